@@ -1,0 +1,61 @@
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help setup java demo test test-all lint types fmt bench clean
+
+BIN := .venv/bin
+CAN_RUN := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: .venv/.stamp ## create .venv with everything that is needed (quick when nothing changed)
+
+demo: setup java ## sessionize a generated click-stream and show what came out
+	$(BIN)/sessionizer demo
+
+test: setup java ## run the tests, without the slow ones
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: setup java ## run all tests
+	$(BIN)/python -m pytest
+
+lint: setup ## check style and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup ## check types
+	$(BIN)/mypy
+
+fmt: setup ## format the code and fix what can be fixed
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: setup java ## run the small benchmark
+	$(BIN)/python -m bench.small
+
+clean: ## remove caches, build and demo output (not .venv)
+	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf spark-warehouse metastore_db derby.log sessionizer-demo
+	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
+
+java:
+	@bash scripts/check-java.sh
+
+.venv/.stamp: pyproject.toml constraints.txt
+	@bash scripts/check-java.sh
+	@if command -v uv >/dev/null; then \
+	    $(BIN)/python $(CAN_RUN) 2>/dev/null || { rm -rf .venv; uv venv --python '>=3.11' .venv; } || exit 1; \
+	    echo "Installing; the first time takes a few minutes"; \
+	    uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev]' || exit 1; \
+	else \
+	    if ! { $(BIN)/python $(CAN_RUN) && $(BIN)/python -m pip --version; } >/dev/null 2>&1; then \
+	        for python in $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3 python; do \
+	            "$$python" $(CAN_RUN) 2>/dev/null && break; python=; \
+	        done; \
+	        [ -n "$$python" ] || { echo "error: no Python 3.11 or newer found; install one, or name it: make setup PYTHON=/path/to/python3" >&2; exit 1; }; \
+	        "$$python" -m venv --clear .venv || { rm -rf .venv; echo "error: $$python cannot create virtual environments; python3-venv is missing (apt-get install python3-venv)" >&2; exit 1; }; \
+	    fi; \
+	    echo "Installing; the first time takes a few minutes"; \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' || exit 1; \
+	fi
+	@touch $@

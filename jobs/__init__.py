@@ -1,0 +1,1 @@
+"""The commands: each composes steps from `lib` with tables from `tables`."""

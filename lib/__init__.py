@@ -1,0 +1,1 @@
+"""Session rules and algorithms as pure functions: frames in, frames out."""

@@ -1,0 +1,89 @@
+"""Canonical forms: one JSON text per row for its hash, one byte string per key for its id."""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lib import columns as C
+
+JSON_OPTIONS = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+ID_LENGTH = 32  # hex digits: 128 bits
+
+
+def canonical_json(schema: T.StructType) -> Column:
+    """The columns of a row as one JSON text: in order, nulls kept, times to the microsecond, map keys sorted."""
+    ordered = [_sorted_maps(C.col(f.name), f.dataType).alias(f.name) for f in schema.fields]
+    return F.to_json(F.struct(*ordered), JSON_OPTIONS)
+
+
+def _sorted_maps(value: Column, data_type: T.DataType) -> Column:
+    match data_type:
+        case T.MapType():
+            entries = F.transform(
+                F.map_entries(value),
+                lambda entry: F.struct(
+                    entry["key"].alias("key"),
+                    _sorted_maps(entry["value"], data_type.valueType).alias("value"),
+                ),
+            )
+            return F.map_from_entries(F.array_sort(entries, lambda a, b: _compare(a["key"], b["key"])))
+        case T.ArrayType() if _holds_map(data_type.elementType):
+            return F.transform(value, lambda element: _sorted_maps(element, data_type.elementType))
+        case T.StructType() if _holds_map(data_type):
+            fields = [_sorted_maps(value[f.name], f.dataType).alias(f.name) for f in data_type.fields]
+            return F.when(value.isNotNull(), F.struct(*fields))
+        case _:
+            return value
+
+
+def _compare(a: Column, b: Column) -> Column:
+    return F.when(a < b, -1).when(a > b, 1).otherwise(0)
+
+
+def _holds_map(data_type: T.DataType) -> bool:
+    match data_type:
+        case T.MapType():
+            return True
+        case T.ArrayType():
+            return _holds_map(data_type.elementType)
+        case T.StructType():
+            return any(_holds_map(f.dataType) for f in data_type.fields)
+        case _:
+            return False
+
+
+def session_id(key: list[Column], key_types: list[T.DataType], start_us: Column) -> Column:
+    """The first 32 hex digits of SHA-256 over the key and the session's start (SEMANTICS §9).
+
+    Each key column is written as tag, length in bytes, ':' and value (`s5:alice`), a null as `n`, and the start in
+    microseconds behind '@': no two (key, start) pairs share a text, whatever the values hold. Integers of
+    any width share a tag, so that widening a column keeps the ids.
+    """
+    parts = [_tagged(k, t) for k, t in zip(key, key_types, strict=True)]
+    return F.sha2(F.concat(*parts, F.lit("@"), start_us.cast("string")), 256).substr(1, ID_LENGTH)
+
+
+def _tagged(value: Column, key_type: T.DataType) -> Column:
+    match key_type:
+        case T.StringType():
+            tag, text = "s", value
+        case T.IntegralType():
+            tag, text = "i", value.cast("string")
+        case T.DecimalType():
+            tag, text = "d", value.cast("string")
+        case T.FloatType() | T.DoubleType():
+            tag, text = "f", (value.cast("double") + F.lit(0.0)).cast("string")  # -0.0 is 0.0
+        case T.BooleanType():
+            tag, text = "b", value.cast("string")
+        case T.BinaryType():
+            tag, text = "x", F.hex(value)
+        case T.DateType():
+            tag, text = "D", value.cast("string")
+        case _:
+            tag, text = "t", F.unix_micros(value.cast("timestamp")).cast("string")
+    tagged = F.concat(F.lit(tag), F.octet_length(text).cast("string"), F.lit(":"), text)
+    return F.coalesce(tagged, F.lit("n"))

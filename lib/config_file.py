@@ -1,0 +1,285 @@
+"""Loading a config: the YAML file, the variables that override it, and errors a user can act on."""
+
+import difflib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from lib.config import Config
+from lib.errors import ConfigError, explain
+
+PREFIX = "SESSIONIZER__"
+
+# Parts of the contract that a later release brings: "not yet" helps more than "unknown".
+_LATER_KEYS = {
+    *("source.prune_by", "source.dedupe", "session.max_duration", "time.revive", "time.idle_timeout"),
+    *("outputs.session_updates", "outputs.event_sessions", "sliding", "expectations"),
+    *("aggregates.sql", "aggregates.initial", "aggregates.update", "aggregates.merge", "aggregates.finish"),
+}
+_LATER_VALUES = {
+    "time.watermark.per": ("key",),
+    "time.lateness": ("session",),
+    "late_events": ("drop", "amend", "separate", "fail"),
+    "invalid_events": ("drop", "fail"),
+    "corrections": ("apply", "quarantine"),
+    "aggregates.fn": (
+        *("list", "approx_count_distinct", "approx_percentile", "stddev", "bool_or", "bool_and", "custom"),
+    ),
+}
+_LATER_FORMS = {"session.gap": dict, "time.watermark.per": list}
+
+_INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})$")
+_BOOL = re.compile(r"(true|True|TRUE|false|False|FALSE)$")
+_NULL = re.compile(r"(~|null|Null|NULL|)$")
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2 scalars only, so that `1:30`, `on`, `010` and dates stay text; and no key twice."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"the key {key.value!r} is there twice", problem_mark=key.start_mark
+                )
+            seen.add(key.value)
+        return node
+
+
+_Loader.yaml_implicit_resolvers = {}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", _BOOL, list("tTfF"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:null", _NULL, ["~", "n", "N", ""])
+_Loader.add_implicit_resolver("tag:yaml.org,2002:merge", re.compile("<<$"), ["<"])
+
+
+def load_config(path: str | Path, env: Mapping[str, str] | None = None) -> Config:
+    """Load a config file; variables such as `SESSIONIZER__SESSION__GAP=45m` override its fields.
+
+    Relative paths in it are relative to its folder. `env` is the process environment unless given. Lists and
+    mappings in variables are JSON or YAML; an empty variable is null.
+
+    Raises:
+        ConfigError: naming every field that breaks a rule, or why the file cannot be read.
+    """
+    file = Path(path)
+    fields = _read(file)
+    origins = _override(fields, os.environ if env is None else env)
+    try:
+        return Config.model_validate(fields, context={"folder": file.absolute().parent})
+    except ValidationError as error:
+        problems = [_problem(e, origins) for e in error.errors(include_url=False)]
+    if len(problems) == 1:
+        rule, value, remedy = problems[0]
+        raise ConfigError(f"{file}: {rule}", value=value, remedy=remedy)
+    lines = "".join(f"\n  - {explain(*problem)}" for problem in problems)
+    raise ConfigError(f"{file} has {len(problems)} problems:{lines}")
+
+
+def _read(file: Path) -> dict[Any, Any]:
+    if file.is_dir():
+        raise ConfigError(
+            "the config must be a file, not a folder", value=str(file), remedy="Name the YAML file in it"
+        )
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        raise ConfigError(
+            "there is no config file", value=str(file), remedy="Create it, or name another one with -c"
+        ) from None
+    except OSError as error:
+        raise ConfigError(
+            "the config file cannot be read", value=str(file), remedy=f"Mend this: {error.strerror}"
+        ) from None
+    fields = _parse(content, str(file))
+    if fields is None:
+        return {}
+    if not isinstance(fields, dict):
+        raise ConfigError(f"{file} must hold `key: value` lines", value=fields, remedy="Begin with `source:`")
+    return fields
+
+
+def _parse(content: bytes | str, where: str) -> Any:
+    try:
+        return yaml.load(content, _Loader)
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ConfigError(
+            f"{where}{line} is not valid YAML: {error.problem}",
+            remedy="Mend that line; text with : or # or quotes in it needs quotes around it",
+        ) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"{where} is not valid YAML: {str(error).splitlines()[0]}",
+            remedy="Mend the value, and save the file as plain UTF-8 text",
+        ) from None
+
+
+def _override(fields: dict[Any, Any], env: Mapping[str, str]) -> dict[tuple[str, ...], str]:
+    """Put the values of variables into `fields`; return which variable set which field."""
+    origins = {}
+    for variable in sorted(name for name in env if name.startswith(PREFIX)):
+        parents, last = _field_of(variable)
+        section = fields
+        for part in parents:
+            if not isinstance(section.get(part), dict):
+                section[part] = {}
+            section = section[part]
+        section[last] = _value_of(variable, env[variable])
+        origins[(*parents, last)] = variable
+    return origins
+
+
+def _field_of(variable: str) -> tuple[tuple[str, ...], str]:
+    first, *rest = variable.removeprefix(PREFIX).split("__")
+    if first.lower() == "spark" and rest:
+        return ("spark",), "__".join(rest)  # settings of Spark tell capitals apart
+    *parents, last = (part.lower() for part in (first, *rest))
+    return tuple(parents), last
+
+
+def _value_of(variable: str, text: str) -> object:
+    if text.lstrip().startswith(("[", "{")):
+        return _parse(text, variable)
+    if _NULL.match(text):
+        return None
+    if _BOOL.match(text):
+        return text.lower() == "true"
+    return int(text) if _INT.match(text) else text
+
+
+class _Problem(NamedTuple):
+    rule: str
+    value: object = None
+    remedy: str = ""
+
+
+def _problem(error: ErrorDetails, origins: Mapping[tuple[str, ...], str]) -> _Problem:
+    parts = tuple(part for part in error["loc"] if not str(part).startswith("("))  # tags of alternatives
+    names = tuple(str(part) for part in parts if not isinstance(part, int))
+    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")
+    setter = _setter(names, origins)
+    label = f"{field} (set by {setter})" if setter and error["type"] != "missing" else field
+    if error["type"] == "extra_forbidden":
+        return _unknown_key(label, names)
+    if _is_later(".".join(names), error["input"]):
+        return _later_value(label, error)
+    return _broken(label, names, error)
+
+
+def _setter(names: tuple[str, ...], origins: Mapping[tuple[str, ...], str]) -> str | None:
+    """Name the variable that set this field, a section around it, or (an unknown section) a field in it."""
+    for field, variable in origins.items():
+        if names and field[: len(names)] == names[: len(field)]:
+            return variable
+    return None
+
+
+def _unknown_key(label: str, names: tuple[str, ...]) -> _Problem:
+    if ".".join(names) in _LATER_KEYS:
+        return _Problem(f"{label} is not supported in this release", remedy="Remove it")
+    known = list(_keys(_model_of(names[:-1])))
+    near = difflib.get_close_matches(names[-1].lower(), known, n=1)
+    elsewhere = [key for key in _all_keys(Config) if key.split(".")[-1] == names[-1].lower()]
+    if suggestions := near or elsewhere:
+        return _Problem(f"{label} is not a known key", remedy=f"Did you mean {suggestions[0]}?")
+    return _Problem(f"{label} is not a known key", remedy=f"Known here: {', '.join(known)}")
+
+
+def _is_later(names: str, value: object) -> bool:
+    if isinstance(value, str):
+        return value in _LATER_VALUES.get(names, ())
+    return names in _LATER_FORMS and isinstance(value, _LATER_FORMS[names])
+
+
+def _later_value(label: str, error: ErrorDetails) -> _Problem:
+    value = error["input"] if isinstance(error["input"], str) else "this form"
+    return _Problem(f"{label}: {value} is not supported in this release", remedy=f"Use {_allowed(error)}")
+
+
+def _allowed(error: ErrorDetails) -> str:
+    return str(error.get("ctx", {}).get("expected", "a duration such as 30m")).replace("'", "")
+
+
+def _broken(label: str, names: tuple[str, ...], error: ErrorDetails) -> _Problem:
+    value = "null" if error["input"] is None else error["input"]
+    context = error.get("ctx", {})
+    match error["type"]:
+        case "broken_rule":
+            rule = f"{label} {context['rule']}".strip()
+            own = context["value"]
+            return _Problem(rule, value if own is None else own, context["remedy"])
+        case "value_error":
+            return _Problem(f"{label}: {context['error']}")
+        case "missing":
+            return _Problem(f"{label} is missing", remedy=f"Add it: {_description(names)}")
+        case "literal_error":
+            near = difflib.get_close_matches(
+                str(value).lower(), re.findall(r"'(\w+)'", context["expected"]), n=1
+            )
+            remedy = f"Did you mean {near[0]}?" if near else f"Use {_allowed(error)}"
+            return _Problem(f"{label} must be {_allowed(error)}", value, remedy)
+        case "model_type" | "dict_type":
+            return _Problem(
+                f"{label} must hold `key: value` lines", value, "Indent them below it, or remove it"
+            )
+        case "tuple_type":
+            example = error["input"] if isinstance(error["input"], str) else "a, b"
+            return _Problem(f"{label} must be a list", value, f"Write it in brackets: [{example}]")
+        case "string_type":
+            remedy = "Put the value in quotes" if isinstance(value, int) else "Write one text"
+            return _Problem(f"{label} must be text", value, remedy)
+        case "string_too_short" | "string_pattern_mismatch":
+            return _Problem(f"{label} must not be empty", value, "Give it a value")
+        case "bool_type":
+            return _Problem(f"{label} must be true or false", value, "Write true or false, without quotes")
+        case "int_type" | "greater_than_equal":
+            least = context.get("ge", 1)
+            return _Problem(
+                f"{label} must be a whole number of at least {least}", value, "Write one without quotes"
+            )
+        case "start_form":
+            return _Problem(f"{label} {error['msg']}", value, "Use one of these forms")
+    return _Problem(f"{label}: {error['msg']}", value)
+
+
+def _keys(model: type[BaseModel] | None) -> Iterator[str]:
+    for name, field in model.model_fields.items() if model else ():
+        yield field.alias or name
+
+
+def _all_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        key = f"{prefix}{field.alias or name}"
+        yield key
+        for section in _models_in(field.annotation):
+            yield from _all_keys(section, f"{key}.")
+
+
+def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_in(argument)
+
+
+def _model_of(names: tuple[str, ...]) -> type[BaseModel] | None:
+    model: type[BaseModel] | None = Config
+    for name in names:
+        fields = {field.alias or key: field for key, field in model.model_fields.items()} if model else {}
+        model = next(_models_in(fields[name].annotation), None) if name in fields else None
+    return model
+
+
+def _description(names: tuple[str, ...]) -> str:
+    section = _model_of(names[:-1])
+    field = section.model_fields.get(names[-1]) if section else None
+    return (field.description if field else None) or "it has no default"

@@ -1,0 +1,69 @@
+"""Errors a user can act on: each says the rule, the value given, and what to change."""
+
+from typing import ClassVar
+
+_LONGEST_VALUE = 120
+
+
+def explain(rule: str, value: object = None, remedy: str = "") -> str:
+    """Write a rule, the value that broke it and the remedy as sentences.
+
+    `explain("gap must be above zero", "0s", "Use 30m")` is "gap must be above zero: got '0s'. Use 30m."
+    A value of None means that there is none to show; long values are cut.
+    """
+    text = rule.rstrip(".")
+    if value is not None:
+        text += f": got {_shown(value)}"
+    return f"{text}. {_sentence(remedy)}".rstrip()
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+
+
+def _sentence(text: str) -> str:
+    return f"{text}." if text and text[-1] not in ".!?" else text
+
+
+class SessionizerError(Exception):
+    """Base of every error that is reported without a traceback.
+
+    `rule` is what must hold, `value` what was found instead (None: nothing to show), `remedy` what to do.
+    `exit_code` is the exit status of the command that it stops.
+    """
+
+    exit_code: ClassVar[int] = 3
+
+    def __init__(self, rule: str, *, value: object = None, remedy: str = "") -> None:
+        super().__init__(rule)
+        self.rule = rule
+        self.value = value
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return explain(self.rule, self.value, self.remedy)
+
+
+class ConfigError(SessionizerError):
+    """The config file, or a variable that overrides it, breaks a rule."""
+
+    exit_code = 2
+
+
+class UsageError(SessionizerError):
+    """A command was called with arguments that do not fit."""
+
+    exit_code = 2
+
+
+class SourceError(SessionizerError):
+    """The source table is missing, was replaced, or lacks something that the run needs."""
+
+
+class TableError(SessionizerError):
+    """A table of the product is missing or not as the product left it."""
+
+
+class RunFailed(SessionizerError):
+    """A run stopped; nothing that it would have written is visible."""

@@ -1,0 +1,44 @@
+"""Columns and SQL expressions that the configuration names, resolved against a frame."""
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from lib import columns as C
+from lib.errors import ConfigError, SourceError
+
+
+def expression(text: str, frame: DataFrame, field: str) -> Column:
+    """The column of this name, else the SQL expression; `field` names it in errors."""
+    if text.lower() in (name.lower() for name in frame.columns):
+        return C.col(text)
+    try:
+        parsed = F.expr(text)
+        frame.select(parsed).schema  # noqa: B018  (resolves the names now, where the error can be named)
+    except ParseException as error:
+        raise ConfigError(
+            f"{field} is neither a column nor an SQL expression", value=text, remedy=_first_line(error)
+        ) from error
+    except AnalysisException as error:
+        raise SourceError(
+            f"{field} does not fit the source table",
+            value=text,
+            remedy=f"{_first_line(error)} The table has: {', '.join(frame.columns)}",
+        ) from error
+    return parsed
+
+
+def require_columns(names: tuple[str, ...], frame: DataFrame, field: str) -> None:
+    """Raise a SourceError if the frame lacks one of these columns (compared without case, as Spark does)."""
+    known = {name.lower() for name in frame.columns}
+    for name in names:
+        if name.lower() not in known:
+            raise SourceError(
+                f"{field} names a column that the source table does not have",
+                value=name,
+                remedy=f"the table has: {', '.join(frame.columns) or 'no columns'}",
+            )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

@@ -1,0 +1,1 @@
+"""The Delta tables: the only place that reads, writes and creates them."""

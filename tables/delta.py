@@ -1,0 +1,282 @@
+"""The few Delta primitives; nothing else in the project reads or writes a table."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from delta import DeltaTable
+from delta.exceptions import DeltaConcurrentModificationException
+from filelock import FileLock
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import types as T
+
+from lib.config import location_kind
+from lib.errors import TableError
+
+CHANGE_FEED = "delta.enableChangeDataFeed"
+COLUMN_MAPPING = "delta.columnMapping.mode"
+UNUSUAL_IN_NAMES = set(" ,;{}()\n\t=")  # Parquet refuses them unless columns are mapped
+LOCK_FILE = "_sessionizer.lock"
+
+
+class Superseded(Exception):
+    """Another run has committed since this one read the table: start over from the new version."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What goes into a commit besides rows.
+
+    app_id, txn: the fence. Delta writes nothing if `txn` is not greater than the last one of `app_id`.
+    """
+
+    app_id: str
+    txn: int
+    metadata: str | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One commit in a table's history."""
+
+    version: int
+    timestamp_us: int
+    operation: str
+    parameters: Mapping[str, str]
+    metrics: Mapping[str, str]
+    metadata: str | None
+
+
+class Table:
+    """A Delta table at a path, a URL or under a catalog name."""
+
+    def __init__(self, spark: SparkSession, location: str, field: str) -> None:
+        """`field` is the configuration key that names the table, for errors."""
+        self.spark = spark
+        self.location = location
+        self.field = field
+        self.by_name = location_kind(location) == "name"
+
+    def exists(self) -> bool:
+        """Whether there is a Delta table. Errors: TableError if something else is there."""
+        if self.by_name:
+            return self.spark.catalog.tableExists(self.location)
+        if DeltaTable.isDeltaTable(self.spark, self.location):
+            return True
+        folder = self.local_path
+        others = [] if folder is None or not folder.exists() else [p for p in _entries(folder) if p != LOCK_FILE]
+        if others:
+            raise TableError(
+                f"{self.field} must be a Delta table, and this is not one: it holds {', '.join(sorted(others)[:3])}",
+                value=self.location,
+                remedy="name an empty folder or a Delta table; files become one with `sessionizer ingest`, "
+                "a Parquet table with Spark's CONVERT TO DELTA",
+            )
+        return False
+
+    def require(self, remedy: str) -> None:
+        """Raise a TableError unless the table exists."""
+        if not self.exists():
+            raise TableError(f"{self.field} does not exist", value=self.location, remedy=remedy)
+
+    # Reading.
+
+    def read(self, version: int | None = None) -> DataFrame:
+        """All rows, as of a version or the latest."""
+        reader = self.spark.read.format("delta")
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
+        return reader.table(self.location) if self.by_name else reader.load(self.location)
+
+    def changes(self, first: int, last: int) -> DataFrame:
+        """The change feed of these versions, both inclusive, with Delta's three `_…` columns."""
+        reader = (
+            self.spark.read.format("delta")
+            .option("readChangeFeed", "true")
+            .option("startingVersion", first)
+            .option("endingVersion", last)
+        )
+        return reader.table(self.location) if self.by_name else reader.load(self.location)
+
+    def history(self, limit: int | None = None) -> list[Entry]:
+        """Commits, newest first."""
+        delta = self._delta()
+        rows = (delta.history(limit) if limit else delta.history()).select(
+            "version",
+            "timestamp",
+            "operation",
+            "operationParameters",
+            "operationMetrics",
+            "userMetadata",
+        )
+        return [_entry(row) for row in rows.collect()]
+
+    @property
+    def version(self) -> int:
+        """The latest version."""
+        return int(self._snapshot().version())
+
+    @property
+    def id(self) -> str:
+        """The table's own id; a table that is dropped and made again has another."""
+        return str(self._snapshot().metadata().id())
+
+    @property
+    def schema(self) -> T.StructType:
+        """The columns."""
+        return T.StructType.fromJson(json.loads(self._snapshot().metadata().schemaString()))
+
+    def size(self) -> tuple[int, int]:
+        """Number of files and of bytes, latest version."""
+        snapshot = self._snapshot()
+        return int(snapshot.numOfFiles()), int(snapshot.sizeInBytes())
+
+    def property(self, name: str) -> str | None:
+        """A table property, or None."""
+        found = self._snapshot().metadata().configuration().get(name)
+        return str(found.get()) if found.isDefined() else None
+
+    def transaction(self, app_id: str) -> int | None:
+        """The last transaction version of this application, or None."""
+        found = self._snapshot().transactions().get(app_id)
+        return int(found.get()) if found.isDefined() else None
+
+    def transactions(self) -> list[str]:
+        """The ids of all applications that have written with a fence."""
+        keys = self._snapshot().transactions().keys().mkString("\n")
+        return [line for line in str(keys).split("\n") if line]
+
+    # Writing. Each is one commit, under the lock of a local table.
+
+    def create(self, schema: T.StructType, partition_by: list[str], properties: Mapping[str, str]) -> None:
+        """Make the table, empty; one that exists stays as it is."""
+        builder = DeltaTable.createIfNotExists(self.spark).addColumns(schema)
+        builder = builder.tableName(self.location) if self.by_name else builder.location(self.location)
+        if any(UNUSUAL_IN_NAMES & set(field.name) for field in schema.fields):
+            builder = builder.property(COLUMN_MAPPING, "name")
+        for name, value in properties.items():
+            builder = builder.property(name, value)
+        if partition_by:
+            builder = builder.partitionedBy(*partition_by)
+        with self._lock():
+            builder.execute()
+
+    def set_property(self, name: str, value: str) -> None:
+        """Set a table property."""
+        with self._lock():
+            self.spark.sql(f"ALTER TABLE {self._sql_name()} SET TBLPROPERTIES ('{name}' = '{value}')")
+
+    def append(self, rows: DataFrame, commit: Commit, *, add_columns: bool = False) -> bool:
+        """Add rows. False if the fence says that they are there already."""
+        before = self.transaction(commit.app_id)
+        if before is not None and before >= commit.txn:
+            return False
+        writer = rows.write.format("delta").mode("append").option("mergeSchema", str(add_columns).lower())
+        with self._lock(), self._committing(commit):
+            try:
+                if self.by_name:
+                    writer.saveAsTable(self.location)
+                else:
+                    writer.save(self.location)
+            except DeltaConcurrentModificationException as error:
+                raise Superseded(str(error).splitlines()[0]) from error
+        return True
+
+    def merge(self, source: DataFrame, condition: str, commit: Commit, *, delete_when: str) -> None:
+        """Update, insert and delete by the source's rows (`s`), matched to the table's (`t`).
+
+        Errors: Superseded if another commit came first (raised by Delta, or shown by an empty result).
+        """
+        columns = {f"`{n}`": f"s.`{n}`" for n in (f.name.replace("`", "``") for f in self.schema.fields)}
+        merge = (
+            self._delta()
+            .alias("t")
+            .merge(source.alias("s"), condition)
+            .whenMatchedDelete(delete_when)
+            .whenMatchedUpdate(set=columns)
+            .whenNotMatchedInsert(f"NOT ({delete_when})", values=columns)
+        )
+        with self._lock(), self._committing(commit):
+            try:
+                result = merge.execute()
+            except DeltaConcurrentModificationException as error:
+                raise Superseded(str(error).splitlines()[0]) from error
+            if result is not None and not result.collect():
+                raise Superseded(f"transaction {commit.txn} of {commit.app_id} was there already")
+
+    # Underneath.
+
+    @property
+    def local_path(self) -> Path | None:
+        """The folder of a table on this machine's disk, else None."""
+        parsed = urlparse(self._path if not self.by_name or self.exists() else "none://")
+        return Path(unquote(parsed.path)) if parsed.scheme in ("", "file") else None
+
+    @cached_property
+    def _path(self) -> str:
+        if not self.by_name:
+            return self.location
+        return str(self._delta().detail().select("location").first()["location"])  # type: ignore[index]
+
+    def _delta(self) -> DeltaTable:
+        if self.by_name:
+            return DeltaTable.forName(self.spark, self.location)
+        return DeltaTable.forPath(self.spark, self.location)
+
+    def _sql_name(self) -> str:
+        return self.location if self.by_name else f"delta.`{self.location}`"
+
+    def _snapshot(self) -> Any:
+        """Delta's own snapshot of the latest version: metadata from the log, without a Spark job."""
+        jvm: Any = self.spark._jvm  # noqa: SLF001
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self._path)  # noqa: SLF001
+        nothing = jvm.scala.Option.empty()
+        return log.update(False, nothing, nothing)
+
+    def _lock(self) -> Any:
+        """Delta's log on a local disk is not atomic between processes, so a lock of the OS guards each commit."""
+        folder = self.local_path
+        if folder is None:
+            return nullcontext()
+        folder.mkdir(parents=True, exist_ok=True)
+        return FileLock(folder / LOCK_FILE)
+
+    @contextmanager
+    def _committing(self, commit: Commit) -> Iterator[None]:
+        settings = {
+            "spark.databricks.delta.write.txnAppId": commit.app_id,
+            "spark.databricks.delta.write.txnVersion": str(commit.txn),
+        }
+        if commit.metadata is not None:
+            settings["spark.databricks.delta.commitInfo.userMetadata"] = commit.metadata
+        for name, value in settings.items():
+            self.spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name in settings:
+                self.spark.conf.unset(name)
+
+
+def _entries(folder: Path) -> list[str]:
+    return [p.name for p in folder.iterdir()] if folder.is_dir() else [folder.name]
+
+
+def _entry(row: Row) -> Entry:
+    return Entry(
+        version=row["version"],
+        timestamp_us=int(row["timestamp"].timestamp() * 1_000_000),
+        operation=row["operation"],
+        parameters=row["operationParameters"] or {},
+        metrics=row["operationMetrics"] or {},
+        metadata=row["userMetadata"],
+    )
+
+
+__all__ = ["CHANGE_FEED", "AnalysisException", "Commit", "Entry", "Superseded", "Table"]

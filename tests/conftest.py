@@ -1,0 +1,37 @@
+"""One Spark session for the whole run, and where the real data is."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+os.environ["TZ"] = "UTC"
+time.tzset()
+
+import pytest
+from hypothesis import HealthCheck, settings
+from pyspark.sql import SparkSession
+
+from jobs.spark import spark_session
+
+settings.register_profile(
+    "spark", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+settings.load_profile("spark")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = spark_session({"spark.driver.memory": "3g"})
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real data; SESSIONIZER_DATA overrides it."""
+    default = Path(__file__).parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("SESSIONIZER_DATA", default))
+    if not folder.is_dir():
+        pytest.skip(f"real data is not here: {folder} (set SESSIONIZER_DATA)")
+    return folder
