@@ -6,7 +6,6 @@ Parts travel as columns of their own; on live rows they rest in `_state`, unless
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
@@ -39,6 +38,7 @@ class Aggregate:
     """One configured aggregate, bound to the value it folds."""
 
     name: str
+    result_columns: tuple[str, ...]
     value: Column
     triple: Triple
     part_columns: tuple[str, ...]
@@ -56,8 +56,8 @@ class Aggregate:
         """Result columns over merged parts."""
         parts = C.cols(self.part_columns)
         results = [self.triple.finish(parts).alias(self.name)]
-        if "truncated" in self.triple.parts:
-            results.append(parts[1].alias(f"{self.name}_truncated"))
+        if len(self.result_columns) > 1:
+            results.append(parts[1].alias(self.result_columns[1]))
         return results
 
     def resume(self) -> Parts:
@@ -84,14 +84,15 @@ def bind(rule: Rule, events: DataFrame) -> tuple[Aggregate, ...]:
 def state_struct(aggregates: tuple[Aggregate, ...]) -> Column:
     """The `_state` column of a live row."""
     states = [state for a in aggregates if (state := a.state()) is not None]
-    return F.struct(F.lit(LAYOUT).alias("layout"), *states)
+    return F.struct(F.lit(LAYOUT).alias("_layout"), *states)
 
 
 def _bind(spec: Spec, index: int, order: list[Column], events: DataFrame) -> Aggregate:
     value = F.lit(True) if spec.of is None else expression(spec.of, events, f"aggregates.{spec.name}.of")
     value_type = events.select(value.alias("v")).schema["v"].dataType
     triple = _triple(spec, value_type, order)
-    bound = Aggregate(spec.name, value, triple, tuple(f"__{index}_{part}" for part in triple.parts))
+    part_columns = tuple(f"__{index}_{part}" for part in triple.parts)
+    bound = Aggregate(spec.name, spec.result_columns, value, triple, part_columns)
     try:
         events.withColumn(C.US, F.lit(0).cast("bigint")).agg(*bound.partial()).schema  # noqa: B018
     except AnalysisException as error:
@@ -186,11 +187,3 @@ def _distinct(at_most: int | None, finish: Callable[[Column], Column]) -> Triple
         lambda p: finish(p[0]),
     )
 
-
-def result_names(aggregates: tuple[Aggregate, ...]) -> list[str]:
-    """The result columns of the aggregates, in order."""
-    return reduce(
-        lambda names, a: [*names, a.name, *([f"{a.name}_truncated"] if "truncated" in a.triple.parts else [])],
-        aggregates,
-        list[str](),
-    )

@@ -63,4 +63,9 @@ def counts(frame: DataFrame) -> dict[str, Column]:
         "closed": turned("closed"),
         "finalised": turned("final"),
         "deleted": F.count_if(C.col(C.CHANGE) == DELETE),
+        "live_change": F.sum(
+            F.when((C.col(C.CHANGE) == INSERT) & ~C.col(C.IS_FINAL), 1)
+            .when((C.col(C.CHANGE) == DELETE) | ((C.col(C.CHANGE) == UPDATE) & C.col(C.IS_FINAL)), -1)
+            .otherwise(0)
+        ),
     }

@@ -4,7 +4,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lib import columns as C
-from lib.aggregates import Aggregate, result_names, state_struct
+from lib.aggregates import Aggregate, state_struct
 from lib.canonical import session_id
 from lib.rule import Rule
 from lib.times import DAY, floor_div
@@ -48,16 +48,10 @@ def settle(sessions: DataFrame, rule: Rule, clock: Clock, aggregates: tuple[Aggr
     return rows.withColumn(C.SUPERSEDES, _supersedes() if trail else _no_ids())
 
 
-def table_columns(rule: Rule, aggregates: tuple[Aggregate, ...]) -> list[str]:
-    """The columns of the sessions table in order."""
-    return [
-        *rule.key,
-        *C.BEFORE_AGGREGATES,
-        *result_names(aggregates),
-        *C.AFTER_AGGREGATES,
-        C.RUN_ID,
-        C.STATE,
-    ]
+def table_columns(rule: Rule, aggregates: tuple[Aggregate, ...]) -> tuple[str, ...]:
+    """The columns of the sessions table in order, but run_id, which comes before the last."""
+    results = [name for a in aggregates for name in a.result_columns]
+    return (*rule.key, *C.BEFORE_AGGREGATES, *results, *C.AFTER_AGGREGATES, C.STATE)
 
 
 def _before(reach: Column, limit: int | None) -> Column:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from lib import columns as C
 from lib.aggregates import bind
@@ -64,17 +65,26 @@ def sessionize(
         after = flush(after, latest_reach(intervals, rule))
 
     sessions = merge_islands(mark_islands(intervals, rule), rule, aggregates)
-    settled = settle(sessions, rule, after, aggregates)
-    changed = changes(settled)
+    changed = changes(settle(sessions, rule, after, aggregates))
     changed, counted = computed(changed, counts(changed))
-    columns = [name for name in table_columns(rule, aggregates) if name != C.RUN_ID]
     return Outcome(
-        changes=changed.select(*C.cols(tuple(columns)), C.col(C.CHANGE)),
+        changes=changed.select(*C.cols(table_columns(rule, aggregates)), C.col(C.CHANGE)),
         rejected=rejected(judged, rule, clock),
         tally=tally,
-        counts=counted,
+        counts={name: n or 0 for name, n in counted.items()},
         clock=after,
     )
+
+
+def session_schema(events: DataFrame, rule: Rule) -> T.StructType:
+    """The columns of the sessions table that this rule makes of such events, run_id included; reads nothing."""
+    aggregates = bind(rule, events)
+    clock = Clock(now=0)
+    intervals = new_intervals(fold(judge(events, rule, clock), rule, aggregates))
+    settled = settle(merge_islands(mark_islands(intervals, rule), rule, aggregates), rule, clock, aggregates)
+    fields = settled.select(*C.cols(table_columns(rule, aggregates))).schema.fields
+    fields.insert(-1, T.StructField(C.RUN_ID, T.StringType()))
+    return T.StructType(fields).toNullable()
 
 
 def computed(frame: DataFrame, metrics: Mapping[str, Column]) -> tuple[DataFrame, dict[str, int]]:

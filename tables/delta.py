@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -51,6 +51,10 @@ class Entry:
     parameters: Mapping[str, str]
     metrics: Mapping[str, str]
     metadata: str | None
+
+    def metric(self, names: tuple[str, ...]) -> int:
+        """The first of these operation metrics that the commit has, else 0."""
+        return int(next((self.metrics[n] for n in names if n in self.metrics), 0))
 
 
 class Table:
@@ -137,7 +141,7 @@ class Table:
         snapshot = self._snapshot()
         return int(snapshot.numOfFiles()), int(snapshot.sizeInBytes())
 
-    def property(self, name: str) -> str | None:
+    def setting(self, name: str) -> str | None:
         """A table property, or None."""
         found = self._snapshot().metadata().configuration().get(name)
         return str(found.get()) if found.isDefined() else None
@@ -164,10 +168,10 @@ class Table:
             builder = builder.property(name, value)
         if partition_by:
             builder = builder.partitionedBy(*partition_by)
-        with self._lock():
+        with self._lock(making=True):
             builder.execute()
 
-    def set_property(self, name: str, value: str) -> None:
+    def change_setting(self, name: str, value: str) -> None:
         """Set a table property."""
         with self._lock():
             self.spark.sql(f"ALTER TABLE {self._sql_name()} SET TBLPROPERTIES ('{name}' = '{value}')")
@@ -239,13 +243,19 @@ class Table:
         nothing = jvm.scala.Option.empty()
         return log.update(False, nothing, nothing)
 
-    def _lock(self) -> Any:
-        """Delta's log on a local disk is not atomic between processes, so a lock of the OS guards each commit."""
+    def _lock(self, *, making: bool = False) -> AbstractContextManager[object]:
+        """Delta's log on a local disk is not atomic between processes, so a lock of the OS guards each commit.
+
+        It lies in the table's folder, or beside it while the table is made: Delta wants an empty folder for that.
+        """
         folder = self.local_path
         if folder is None:
             return nullcontext()
-        folder.mkdir(parents=True, exist_ok=True)
-        return FileLock(folder / LOCK_FILE)
+        folder = folder.absolute()
+        if not making:
+            return FileLock(folder / LOCK_FILE)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(folder.with_name(f".{folder.name}{LOCK_FILE}"))
 
     @contextmanager
     def _committing(self, commit: Commit) -> Iterator[None]:

@@ -1,0 +1,160 @@
+"""The source: the events table, read version by version."""
+
+from dataclasses import dataclass
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lib import columns as C
+from lib.config import Config, Limits, StartTimestamp, StartVersion
+from lib.errors import SourceError
+from tables.delta import CHANGE_FEED, Table
+from tables.manifest import Manifest
+
+ANEW = (
+    "to start over, remove the sessions, runs and rejected_events tables, then `sessionizer init` and "
+    "`sessionizer run`"
+)
+ROWS_WRITTEN = ("numOutputRows", "numTargetRowsInserted", "numCopiedRows")
+
+
+@dataclass(frozen=True)
+class Increment:
+    """Source versions that one run reads: `first` to `last`, both inclusive; `first` None: all rows at `last`."""
+
+    first: int | None
+    last: int
+    files: int = 0
+    bytes: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to read, only a position to take."""
+        return self.first is not None and self.first > self.last
+
+
+class Events:
+    """The events table."""
+
+    def __init__(self, spark: SparkSession, config: Config) -> None:
+        self.spark = spark
+        self.config = config
+        self.table = Table(spark, config.source.table, "source.table")
+
+    def require(self) -> None:
+        """Raise unless the table is there and records its changes."""
+        self.table.require("check the path, or make the table from files with `sessionizer ingest FILE… --format …`")
+        if self.table.setting(CHANGE_FEED) != "true":
+            raise SourceError(
+                "the source must record its changes, and its change data feed is off",
+                value=self.config.source.table,
+                remedy="`sessionizer init` turns it on (table property delta.enableChangeDataFeed)",
+            )
+
+    def plan(self, done: Manifest | None, to_version: int | None) -> Increment | None:
+        """What the next run reads, within `limits`; None where nothing is left.
+
+        Errors: SourceError where the source is no longer the table, or no longer at the version, that was read.
+        """
+        latest, limits = self.table.version, self.config.limits
+        if to_version is not None and to_version > latest:
+            raise SourceError(
+                f"--to-version must be a version of the source, and its latest is {latest}", value=to_version
+            )
+        last = latest if to_version is None else to_version
+        if done is None or done.source_to_version is None:
+            return self._first(last, limits)
+        self._check_same(done, latest)
+        first = done.source_to_version + 1
+        if first > last:
+            return None
+        return self._within(first, last, limits)
+
+    def read(self, increment: Increment) -> DataFrame:
+        """The rows of an increment with their `_commit_version` and, from the change feed, `_change_type`."""
+        if increment.is_empty:
+            return self.table.read(increment.last).limit(0)
+        if increment.first is None:
+            rows = self.table.read(increment.last)
+            return rows.withColumn(C.COMMIT_VERSION, F.lit(increment.last).cast("bigint"))
+        try:
+            changed = self.table.changes(increment.first, increment.last)
+        except PySparkException as error:
+            raise self._unreadable(increment, error) from error
+        # An update comes as two rows; the image before it says nothing that a delete would not.
+        return changed.drop(C.COMMIT_TIMESTAMP)
+
+    def _unreadable(self, increment: Increment, error: Exception) -> SourceError:
+        return SourceError(
+            f"the source's changes of versions {increment.first} to {increment.last} cannot be read",
+            value=str(error).strip().splitlines()[0],
+            remedy=f"they were vacuumed, or made while its change data feed was off; {ANEW}",
+        )
+
+    def _check_same(self, done: Manifest, latest: int) -> None:
+        if self.table.id != done.source_id:
+            raise SourceError(
+                "the source is not the table that was read before: it was dropped and made again",
+                value=self.table.id,
+                remedy=f"point source.table at the table with the id {done.source_id}; {ANEW}",
+            )
+        if done.source_to_version is not None and done.source_to_version > latest:
+            raise SourceError(
+                f"the source has gone back: version {done.source_to_version} was read before",
+                value=latest,
+                remedy=f"bring the table back to where it was; {ANEW}",
+            )
+
+    def _first(self, last: int, limits: Limits) -> Increment | None:
+        """Where the very first run begins: a snapshot, unless `start` or `limits` say otherwise."""
+        start = self.config.source.start
+        if start == "latest":
+            return Increment(last + 1, last)
+        if isinstance(start, StartVersion):
+            return self._from(start.version, last, limits)
+        if isinstance(start, StartTimestamp):
+            since = int(start.timestamp.timestamp() * 1_000_000)
+            versions = [e.version for e in self.table.history() if e.timestamp_us >= since]
+            return self._from(min(versions, default=last + 1), last, limits)
+        if limits.max_versions_per_run is None and limits.max_events_per_run is None:
+            return self._snapshot(last)
+        oldest = min(e.version for e in self.table.history())
+        return self._snapshot(oldest) if self._feed_reaches_back_to(oldest + 1, last) else self._snapshot(last)
+
+    def _from(self, first: int, last: int, limits: Limits) -> Increment:
+        return Increment(first, last) if first > last else self._within(first, last, limits)
+
+    def _snapshot(self, version: int) -> Increment:
+        files, size = self.table.size() if version == self.table.version else (0, 0)
+        return Increment(None, version, files, size)
+
+    def _feed_reaches_back_to(self, first: int, last: int) -> bool:
+        if first > last:
+            return True
+        try:
+            self.table.changes(first, last).limit(0).collect()
+        except PySparkException:
+            return False
+        return True
+
+    def _within(self, first: int, last: int, limits: Limits) -> Increment:
+        """As many versions from `first` on as the limits allow, and at least one."""
+        entries = {e.version: e for e in self.table.history(self.table.version - first + 1)}
+        if limits.max_versions_per_run is not None:
+            last = min(last, first + limits.max_versions_per_run - 1)
+        if limits.max_events_per_run is not None:
+            rows = 0
+            for version in range(first, last + 1):
+                rows += entries[version].metric(ROWS_WRITTEN) if version in entries else 0
+                if rows > limits.max_events_per_run and version > first:
+                    last = version - 1
+                    break
+        read = [entries[v] for v in range(first, last + 1) if v in entries]
+        return Increment(
+            first,
+            last,
+            sum(e.metric(("numFiles", "numTargetFilesAdded")) for e in read),
+            sum(e.metric(("numOutputBytes", "numTargetBytesAdded")) for e in read),
+        )
+

@@ -1,0 +1,73 @@
+"""The manifest of a run: what a commit to `sessions` says of itself; the last one *is* the position."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from lib.rule import Rule
+from lib.watermarks import Clock
+
+MARK = "sessionizer_run"
+
+
+class Manifest(BaseModel):
+    """Everything that recomputing a run's outcome needs. Times: microseconds since the epoch, UTC."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    run_id: str
+    run_seq: int = Field(description="Version of sessions that was read + 1: the fence")
+    mode: Literal["run"] = "run"
+    arguments: Mapping[str, Any] = {}
+    product_version: str
+    source_id: str
+    source_from_version: int | None = Field(description="First version read; None: all rows as of the last")
+    source_to_version: int | None = Field(description="Last version consumed; None: nothing yet")
+    source_files: int = 0
+    source_bytes: int = 0
+    sessions_version: int = Field(description="Version of sessions that was read")
+    now: int
+    started_at: int
+    watermark_before: int | None
+    watermark_after: int | None
+    horizon_before: int | None
+    horizon_after: int | None
+    flush_mark_before: int | None
+    flush_mark_after: int | None
+    allowed_lateness: int
+    max_future_skew: int
+    rule_fingerprint: str
+    rule: Mapping[str, Any]
+    source_schema: str = Field(description="Hash of the source's columns: while it stays, so do the session's")
+    events: Mapping[str, int]
+    rejected: Mapping[str, int]
+    sessions: Mapping[str, int]
+    live_sessions: int = Field(description="Rows that are not final, after the run")
+
+    def text(self) -> str:
+        """The JSON that goes into the commit."""
+        return self.model_dump_json(exclude_defaults=False, by_alias=True).replace("{", f'{{"kind":"{MARK}",', 1)
+
+    @classmethod
+    def parse(cls, text: str | None) -> "Manifest | None":
+        """The manifest in a commit's metadata, or None where there is none."""
+        if not text or MARK not in text:
+            return None
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError:
+            return None
+
+    def clock_before(self) -> Clock:
+        """The clock that the run judged its events by."""
+        return Clock(now=self.now, watermark=self.watermark_before, flush_mark=self.flush_mark_before)
+
+    def clock_after(self, now: int) -> Clock:
+        """The clock that the next run starts from."""
+        return Clock(now=now, watermark=self.watermark_after, flush_mark=self.flush_mark_after)
+
+    def as_judged(self, rule: Rule) -> Rule:
+        """The rule with the limits that this run judged by, which may have been changed since."""
+        return replace(rule, allowed_lateness=self.allowed_lateness, max_future_skew=self.max_future_skew)

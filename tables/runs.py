@@ -1,0 +1,110 @@
+"""runs: the ledger, one row a run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lib import columns as C
+from lib.config import Config
+from tables.delta import Commit, Table
+from tables.manifest import Manifest
+
+TIMES = (
+    "started_at",
+    "finished_at",
+    "watermark_before",
+    "watermark_after",
+    "horizon_before",
+    "horizon_after",
+)
+EVENTS = ("events_read", "accepted", "late", "invalid", "duplicates", "amended")
+SESSIONS = ("created", "extended", "merged", "split", "closed", "finalised", "deleted")
+FILES = ("files_read", "bytes_read", "files_written", "bytes_written")
+SCHEMA = T.StructType(
+    [
+        T.StructField(C.RUN_ID, T.StringType()),
+        T.StructField(C.RUN_SEQ, T.LongType()),
+        T.StructField("mode", T.StringType()),
+        T.StructField("started_at", T.TimestampType()),
+        T.StructField("finished_at", T.TimestampType()),
+        T.StructField("source_from_version", T.LongType()),
+        T.StructField("source_to_version", T.LongType()),
+        T.StructField("sessions_version", T.LongType()),
+        *[T.StructField(name, T.TimestampType()) for name in TIMES[2:]],
+        T.StructField("rule_fingerprint", T.StringType()),
+        *[T.StructField(name, T.LongType()) for name in EVENTS],
+        T.StructField("rejected", T.MapType(T.StringType(), T.LongType())),
+        *[T.StructField(f"sessions_{name}", T.LongType()) for name in SESSIONS],
+        T.StructField("live_sessions", T.LongType()),
+        T.StructField("seconds", T.MapType(T.StringType(), T.DoubleType())),
+        *[T.StructField(name, T.LongType()) for name in FILES],
+        T.StructField("product_version", T.StringType()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What only the process that ran can tell; a repaired run has none."""
+
+    finished_at: int | None = None
+    seconds: Mapping[str, float] | None = None
+    files_written: int | None = None
+    bytes_written: int | None = None
+
+
+class Runs:
+    """The runs table."""
+
+    def __init__(self, spark: SparkSession, config: Config) -> None:
+        self.spark = spark
+        self.table = Table(spark, config.outputs.runs, "outputs.runs")
+
+    def create_if_missing(self) -> None:
+        """Make the table, empty, unless it is there."""
+        if not self.table.exists():
+            self.table.create(SCHEMA, [], {})
+
+    def append(self, manifest: Manifest, timing: Timing, fence: str) -> bool:
+        """Add a run's row, once; False if it is there."""
+        row = ledger_row(manifest, timing)
+        # Times travel as numbers: Python knows no year beyond 9999.
+        numbers = T.StructType(
+            [T.StructField(f.name, T.LongType() if f.name in TIMES else f.dataType) for f in SCHEMA.fields]
+        )
+        frame = self.spark.createDataFrame([tuple(row[n] for n in SCHEMA.fieldNames())], numbers)
+        columns = [F.timestamp_micros(n).alias(n) if n in TIMES else F.col(n) for n in SCHEMA.fieldNames()]
+        return self.table.append(frame.select(*columns).coalesce(1), Commit(fence, manifest.run_seq))
+
+
+def ledger_row(manifest: Manifest, timing: Timing) -> dict[str, object]:
+    """The row of `runs` for a manifest; times in microseconds."""
+    m = manifest
+    return {
+        C.RUN_ID: m.run_id,
+        C.RUN_SEQ: m.run_seq,
+        "mode": m.mode,
+        "started_at": m.started_at,
+        "finished_at": timing.finished_at,
+        "source_from_version": m.source_from_version,
+        "source_to_version": m.source_to_version,
+        "sessions_version": m.sessions_version,
+        "watermark_before": m.watermark_before,
+        "watermark_after": m.watermark_after,
+        "horizon_before": m.horizon_before,
+        "horizon_after": m.horizon_after,
+        "rule_fingerprint": m.rule_fingerprint,
+        **{name: m.events.get(name, 0) for name in EVENTS},
+        "rejected": dict(m.rejected),
+        **{f"sessions_{name}": m.sessions.get(name, 0) for name in SESSIONS},
+        "live_sessions": m.live_sessions,
+        "seconds": dict(timing.seconds) if timing.seconds is not None else None,
+        "files_read": m.source_files,
+        "bytes_read": m.source_bytes,
+        "files_written": timing.files_written,
+        "bytes_written": timing.bytes_written,
+        "product_version": m.product_version,
+    }
