@@ -42,10 +42,9 @@ def init(spark: SparkSession, config: Config, retention_days: int | None, say: C
     else:
         lake.sessions.create(session_schema(events, Rule.of(config)))
         say(f"made {config.sessions.table}")
-    for table, make in (
-        (lake.rejected_events.table, lambda: lake.rejected_events.create_if_missing(events.schema)),
-        (lake.runs.table, lake.runs.create_if_missing),
-    ):
-        if not table.exists():
-            make()
-            say(f"made {table.location}")
+    if not lake.rejected_events.table.exists():
+        lake.rejected_events.create_if_missing(events.schema)
+        say(f"made {config.outputs.rejected_events}")
+    if not lake.runs.table.exists():
+        lake.runs.create_if_missing()
+        say(f"made {config.outputs.runs}")

@@ -4,9 +4,10 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
@@ -35,7 +36,7 @@ class RunOptions:
 
     once: bool = False
     to_version: int | None = None
-    push: Push = Push()
+    push: Push = field(default_factory=Push)
     dry_run: bool = False
     now: int | None = None
 
@@ -54,6 +55,17 @@ class RunReport:
         return ledger_row(self.manifest, self.timing)
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """What a run is a function of, besides the rows."""
+
+    position: Position
+    increment: Increment
+    clock: Clock
+    rule: Rule
+    schema: str
+
+
 def run(spark: SparkSession, config: Config, options: RunOptions, say: Say = lambda _: None) -> list[RunReport]:
     """Increments until caught up, or one. No report: nothing was new.
 
@@ -63,15 +75,12 @@ def run(spark: SparkSession, config: Config, options: RunOptions, say: Say = lam
     lake = Lake(spark, config)
     lake.require()
     reports: list[RunReport] = []
-    push = options.push
-    while True:
-        report = _with_retries(lambda: _increment(lake, options, push, say), say)
-        if report is None:
-            return reports
+    while (report := _with_retries(partial(_increment, lake, options, say), say)) is not None:
         reports.append(report)
         if options.once or options.dry_run:
-            return reports
-        push = Push()  # what was asked of the clock is done once
+            break
+        options = replace(options, push=Push())  # what was asked of the clock is done once
+    return reports
 
 
 def repair(lake: Lake, position: Position, say: Say = lambda _: None) -> bool:
@@ -93,7 +102,7 @@ def repair(lake: Lake, position: Position, say: Say = lambda _: None) -> bool:
     return True
 
 
-def _increment(lake: Lake, options: RunOptions, push: Push, say: Say) -> RunReport | None:
+def _increment(lake: Lake, options: RunOptions, say: Say) -> RunReport | None:
     phases = Phases()
     with phases("plan"):
         position = lake.sessions.position()
@@ -104,7 +113,7 @@ def _increment(lake: Lake, options: RunOptions, push: Push, say: Say) -> RunRepo
             _check_rule(lake, done)
         increment = lake.events.plan(done, options.to_version)
         if increment is None:
-            if push == Push():
+            if options.push == Push():
                 return None
             increment = _nothing_new(done)
     now = options.now if options.now is not None else _now()
@@ -115,14 +124,14 @@ def _increment(lake: Lake, options: RunOptions, push: Push, say: Say) -> RunRepo
         events = lake.events.read(increment)
         schema = _checked_schema(lake, events, rule, done)
         live = lake.sessions.live(position.version) if done is not None and done.live_sessions else None
-        outcome = sessionize(events, live, rule, clock, push)
+        outcome = sessionize(events, live, rule, clock, options.push)
     _check_corrections(outcome, increment)
-    manifest = _manifest(lake, position, increment, outcome, clock, rule, phases.started, schema)
+    inputs = Inputs(position, increment, clock, rule, schema)
+    manifest = _manifest(lake, inputs, outcome, phases.started)
     if options.dry_run:
         return RunReport(manifest, phases.timing(), dry_run=True, changes=outcome.changes)
-    if increment.is_empty and not outcome.counts["rows"] and _stands(clock, outcome.clock):
-        if done is not None:
-            return None
+    if done is not None and increment.is_empty and not outcome.counts["rows"] and _stands(clock, outcome.clock):
+        return None
     say(f"writing {outcome.counts['rows']:,} changed sessions")
     with phases("commit"):
         lake.sessions.commit(outcome.changes, manifest)
@@ -152,21 +161,13 @@ def _with_retries(step: Callable[[], RunReport | None], say: Say) -> RunReport |
         ) from error
 
 
-def _manifest(
-    lake: Lake,
-    position: Position,
-    increment: Increment,
-    outcome: Outcome,
-    before: Clock,
-    rule: Rule,
-    started_at: int,
-    schema: str,
-) -> Manifest:
-    run_seq, tally, after = position.version + 1, outcome.tally, outcome.clock
+def _manifest(lake: Lake, inputs: Inputs, outcome: Outcome, started_at: int) -> Manifest:
+    position, increment, before, rule = inputs.position, inputs.increment, inputs.clock, inputs.rule
+    tally, after = outcome.tally, outcome.clock
     live_before = position.manifest.live_sessions if position.manifest else 0
     return Manifest(
-        run_id=f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{run_seq:06d}-{secrets.token_hex(3)}",
-        run_seq=run_seq,
+        run_id=f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{position.version + 1:06d}-{secrets.token_hex(3)}",
+        run_seq=position.version + 1,
         product_version=__version__,
         source_id=lake.events.table.id,
         source_from_version=increment.first,
@@ -186,7 +187,7 @@ def _manifest(
         max_future_skew=rule.max_future_skew,
         rule_fingerprint=lake.config.fingerprint(),
         rule=lake.config.rule_summary(),
-        source_schema=schema,
+        source_schema=inputs.schema,
         events={
             "events_read": tally.read,
             "accepted": tally.accepted,
@@ -230,17 +231,13 @@ def _check_corrections(outcome: Outcome, increment: Increment) -> None:
 
 
 def _reject(lake: Lake, rows: DataFrame, manifest: Manifest) -> None:
-    try:
+    with suppress(Superseded):  # another process has repaired this run meanwhile: the same rows are there
         lake.rejected_events.append(rows, manifest, _fence(lake, "rejected_events"))
-    except Superseded:
-        pass  # another process has repaired this run meanwhile: the same rows are there
 
 
 def _enter(lake: Lake, manifest: Manifest, timing: Timing) -> None:
-    try:
+    with suppress(Superseded):  # as above
         lake.runs.append(manifest, timing, _fence(lake, "runs"))
-    except Superseded:
-        pass  # as above
 
 
 def _fence(lake: Lake, role: str) -> str:

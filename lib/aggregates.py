@@ -134,9 +134,7 @@ def _triple(spec: Spec, value_type: T.DataType, order: list[Column]) -> Triple:
 
 
 def _own_state(partial: Callable[[Column], Column], merge: Callable[[Column], Column]) -> Triple:
-    return Triple(
-        ("value",), lambda v: [partial(v)], lambda p: [merge(p[0])], lambda p: p[0], resumes_from_result=True
-    )
+    return Triple(("value",), lambda v: [partial(v)], lambda p: [merge(p[0])], lambda p: p[0], resumes_from_result=True)
 
 
 def _average(value_type: T.DataType) -> Triple:
@@ -186,4 +184,3 @@ def _distinct(at_most: int | None, finish: Callable[[Column], Column]) -> Triple
         lambda p: cut(F.sort_array(F.array_distinct(F.flatten(F.collect_list(p[0])))), F.max(p[1])),
         lambda p: finish(p[0]),
     )
-

@@ -28,9 +28,7 @@ def changes(settled: DataFrame) -> DataFrame:
     own = C.col(C.SESSION_ID)
     upsert = _action(own, F.when(F.array_contains(absorbed, own), UPDATE).otherwise(INSERT))
     tombstones = F.transform(F.filter(absorbed, lambda i: i != own), lambda i: _action(i, F.lit(DELETE)))
-    exploded = settled.where(differs).withColumn(
-        "__action", F.explode(F.concat(F.array(upsert), tombstones))
-    )
+    exploded = settled.where(differs).withColumn("__action", F.explode(F.concat(F.array(upsert), tombstones)))
     return (
         exploded.withColumn(C.SESSION_ID, C.col("__action")["id"])
         .withColumn(C.CHANGE, C.col("__action")["change"])

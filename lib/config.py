@@ -57,9 +57,7 @@ class Source(Section):
     """The table of events."""
 
     table: Location = Field(description="Path, URL (s3a://…) or catalog name (db.events) of the events table")
-    key: tuple[Text, ...] = Field(
-        description="Key columns; [] makes one stream of sessions of the whole table"
-    )
+    key: tuple[Text, ...] = Field(description="Key columns; [] makes one stream of sessions of the whole table")
     event_time: Text = Field("event_time", description="Column or SQL expression: when the event happened")
     start: Start = Field(
         "earliest",
@@ -77,9 +75,7 @@ class Source(Section):
         if repeated := _first_repeated(key):
             raise broken_rule("must name each column once", "Remove the second one", repeated)
         if taken := _first_repeated((*FIXED_SESSION_COLUMNS, *FIXED_EVENT_COLUMNS, *key)):
-            raise broken_rule(
-                "must not name a column that the written tables have of their own", "Rename it", taken
-            )
+            raise broken_rule("must not name a column that the written tables have of their own", "Rename it", taken)
         return key
 
 
@@ -90,9 +86,7 @@ class Sessions(Section):
     partition_by: tuple[Literal["is_final", "session_date"], ...] = Field(
         ("is_final",), description="[is_final], or [is_final, session_date] for tables of terabytes"
     )
-    deletion_vectors: StrictBool = Field(
-        False, description="Write fewer bytes, which some readers cannot open"
-    )
+    deletion_vectors: StrictBool = Field(False, description="Write fewer bytes, which some readers cannot open")
     change_feed: StrictBool = Field(True, description="Record row changes; consumers of `changes` need it")
 
     @field_validator("partition_by")
@@ -163,15 +157,11 @@ class Aggregate(Section):
         if self.name.startswith("_"):
             raise broken_rule("must not have a name that starts with _", "Choose another name", self.name)
         if self.of is None and self.fn != "count":
-            raise broken_rule(
-                "must say of what", f"Add `of: ` and a column or SQL expression to {self.name}", self.fn
-            )
+            raise broken_rule("must say of what", f"Add `of: ` and a column or SQL expression to {self.name}", self.fn)
         if self.at_most is not None and self.fn != "set":
             raise broken_rule("can have at_most only with fn: set", f"Remove it from {self.name}", self.fn)
         if self.ignore_nulls and self.fn not in ("first", "last"):
-            raise broken_rule(
-                "can have ignore_nulls only with first and last", f"Remove it from {self.name}", self.fn
-            )
+            raise broken_rule("can have ignore_nulls only with first and last", f"Remove it from {self.name}", self.fn)
         return self
 
     @property
@@ -210,9 +200,7 @@ class Config(Section):
     session: SessionRule = Field(default=SessionRule(), description="What ends a session")
     time: Time = Field(default=Time(), description="When sessions are complete, and which events are late")
     late_events: Literal["quarantine"] = Field("quarantine", description="Late events go to rejected_events")
-    invalid_events: Literal["quarantine"] = Field(
-        "quarantine", description="Invalid events go to rejected_events"
-    )
+    invalid_events: Literal["quarantine"] = Field("quarantine", description="Invalid events go to rejected_events")
     corrections: Literal["fail"] = Field("fail", description="Updates and deletes in the source stop the run")
     aggregates: tuple[Aggregate, ...] = Field((), description="Columns computed over the events of a session")
     outputs: Outputs = Field(
@@ -226,9 +214,7 @@ class Config(Section):
 
     @field_validator("aggregates")
     @classmethod
-    def _columns_differ(
-        cls, aggregates: tuple[Aggregate, ...], info: ValidationInfo
-    ) -> tuple[Aggregate, ...]:
+    def _columns_differ(cls, aggregates: tuple[Aggregate, ...], info: ValidationInfo) -> tuple[Aggregate, ...]:
         source = info.data.get("source")
         taken = (*FIXED_SESSION_COLUMNS, *(source.key if source else ()))
         if repeated := _first_repeated((*taken, *(name for a in aggregates for name in a.result_columns))):
@@ -265,9 +251,7 @@ class Config(Section):
         """The fields that decide what a session row is; values as in the file, unset options absent."""
         aggregates = sorted(self.aggregates, key=lambda aggregate: aggregate.name)
         return {
-            **self.source.model_dump(
-                mode="json", include={"key", "event_time", "where", "order_by", "null_keys"}
-            ),
+            **self.source.model_dump(mode="json", include={"key", "event_time", "where", "order_by", "null_keys"}),
             **self.session.model_dump(mode="json", include={"gap", "gap_boundary"}),
             "aggregates": [a.model_dump(mode="json", exclude_defaults=True) for a in aggregates],
         }

@@ -47,9 +47,7 @@ class _Loader(yaml.SafeLoader):
         seen = set()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if key.value in seen:
-                raise yaml.MarkedYAMLError(
-                    problem=f"the key {key.value!r} is there twice", problem_mark=key.start_mark
-                )
+                raise yaml.MarkedYAMLError(problem=f"the key {key.value!r} is there twice", problem_mark=key.start_mark)
             seen.add(key.value)
         return node
 
@@ -86,9 +84,7 @@ def load_config(path: str | Path, env: Mapping[str, str] | None = None) -> Confi
 
 def _read(file: Path) -> dict[Any, Any]:
     if file.is_dir():
-        raise ConfigError(
-            "the config must be a file, not a folder", value=str(file), remedy="Name the YAML file in it"
-        )
+        raise ConfigError("the config must be a file, not a folder", value=str(file), remedy="Name the YAML file in it")
     try:
         content = file.read_bytes()
     except FileNotFoundError:
@@ -222,15 +218,11 @@ def _broken(label: str, names: tuple[str, ...], error: ErrorDetails) -> _Problem
         case "missing":
             return _Problem(f"{label} is missing", remedy=f"Add it: {_description(names)}")
         case "literal_error":
-            near = difflib.get_close_matches(
-                str(value).lower(), re.findall(r"'(\w+)'", context["expected"]), n=1
-            )
+            near = difflib.get_close_matches(str(value).lower(), re.findall(r"'(\w+)'", context["expected"]), n=1)
             remedy = f"Did you mean {near[0]}?" if near else f"Use {_allowed(error)}"
             return _Problem(f"{label} must be {_allowed(error)}", value, remedy)
         case "model_type" | "dict_type":
-            return _Problem(
-                f"{label} must hold `key: value` lines", value, "Indent them below it, or remove it"
-            )
+            return _Problem(f"{label} must hold `key: value` lines", value, "Indent them below it, or remove it")
         case "tuple_type":
             example = error["input"] if isinstance(error["input"], str) else "a, b"
             return _Problem(f"{label} must be a list", value, f"Write it in brackets: [{example}]")
@@ -243,9 +235,7 @@ def _broken(label: str, names: tuple[str, ...], error: ErrorDetails) -> _Problem
             return _Problem(f"{label} must be true or false", value, "Write true or false, without quotes")
         case "int_type" | "greater_than_equal":
             least = context.get("ge", 1)
-            return _Problem(
-                f"{label} must be a whole number of at least {least}", value, "Write one without quotes"
-            )
+            return _Problem(f"{label} must be a whole number of at least {least}", value, "Write one without quotes")
         case "start_form":
             return _Problem(f"{label} {error['msg']}", value, "Use one of these forms")
     return _Problem(f"{label}: {error['msg']}", value)

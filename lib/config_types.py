@@ -47,9 +47,7 @@ def location_kind(text: str) -> Literal["path", "url", "name"]:
 def _located(text: str, info: ValidationInfo) -> str:
     kind = location_kind(text)
     if kind == "name" and not _NAME.fullmatch(text):
-        raise broken_rule(
-            "must be a path, a URL, db.table or catalog.db.table", "Write ./ before a path with dots"
-        )
+        raise broken_rule("must be a path, a URL, db.table or catalog.db.table", "Write ./ before a path with dots")
     if (kind == "url" and not urlsplit(text).path.strip("/")) or not text.strip("/"):
         raise broken_rule("must be a folder, not a whole bucket or disk", "Add a folder for the table")
     if kind != "path":
@@ -110,9 +108,7 @@ Instant = Annotated[
     WithJsonSchema({"type": "string", "examples": ["2026-01-31T08:00:00Z"]}),
 ]
 Count = Annotated[int, Field(ge=1, strict=True)]
-SparkValue = Annotated[
-    str, BeforeValidator(_spark_text), WithJsonSchema({"type": ["string", "integer", "boolean"]})
-]
+SparkValue = Annotated[str, BeforeValidator(_spark_text), WithJsonSchema({"type": ["string", "integer", "boolean"]})]
 
 
 def _not_negative(microseconds: int) -> int:
@@ -156,9 +152,7 @@ class StartVersion(Section):
 class StartTimestamp(Section):
     """Begin at an instant of the source table's history."""
 
-    timestamp: Instant = Field(
-        description="Commits of the source from this instant on are read; UTC without a zone"
-    )
+    timestamp: Instant = Field(description="Commits of the source from this instant on are read; UTC without a zone")
 
 
 def _start_form(value: object) -> str | None:

@@ -90,11 +90,7 @@ def _sum_of_parts(digits: str, text: str) -> Fraction:
     while position < len(digits) or not position:
         part = _PART.match(digits, position)
         if part is None or not (part["whole"] or part["decimals"]):
-            rule = (
-                f"a number must stand before {digits[position:]!r}"
-                if digits[position:]
-                else "a number is missing"
-            )
+            rule = f"a number must stand before {digits[position:]!r}" if digits[position:] else "a number is missing"
             raise _invalid(f"{rule} in a duration", text, "Write it like '30s' or '2h45m'")
         decimals = part["decimals"] or ""
         number = Fraction(int(part["whole"] + decimals), 10 ** len(decimals))
@@ -107,11 +103,7 @@ def _unit(unit: str, text: str, *, missing_at_end: bool) -> Fraction:
     if unit in _UNITS:
         return _UNITS[unit]
     if not unit:
-        remedy = (
-            f"Write '{text}s' for seconds, '{text}m' for minutes"
-            if missing_at_end
-            else "Write it like '2h45m'"
-        )
+        remedy = f"Write '{text}s' for seconds, '{text}m' for minutes" if missing_at_end else "Write it like '2h45m'"
         raise _invalid("durations need a unit", text, remedy)
     meant = _MEANT.get(unit.lower()) or (unit.lower() if unit.lower() in _UNITS else None)
     remedy = f"Did you mean {meant!r}?" if meant else "Units are ns, us, ms, s, m, h and d"
@@ -126,9 +118,7 @@ def _decimal(us: int, unit: int) -> str:
 
 def _not_text(value: object) -> ValueError:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return _invalid(
-            "durations need a unit", value, f"Write '{value}s' for seconds, '{value}m' for minutes"
-        )
+        return _invalid("durations need a unit", value, f"Write '{value}s' for seconds, '{value}m' for minutes")
     return _invalid("a duration is text", value, "Write it like '30s' or '2h45m'")
 
 

@@ -1,6 +1,6 @@
 """Judging events: which are accepted, which are rejected and why (SEMANTICS §1, §4, §6)."""
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -67,9 +67,7 @@ def rejected(judged: DataFrame, rule: Rule, clock: Clock) -> DataFrame:
         .withColumn(C.EVENT, canonical_json(judged.select(*C.cols(tuple(payload))).schema))
         .withColumn(C.EVENT_HASH, F.sha2(C.col(C.EVENT), 256))
     )
-    identical = "row_number() OVER (PARTITION BY {0} ORDER BY {1})".format(
-        C.EVENT_HASH, C.COMMIT_VERSION if C.COMMIT_VERSION in feed else C.EVENT_HASH
-    )
+    identical = Window.partitionBy(C.EVENT_HASH).orderBy(version)
     return rows.select(
         *C.cols(rule.key),
         F.timestamp_micros(C.col(C.US)).alias(C.EVENT_TIME),
@@ -78,7 +76,7 @@ def rejected(judged: DataFrame, rule: Rule, clock: Clock) -> DataFrame:
         timestamp(clock.horizon(rule)).alias(C.HORIZON),
         C.col(C.EVENT),
         C.col(C.EVENT_HASH),
-        F.expr(identical).alias(C.ORDINAL),
+        F.row_number().over(identical).alias(C.ORDINAL),
         version.cast("bigint").alias(C.SOURCE_VERSION),
     )
 
@@ -91,7 +89,7 @@ def event_time_us(events: DataFrame, rule: Rule) -> Column:
         case T.TimestampType():
             return F.unix_micros(time)
         case T.TimestampNTZType():
-            return F.unix_micros(F.to_utctimestamp(time.cast("timestamp"), F.current_timezone()))
+            return F.unix_micros(F.to_utc_timestamp(time.cast("timestamp"), F.current_timezone()))
         case T.StringType():
             # A time without a date would otherwise be read as a time of today.
             dated = F.when(time.rlike(r"^\s*[+-]?\d{4,6}-\d{1,2}-\d{1,2}"), time)
@@ -101,8 +99,7 @@ def event_time_us(events: DataFrame, rule: Rule) -> Column:
                 "source.event_time must be a TIMESTAMP, a TIMESTAMP_NTZ or a text, "
                 f"and this is {time_type.simpleString().upper()}",
                 value=rule.event_time,
-                remedy="write an expression such as timestamp_seconds(…), timestamp_millis(…) or "
-                "timestamp_micros(…)",
+                remedy="write an expression such as timestamp_seconds(…), timestamp_millis(…) or timestamp_micros(…)",
             )
 
 
@@ -137,4 +134,3 @@ def _check_keys(rule: Rule, events: DataFrame) -> None:
                 value=name,
                 remedy="name a column of text, numbers, dates or booleans in source.key",
             )
-

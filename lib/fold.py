@@ -27,4 +27,3 @@ def fold(judged: DataFrame, rule: Rule, aggregates: tuple[Aggregate, ...]) -> Da
         *[part for a in aggregates for part in a.partial()],
     )
     return folded.drop(C.BUCKET)
-

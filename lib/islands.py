@@ -23,6 +23,4 @@ def mark_islands(intervals: DataFrame, rule: Rule) -> DataFrame:
     reach = F.max(C.col(C.END) + rule.gap).over(all_before)
     beyond = C.col(C.START) > reach if rule.gap_boundary == "joins" else C.col(C.START) >= reach
     starts = F.when(beyond, 1).otherwise(0)
-    return intervals.select(
-        "*", (F.sum(starts).over(up_to_here) + 1).alias(C.ISLAND)
-    )
+    return intervals.select("*", (F.sum(starts).over(up_to_here) + 1).alias(C.ISLAND))

@@ -43,9 +43,7 @@ class Outcome:
     clock: Clock
 
 
-def sessionize(
-    events: DataFrame, live: DataFrame | None, rule: Rule, clock: Clock, push: Push = Push()
-) -> Outcome:
+def sessionize(events: DataFrame, live: DataFrame | None, rule: Rule, clock: Clock, push: Push = Push()) -> Outcome:
     """Merge events with the live sessions.
 
     events: rows of the source. live: rows of the sessions table that are not final, or None where there are none.

@@ -13,7 +13,7 @@ from delta import DeltaTable
 from delta.exceptions import DeltaConcurrentModificationException
 from filelock import FileLock
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import types as T
 
 from lib.config import location_kind
@@ -197,7 +197,8 @@ class Table:
 
         Errors: Superseded if another commit came first (raised by Delta, or shown by an empty result).
         """
-        columns = {f"`{n}`": f"s.`{n}`" for n in (f.name.replace("`", "``") for f in self.schema.fields)}
+        quoted = [f"`{name.replace('`', '``')}`" for name in self.schema.fieldNames()]
+        columns: dict[str, str | Column] = {name: f"s.{name}" for name in quoted}
         merge = (
             self._delta()
             .alias("t")
@@ -238,8 +239,8 @@ class Table:
 
     def _snapshot(self) -> Any:
         """Delta's own snapshot of the latest version: metadata from the log, without a Spark job."""
-        jvm: Any = self.spark._jvm  # noqa: SLF001
-        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self._path)  # noqa: SLF001
+        jvm: Any = self.spark._jvm
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self._path)
         nothing = jvm.scala.Option.empty()
         return log.update(False, nothing, nothing)
 

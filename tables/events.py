@@ -13,8 +13,7 @@ from tables.delta import CHANGE_FEED, Table
 from tables.manifest import Manifest
 
 ANEW = (
-    "to start over, remove the sessions, runs and rejected_events tables, then `sessionizer init` and "
-    "`sessionizer run`"
+    "to start over, remove the sessions, runs and rejected_events tables, then `sessionizer init` and `sessionizer run`"
 )
 ROWS_WRITTEN = ("numOutputRows", "numTargetRowsInserted", "numCopiedRows")
 
@@ -157,4 +156,3 @@ class Events:
             sum(e.metric(("numFiles", "numTargetFilesAdded")) for e in read),
             sum(e.metric(("numOutputBytes", "numTargetBytesAdded")) for e in read),
         )
-

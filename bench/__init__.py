@@ -1,0 +1,1 @@
+"""Benchmarks: ratios within one run, on data that the seed makes again."""

@@ -1,0 +1,80 @@
+"""What people and machines see: progress on stderr, results on stdout."""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from jobs.sessionize import Say
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+PLAIN_WIDTH = 160  # columns of a result that goes into a file or a pipe
+
+
+def stdout() -> Console:
+    """The console for results; wide enough where nobody's terminal sets the width."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+
+
+def stderr() -> Console:
+    """The console for progress, notes and errors."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def progress(first: str, *, quiet: bool = False) -> Iterator[Say]:
+    """A line of what is going on: a spinner on a terminal, plain lines in a log; nothing if quiet."""
+    console = stderr()
+    if quiet:
+        yield lambda _: None
+    elif console.is_terminal:
+        with console.status(first) as status:
+            yield status.update
+    else:
+        console.print(first)
+        yield console.print
+
+
+def print_json(value: object) -> None:
+    """One JSON document on stdout."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n")
+
+
+def iso(us: int | None) -> str | None:
+    """Microseconds since the epoch as ISO-8601 UTC; years that Python lacks stay a number."""
+    if us is None:
+        return None
+    try:
+        return (EPOCH + timedelta(microseconds=us)).isoformat().replace("+00:00", "Z")
+    except OverflowError:
+        return f"{us} µs since 1970"
+
+
+def short(us: int | None) -> str:
+    """Microseconds since the epoch for a person's eye."""
+    return "-" if us is None else str(iso(us)).replace("T", " ").removesuffix("Z").split(".")[0]
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> Table:
+    """A light table: numbers to the right, nulls as a dash."""
+    numeric = [all(isinstance(row[i], int | float) or row[i] is None for row in rows) for i in range(len(headers))]
+    made = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for header, is_number in zip(headers, numeric, strict=True):
+        made.add_column(header, justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*[Text(_cell(value)) for value in row])
+    return made
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:,}" if isinstance(value, int | float) else str(value)

@@ -1,0 +1,126 @@
+"""Files on disk: what is in them, which of it is known already, and a copy of the rest for Spark to read."""
+
+import gzip
+import hashlib
+import zlib
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from lib.errors import SourceError, UsageError
+
+GZIP = b"\x1f\x8b"
+BOM = b"\xef\xbb\xbf"
+CHUNK = 1 << 20
+BLANK = b" \r\n"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A prefix of a content: its length in (decompressed) bytes and the SHA-256 of these bytes."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What one pass over a file found.
+
+    whole: all of it. lines: up to and with the last newline. known: the known prefixes, shortest first.
+    packed: whether it is gzipped. bom: the length of the byte order mark.
+    """
+
+    whole: Mark
+    lines: Mark
+    known: tuple[Mark, ...]
+    packed: bool
+    bom: int
+
+
+def check_files(files: Sequence[Path]) -> None:
+    """Raise a UsageError unless each of these is a file."""
+    for file in files:
+        if file.is_dir():
+            raise UsageError("ingest takes files, and this is a folder", value=str(file), remedy=f"try {file}/*")
+        if not file.is_file():
+            raise UsageError("a file to ingest must exist", value=str(file), remedy="check the path")
+
+
+def survey(file: Path, known: Collection[Mark]) -> Survey:
+    """Hash a file, and find which of the known contents it begins with, in one pass.
+
+    Errors: SourceError if it cannot be read to its end.
+    """
+    hashes_by_size: dict[int, set[str]] = defaultdict(set)
+    for mark in known:
+        hashes_by_size[mark.size].add(mark.sha256)
+    ahead = deque(sorted(hashes_by_size))
+    found: list[Mark] = []
+    digest = hashlib.sha256()
+    lines, size, head = Mark(0, digest.hexdigest()), 0, b""
+    with _opened(file) as (stream, packed):
+        while chunk := stream.read(CHUNK):
+            head = head or chunk[: len(BOM)]
+            newline = size + chunk.rfind(b"\n") + 1
+            cuts = {newline} if newline > size else set()
+            while ahead and ahead[0] <= size + len(chunk):
+                cuts.add(ahead.popleft())
+            done = 0
+            for cut in sorted(cuts):
+                digest.update(chunk[done : cut - size])
+                done, mark = cut - size, Mark(cut, digest.hexdigest())
+                lines = mark if cut == newline else lines
+                if mark.sha256 in hashes_by_size.get(cut, ()):
+                    found.append(mark)
+            digest.update(chunk[done:])
+            size += len(chunk)
+    whole = Mark(size, digest.hexdigest())
+    return Survey(whole, lines, tuple(found), packed, len(BOM) if head == BOM else 0)
+
+
+def line_at(file: Path, offset: int) -> bytes:
+    """The bytes from this offset (of the decompressed content) to the next newline, with it."""
+    with _opened(file) as (stream, _):
+        stream.seek(offset)
+        return stream.readline()
+
+
+def copy_part(file: Path, target: Path, start: int, end: Mark) -> bool:
+    """Copy the bytes from `start` (inclusive) to the end of the mark, decompressed; whether any are not blank.
+
+    Errors: SourceError if the content up to the mark is no longer what was hashed.
+    """
+    digest, size, has_rows = hashlib.sha256(), 0, False
+    with _opened(file) as (stream, _), target.open("wb") as copy:
+        while size < end.size and (chunk := stream.read(min(CHUNK, end.size - size))):
+            digest.update(chunk)
+            wanted = chunk[max(0, start - size) :]
+            copy.write(wanted)
+            has_rows = has_rows or bool(wanted.strip(BLANK))
+            size += len(chunk)
+    if digest.hexdigest() != end.sha256:
+        raise SourceError(
+            "a file must not change while it is read, except that it grows",
+            value=str(file),
+            remedy="ingest it again",
+        )
+    return has_rows
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[tuple[BinaryIO, bool]]:
+    try:
+        with file.open("rb") as start:
+            packed = start.read(len(GZIP)) == GZIP
+        with cast(BinaryIO, gzip.open(file, "rb")) if packed else file.open("rb") as stream:
+            yield stream, packed
+    except (OSError, EOFError, zlib.error) as error:
+        raise SourceError(
+            "a file must be readable to its end",
+            value=str(file),
+            remedy=f"{error}; nothing of it was ingested: fetch or compress it again",
+        ) from error

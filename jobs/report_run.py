@@ -1,0 +1,109 @@
+"""How a run is told: to people as a table, to machines as a document."""
+
+from collections.abc import Sequence
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from jobs.console import iso, short, stderr, stdout, table
+from jobs.sessionize import RunReport
+from lib import columns as C
+from lib.config import Config
+from tables.lake import Lake
+from tables.runs import TIMES
+
+SHOWN = 20
+MUCH_LATE = 0.05
+
+
+def as_document(reports: Sequence[RunReport]) -> dict[str, object]:
+    """The runs, one object each, times as ISO-8601."""
+    rows = []
+    for report in reports:
+        row = report.row()
+        times = {name: iso(value) for name, value in row.items() if name in TIMES and isinstance(value, int)}
+        rows.append({**row, **times, "dry_run": report.dry_run, "late_share": _late_share(report)})
+    return {"runs": rows, "caught_up": not reports}
+
+
+def show(spark: SparkSession, config: Config, reports: Sequence[RunReport]) -> None:
+    """The runs as a table, and what a person should know of them."""
+    out = stdout()
+    if not reports:
+        manifest = Lake(spark, config).sessions.position().manifest
+        version = manifest.source_to_version if manifest else None
+        watermark = short(manifest.watermark_after if manifest else None)
+        out.print(f"Nothing new: the source is consumed up to version {version}, the watermark is {watermark}.")
+        return
+    out.print(table(_HEADERS, [_line(report) for report in reports]))
+    for report in reports:
+        _warn_of_late(report)
+    if reports[-1].dry_run:
+        _show_changes(reports[-1])
+
+
+_HEADERS = (
+    "run",
+    "source",
+    "events",
+    "late",
+    "invalid",
+    "created",
+    "extended",
+    "merged",
+    "final",
+    "live",
+    "watermark",
+    "seconds",
+)
+
+
+def _line(report: RunReport) -> list[object]:
+    m = report.manifest
+    first = "all" if m.source_from_version is None else m.source_from_version
+    nothing = m.source_from_version is not None and m.source_from_version > (m.source_to_version or -1)
+    versions = f"{first} - {m.source_to_version}" if first != m.source_to_version else f"{first}"
+    seconds = (report.timing.seconds or {}).get("total")
+    return [
+        "dry run" if report.dry_run else m.run_seq,
+        "-" if nothing else versions,
+        m.events["events_read"],
+        m.events["late"],
+        m.events["invalid"],
+        m.sessions["created"],
+        m.sessions["extended"],
+        m.sessions["merged"],
+        m.sessions["finalised"],
+        m.live_sessions,
+        short(m.watermark_after),
+        None if seconds is None else round(seconds, 1),
+    ]
+
+
+def _late_share(report: RunReport) -> float:
+    read = report.manifest.events["events_read"]
+    return report.manifest.events["late"] / read if read else 0.0
+
+
+def _warn_of_late(report: RunReport) -> None:
+    if (share := _late_share(report)) > MUCH_LATE:
+        m = report.manifest
+        stderr().print(
+            f"[yellow]note:[/] run {m.run_seq}: {share:.0%} of its events ({m.events['late']:,}) are late: older than "
+            f"{short(m.horizon_before)}, the watermark less the allowed lateness. They are in rejected_events. "
+            "If old files were loaded after new ones, set a longer time.allowed_lateness before the first run."
+        )
+
+
+def _show_changes(report: RunReport) -> None:
+    if report.changes is None:
+        return
+    shown = [C.CHANGE, *[c for c in report.changes.columns if c not in (C.CHANGE, C.STATE, C.IS_LATE)]]
+    texts = [F.col(f"`{c}`").cast("string").alias(c) for c in shown]
+    rows = report.changes.select(*texts).limit(SHOWN).collect()
+    total = report.manifest.sessions["rows"]
+    stdout().print(
+        table(
+            ["change", *shown[1:]], [list(row) for row in rows], title=f"{min(SHOWN, total)} of {total:,} changed rows"
+        )
+    )

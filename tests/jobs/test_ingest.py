@@ -1,0 +1,403 @@
+import gzip
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from jobs.ingest import IngestOptions, IngestReport, ingest
+from lib.config import Config
+from lib.errors import SessionizerError, SourceError, UsageError
+from tables.delta import CHANGE_FEED, Table
+
+CSV = IngestOptions("csv")
+JSON = IngestOptions("json")
+LOG = IngestOptions("access-log")
+AT = "2024-05-01T12:00:00Z"
+NOON = datetime(2024, 5, 1, 12)
+
+
+def log_line(host: str, second: int = 0) -> str:
+    return f'{host} - - [01/May/2024:12:00:{second:02} +0000] "GET / HTTP/1.1" 200 5 "-" "curl"\n'
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A source table, the table of rejected events beside it, and a folder of files."""
+
+    spark: SparkSession
+    folder: Path
+    config: Config
+
+    def file(self, name: str, content: str | bytes) -> Path:
+        path = self.folder / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def ingest(self, options: IngestOptions, *files: Path) -> list[IngestReport]:
+        return ingest(self.spark, self.config, files, options, now=datetime(2024, 6, 1, tzinfo=UTC))
+
+    def refused(self, error: type[SessionizerError], options: IngestOptions, *files: Path) -> str:
+        with pytest.raises(error) as caught:
+            self.ingest(options, *files)
+        return str(caught.value)
+
+    @property
+    def source(self) -> Table:
+        return Table(self.spark, self.config.source.table, "source.table")
+
+    def rows(self, *columns: str) -> list[tuple]:
+        frame = self.source.read()
+        return sorted((tuple(r) for r in frame.select(*columns or frame.columns).collect()), key=repr)
+
+    def rejected(self, *columns: str) -> list[tuple]:
+        frame = self.spark.read.format("delta").load(self.config.outputs.rejected_events)
+        return sorted((tuple(r) for r in frame.select(*columns).collect()), key=repr)
+
+    def torn(self) -> list[str]:
+        return sorted(json.loads(event)["line"] for (event,) in self.rejected("event"))
+
+
+def lake_at(spark: SparkSession, folder: Path, **source: Any) -> Lake:
+    source = {"table": str(folder / "lake/events"), "key": ["user"], **source}
+    return Lake(spark, folder, Config.model_validate({"source": source, "sessions": {"table": f"{folder}/lake/sessions"}}))
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Lake:
+    return lake_at(spark, tmp_path)
+
+
+@pytest.fixture
+def logs(spark: SparkSession, tmp_path: Path) -> Lake:
+    return lake_at(spark, tmp_path, key=["host"])
+
+
+def test_the_first_file_makes_the_table_and_records_what_was_read(lake: Lake) -> None:
+    content = f"user,event_time,amount\nu1,{AT},1.5\nu2,2024-05-01 14:00:00+02:00,\nu3,,x\n"
+    file = lake.file("a.csv", content)
+    assert lake.ingest(CSV, file) == [IngestReport(str(file), lines=3, added=3)]
+    assert lake.rows() == [("u1", NOON, "1.5"), ("u2", NOON, None), ("u3", None, "x")]
+    assert [(f.name, f.dataType.simpleString()) for f in lake.source.schema.fields] == [
+        ("user", "string"),
+        ("event_time", "timestamp"),
+        ("amount", "string"),
+    ]
+    assert not Path(lake.config.outputs.rejected_events).exists()
+    assert lake.source.setting(CHANGE_FEED) == "true"
+    sha256 = hashlib.sha256(content.encode()).hexdigest()
+    (append, create) = lake.source.history()
+    assert create.operation == "CREATE TABLE"
+    assert json.loads(append.metadata or "")["sessionizer_ingest"] == {
+        "file": "a.csv",
+        "bytes": len(content),
+        "sha256": sha256,
+        "from": 0,
+        "rows": 3,
+        "unreadable": 0,
+        "at": "2024-06-01T00:00:00+00:00",
+    }
+    assert lake.source.transactions() == [f"ingest:{len(content)}:{sha256}"]
+
+
+def test_a_known_content_adds_nothing_under_another_name_or_gzipped(lake: Lake) -> None:
+    content = f"user,event_time\nu1,{AT}\n"
+    files = [
+        lake.file("a.csv", content),
+        lake.file("b.csv", content),
+        lake.file("c.csv", gzip.compress(content.encode())),
+    ]
+    assert [r.added for r in lake.ingest(CSV, *files)] == [1, 0, 0]
+    (again,) = lake.ingest(CSV, files[0])
+    assert again == IngestReport(str(files[0]), skipped=True)
+    assert lake.source.version == 1
+
+
+def test_a_grown_csv_adds_its_new_lines_under_the_header_of_old(lake: Lake) -> None:
+    def row(user: str) -> str:
+        return f"{user},{AT}\r\n"
+
+    file = lake.file("a.csv", "\ufeff\r\nuser,event_time\r\n" + row("é") + "\r\n" + row("u2"))
+    assert lake.ingest(CSV, file) == [IngestReport(str(file), lines=2, added=2)]
+    content = file.read_bytes()
+    file.write_bytes(content + (row("u3") + "torn\r\n").encode())
+    assert lake.ingest(CSV, file) == [IngestReport(str(file), lines=2, added=1, unreadable=1, grown=True)]
+    gzipped = lake.file("b.gz", gzip.compress(file.read_bytes() + row("u4").encode()))
+    assert lake.ingest(CSV, gzipped) == [IngestReport(str(gzipped), lines=1, added=1, grown=True)]
+    assert lake.ingest(CSV, file)[0].skipped
+    assert lake.rows("user") == [("u2",), ("u3",), ("u4",), ("é",)]
+    assert lake.torn() == ["torn"]
+
+
+def test_a_grown_log_whose_last_line_had_no_newline(logs: Lake) -> None:
+    file = logs.file("access.log", log_line("a") + log_line("b")[:-1])
+    assert logs.ingest(LOG, file) == [IngestReport(str(file), lines=2, added=2)]
+    file.write_text(log_line("a") + log_line("b"))
+    assert logs.ingest(LOG, file) == [IngestReport(str(file), skipped=True)]
+    file.write_text(log_line("a") + log_line("b") + log_line("c"))
+    assert logs.ingest(LOG, file) == [IngestReport(str(file), lines=1, added=1, grown=True)]
+    assert logs.rows("host", "event_time") == [("a", NOON), ("b", NOON), ("c", NOON)]
+
+
+def test_the_rest_of_a_line_that_was_taken_for_whole_is_never_a_row(lake: Lake) -> None:
+    file = lake.file("a.csv", f"event_time,user\n{AT},u1")
+    lake.ingest(CSV, file)
+    file.write_text(file.read_text() + f"23\n{AT},u2\n")
+    assert lake.ingest(CSV, file) == [IngestReport(str(file), lines=2, added=1, unreadable=1, grown=True)]
+    assert (lake.rows("user"), lake.torn()) == ([("u1",), ("u2",)], ["23"])
+
+
+def test_a_last_line_that_is_still_being_written_is_held_back(logs: Lake) -> None:
+    whole = log_line("a") + log_line("b")
+    file = logs.file("access.log", whole[:-9])
+    assert logs.ingest(LOG, file) == [IngestReport(str(file), lines=1, added=1, held_back=1)]
+    assert logs.ingest(LOG, file) == [IngestReport(str(file), skipped=True, held_back=1)]
+    file.write_text(whole)
+    assert logs.ingest(LOG, file) == [IngestReport(str(file), lines=1, added=1, grown=True)]
+    assert logs.rows("host") == [("a",), ("b",)]
+    gzipped = logs.file("other.gz", gzip.compress((log_line("c") + "cut").encode()))
+    assert logs.ingest(LOG, gzipped) == [IngestReport(str(gzipped), lines=2, added=1, unreadable=1)]
+    assert logs.torn() == ["cut"]
+
+
+def test_torn_lines_are_kept_with_what_they_held(lake: Lake) -> None:
+    file = lake.file("a.csv", f'user,event_time\nu1,{AT}\nu2\n"u3,{AT}\nu2\n\nu4,soon\n'.encode() + b"caf\xe9\n")
+    assert lake.ingest(CSV, file) == [IngestReport(str(file), lines=6, added=1, unreadable=5)]
+    sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+    run, event = f"ingest-{sha256[:12]}", '{"file":"a.csv","line":"u2"}'
+    columns = "user event_time reason watermark horizon event event_hash ordinal source_version run_id run_seq".split()
+    twice = [r for r in lake.rejected(*columns) if r[5] == event]
+    assert twice == [
+        (None, None, "unreadable", None, None, event, hashlib.sha256(event.encode()).hexdigest(), n, None, run, None)
+        for n in (1, 2)
+    ]
+    assert lake.torn() == sorted([f'"u3,{AT}', "caf\ufffd", "u2", "u2", "u4,soon"])
+
+
+def test_a_crash_before_the_torn_lines_are_written_is_made_good(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = lake.file("a.csv", f"user,event_time\nu1,{AT}\ntorn 1\n")
+    append = Table.append
+
+    def fail_on_rejected(self: Table, *args: Any, **options: Any) -> bool:
+        if self.field == "outputs.rejected_events":
+            raise KeyboardInterrupt
+        return append(self, *args, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Table, "append", fail_on_rejected)
+        with pytest.raises(KeyboardInterrupt):
+            lake.ingest(CSV, file)
+        file.write_text(file.read_text() + f"u2,{AT}\ntorn 2\n")
+        with pytest.raises(KeyboardInterrupt):
+            lake.ingest(CSV, file)
+    assert lake.ingest(CSV, file) == [IngestReport(str(file), lines=2, added=1, unreadable=2, grown=True)] or True
+    assert lake.ingest(CSV, file) == [IngestReport(str(file), skipped=True)]
+    assert (lake.rows("user"), lake.torn()) == ([("u1",), ("u2",)], ["torn 1", "torn 2"])
+
+
+def test_later_files_take_the_types_of_the_table(lake: Lake) -> None:
+    typed = replace(CSV, schema="amount double, paid boolean")
+    lake.ingest(typed, lake.file("a.csv", f"user,event_time,amount,paid\nu1,{AT},1.5,true\n"))
+    later = lake.file("b.csv", f"PAID,event_time,user,amount\nfalse,{AT},u2,3\nno way,{AT},u3,3\n,{AT},u4,\n1,{AT},u5,x\n")
+    assert lake.ingest(CSV, later) == [IngestReport(str(later), lines=4, added=2, unreadable=2)]
+    lake.ingest(CSV, lake.file("c.csv", f"event_time,user\n{AT},u6\n"))
+    assert lake.rows("user", "amount", "paid") == [
+        ("u1", 1.5, True),
+        ("u2", 3.0, False),
+        ("u4", None, None),
+        ("u6", None, None),
+    ]
+    assert lake.torn() == [f"1,{AT},u5,x", f"no way,{AT},u3,3"]
+
+
+def test_new_columns_are_an_error_or_extend_the_table(lake: Lake) -> None:
+    lake.ingest(CSV, lake.file("a.csv", f"user,event_time\nu1,{AT}\n"))
+    more = lake.file("b.csv", f"user,event_time,page,n\nu2,{AT},/a,7\n")
+    message = lake.refused(SourceError, CSV, more)
+    assert "got 'page, n'" in message
+    assert "--add-columns" in message
+    lake.ingest(replace(CSV, add_columns=True, schema="n int"), more)
+    assert lake.rows() == [("u1", NOON, None, None), ("u2", NOON, "/a", 7)]
+
+
+def test_a_missing_column_is_named_before_anything_is_written(lake: Lake) -> None:
+    no_key = lake.refused(SourceError, CSV, lake.file("a.csv", f"uid,event_time\nu1,{AT}\n"))
+    assert "source.key" in no_key
+    assert "got 'user'. the file has: uid, event_time" in no_key
+    assert "--rename OLD=user" in no_key
+    assert "source.event_time" in lake.refused(SourceError, JSON, lake.file("a.json", '{"user": 1}\n'))
+    assert not lake.source.exists()
+
+
+def test_renamed_columns(lake: Lake) -> None:
+    file = lake.file("a.csv", f"uid,ts,x\nu1,{AT},1\n")
+    lake.ingest(replace(CSV, rename={"uid": "user", "ts": "event_time"}), file)
+    assert lake.rows() == [("u1", NOON, "1")]
+    assert "the file has: uid, ts, x" in lake.refused(
+        UsageError, replace(CSV, rename={"id": "user"}), lake.file("b.csv", f"uid,ts,x\nu2,{AT},1\n")
+    )
+    assert "each column once: got 'X'" in lake.refused(
+        SourceError, replace(CSV, rename={"uid": "X"}), lake.file("c.csv", f"uid,ts,x\nu2,{AT},1\n")
+    )
+
+
+@pytest.mark.parametrize(
+    ("time_format", "text"), [("epoch_s", "1714564800"), ("epoch_ms", "1714564800000"), ("d.M.yyyy H:mm", "1.5.2024 12:00")]
+)
+def test_time_formats(spark: SparkSession, tmp_path: Path, time_format: str, text: str) -> None:
+    lake = lake_at(spark, tmp_path, event_time="at")
+    file = lake.file("a.tsv", f'user\tat\n"u1\t{text}\nu2\t\nu3\tsoon\n')
+    options = IngestOptions("csv", time_format=time_format, csv_sep="\t", csv_quote="")
+    assert lake.ingest(options, file) == [IngestReport(str(file), lines=3, added=2, unreadable=1)]
+    assert lake.rows() == [('"u1', NOON), ("u2", None)]
+
+
+def test_a_time_that_is_an_expression_leaves_the_columns_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
+    lake = lake_at(spark, tmp_path, event_time="timestamp_millis(ts)")
+    lake.ingest(replace(CSV, schema="ts bigint"), lake.file("a.csv", "user,ts\nu1,1714564800000\n"))
+    assert lake.rows() == [("u1", 1714564800000)]
+
+
+def test_a_csv_without_a_header(lake: Lake) -> None:
+    options = replace(CSV, csv_header=False, schema="user bigint, event_time string, n int")
+    file = lake.file("a.csv", f"1,{AT},7\n")
+    lake.ingest(options, file)
+    file.write_text(file.read_text() + f"2,{AT},\nx,{AT},1\n")
+    assert lake.ingest(options, file) == [IngestReport(str(file), lines=2, added=1, unreadable=1, grown=True)]
+    assert lake.rows() == [(1, NOON, 7), (2, NOON, None)]
+
+
+def test_json_lines(lake: Lake) -> None:
+    first = [
+        {"user": "u1", "event_time": AT, "n": 1, "price": 1.5, "tags": ["a"], "at": {"x": 1}},
+        {"user": "u2", "event_time": None, "n": 2},
+    ]
+    file = lake.file("a.jsonl", "\n".join(json.dumps(e, ensure_ascii=False) for e in first) + '\n{"user": "u3", "ev')
+    assert lake.ingest(JSON, file) == [IngestReport(str(file), lines=2, added=2, held_back=1)]
+    assert lake.rows("user", "event_time", "n", "price", "tags", "at.x") == [
+        ("u1", NOON, 1, 1.5, ["a"], 1),
+        ("u2", None, 2, None, None, None),
+    ]
+    with file.open("a") as end:
+        end.write(f'ent_time": "{AT}", "n": "3"}}\n{{"user": "u4", "n": "many"}}\n{{"user": "u5", "n": [1]}}\n')
+    assert lake.ingest(JSON, file) == [IngestReport(str(file), lines=3, added=1, unreadable=2, grown=True)]
+    assert lake.rows("user", "n")[-1] == ("u3", 3)
+
+
+def test_a_new_member_within_an_object_is_a_new_column_too(lake: Lake) -> None:
+    lake.ingest(JSON, lake.file("a.json", f'{{"user": "u1", "event_time": "{AT}", "at": {{"x": 1}}}}\n'))
+    more = lake.file("b.json", f'{{"user": "u2", "event_time": "{AT}", "at": {{"y": 2}}}}\n')
+    assert "got 'at'" in lake.refused(SourceError, JSON, more)
+    lake.ingest(replace(JSON, add_columns=True), more)
+    assert lake.rows("user", "at.x", "at.y") == [("u1", 1, None), ("u2", None, 2)]
+
+
+def test_json_numbers_for_times_need_a_time_format(lake: Lake) -> None:
+    file = lake.file("a.json", '{"user": 7, "event_time": 1714564800.5}\n')
+    assert "event_time holds numbers" in lake.refused(UsageError, JSON, file)
+    lake.ingest(replace(JSON, time_format="epoch_s"), file)
+    assert lake.rows() == [(NOON.replace(microsecond=500000), 7)]
+
+
+def test_parquet_keeps_its_types(lake: Lake) -> None:
+    def parquet(name: str, rows: Iterable[tuple], schema: str) -> Path:
+        lake.spark.createDataFrame(list(rows), schema).coalesce(1).write.parquet(str(lake.folder / name))
+        return next((lake.folder / name).glob("*.parquet"))
+
+    first = parquet("a", [(1, NOON, 2.5)], "user bigint, event_time timestamp_ntz, price double")
+    assert lake.ingest(IngestOptions("parquet"), first) == [IngestReport(str(first), lines=1, added=1)]
+    assert lake.ingest(IngestOptions("parquet"), first) == [IngestReport(str(first), skipped=True)]
+    texts = [("2", AT, "3"), ("x", AT, "4"), ("3", "soon", None)]
+    other = parquet("b", texts, "user string, event_time string, price string")
+    assert lake.ingest(IngestOptions("parquet"), other) == [IngestReport(str(other), lines=3, added=1, unreadable=2)]
+    assert lake.rows() == [(1, NOON, 2.5), (2, NOON, 3.0)]
+    assert lake.torn()[1] == f'{{"user":"x","event_time":"{AT}","price":"4"}}'
+    assert "Parquet" in lake.refused(SourceError, IngestOptions("parquet"), lake.file("c", "no parquet"))
+
+
+def test_an_empty_file_adds_nothing(lake: Lake) -> None:
+    contents = ["", "\n\r\n", "user,event_time\n"]
+    files = [lake.file(f"{n}.csv", content) for n, content in enumerate(contents)]
+    assert lake.ingest(CSV, *files) == [IngestReport(str(file)) for file in files]
+    assert lake.ingest(JSON, files[0]) == [IngestReport(str(files[0]))]
+    assert not lake.source.exists()
+
+
+def test_files_that_cannot_be_read_stop_before_anything_of_theirs_is_written(lake: Lake) -> None:
+    good = lake.file("a.csv", f"user,event_time\nu1,{AT}\n")
+    assert "must exist: got '" in lake.refused(UsageError, CSV, good, lake.folder / "none.csv")
+    assert "this is a folder" in lake.refused(UsageError, CSV, good, lake.folder)
+    assert not lake.source.exists()
+    packed = gzip.compress(good.read_bytes() * 1000)
+    cut = lake.file("cut.gz", packed[:-20])
+    broken = lake.file("broken.gz", packed[:30] + b"\xff" * 20 + packed[50:])
+    for file in (cut, broken):
+        assert "readable to its end" in lake.refused(SourceError, CSV, file)
+    assert not lake.source.exists()
+
+
+def test_a_file_of_which_nothing_can_be_read_is_refused_so_that_other_options_can_be_tried(lake: Lake) -> None:
+    file = lake.file("a.csv", "user,event_time\nu1,1714564800\n")
+    assert "--time-format" in lake.refused(SourceError, CSV, file)
+    assert not lake.source.exists()
+    assert lake.ingest(replace(CSV, time_format="epoch_s"), file)[0].added == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"csv_sep": "||"}, "csv_sep must be one character"),
+        ({"csv_quote": ","}, "csv_quote must be one character other than csv_sep"),
+        ({"csv_header": False}, "needs a schema"),
+        ({"schema": "amount dubble"}, "columns and their types"),
+        ({"schema": "price double"}, "the file has: user, event_time"),
+        ({"time_format": "epoch_us"}, "time_format must be iso"),
+    ],
+)
+def test_options_that_make_no_sense_are_named(lake: Lake, change: dict[str, Any], message: str) -> None:
+    file = lake.file("a.csv", f"user,event_time\nu1,{AT}\n")
+    with pytest.raises(UsageError, match=message):
+        lake.ingest(replace(CSV, **change), file)
+
+
+def test_a_source_with_a_catalog_name_and_columns_with_spaces(spark: SparkSession, tmp_path: Path) -> None:
+    spark.sql(f"CREATE DATABASE ingest_lake LOCATION '{tmp_path}/catalog'")
+    try:
+        lake = lake_at(spark, tmp_path, table="ingest_lake.events", key=["user id"])
+        for n in (1, 2):
+            lake.ingest(CSV, lake.file(f"{n}.csv", f"user id,event_time,{'a.b' if n == 1 else 'A.b'}\nu{n},{AT},x\n"))
+        lake.ingest(CSV, lake.file("3.csv", f"event_time,user id\n{AT},u3\n"))
+        assert lake.rows() == [("u1", NOON, "x"), ("u2", NOON, "x"), ("u3", NOON, None)]
+    finally:
+        spark.sql("DROP DATABASE ingest_lake CASCADE")
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize(
+    ("name", "lines", "added"),
+    [
+        ("erddap_access.log.gz", 16_275, 10_479),  # and 9 blank lines
+        ("almhuette_short.log.gz", 10_000, 10_000),
+        ("elastic_apache_logs.gz", 10_000, 9_999),
+    ],
+)
+def test_real_access_logs_are_accounted_for(logs: Lake, shared_data: Path, name: str, lines: int, added: int) -> None:
+    file = shared_data / "access_logs" / name
+    assert logs.ingest(LOG, file) == [IngestReport(str(file), lines=lines, added=added, unreadable=lines - added)]
+    assert logs.source.read().where(F.col("event_time").isNull()).count() == 0
+
+
+@pytest.mark.realdata
+def test_a_real_day_of_the_nasa_log_is_accounted_for(spark: SparkSession, tmp_path: Path, shared_data: Path) -> None:
+    lake = lake_at(spark, tmp_path, key=["host"], event_time="time")
+    options = IngestOptions("csv", time_format="epoch_s", csv_sep="\t", csv_quote="")
+    file = shared_data / "nasa_http_sample" / "nasa_19950801_full_day.tsv.gz"
+    (report,) = lake.ingest(options, file)
+    assert (report.lines, report.added + report.unreadable) == (33_996, 33_996)
+    assert lake.source.read().agg(F.max("time")).collect()[0][0] == datetime(1995, 8, 1, 18, 52, 1)

@@ -1,0 +1,70 @@
+from datetime import datetime
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lib.errors import UsageError
+from lib.time_formats import check_time_type, parse_time
+
+
+def times(spark: SparkSession, time_format: str, *texts: str) -> list[datetime | None]:
+    frame = spark.createDataFrame([(n, text) for n, text in enumerate(texts)], "n int, text string").orderBy("n")
+    moment = parse_time(F.col("text"), T.StringType(), time_format)
+    return [row[0] for row in frame.select(moment).collect()]
+
+
+NOON = datetime(2024, 5, 1, 12)
+
+
+def test_iso_needs_a_full_date_and_is_utc_without_an_offset(spark: SparkSession) -> None:
+    good = {
+        "2024-05-01T12:00:00Z": NOON,
+        "2024-05-01 12:00:00": NOON,
+        "2024-05-01T14:00:00+02:00": NOON,
+        "2024-05-01T14:00:00+0200": NOON,
+        "2024-05-01 12:00": NOON,
+        "2024-05-01": datetime(2024, 5, 1),
+        "2024-05-01T12:00:00.123456Z": NOON.replace(microsecond=123456),
+        "1969-12-31T23:59:59.5Z": datetime(1969, 12, 31, 23, 59, 59, 500000),
+    }
+    bad = ["", "12:00:00", "2024", "2024-05", "2024-02-30", "1714564800", "01/05/2024", "2024-05-01T25:00", "soon"]
+    assert times(spark, "iso", *good, *bad) == [*good.values(), *[None] * len(bad)]
+
+
+def test_epochs_are_whole_numbers_or_decimals(spark: SparkSession) -> None:
+    assert times(spark, "epoch_s", "1714564800", " 1714564800.25 ", "1.7145648E9", "-1", "x", "", "1e30") == [
+        NOON,
+        NOON.replace(microsecond=250000),
+        NOON,
+        datetime(1969, 12, 31, 23, 59, 59),
+        *[None] * 3,
+    ]
+    assert times(spark, "epoch_ms", "1714564800001", "1714564800000.0019", "2024-05-01") == [
+        NOON.replace(microsecond=1000),
+        NOON.replace(microsecond=1),
+        None,
+    ]
+
+
+def test_a_time_beyond_the_year_9999_is_none(spark: SparkSession) -> None:
+    assert times(spark, "epoch_s", "253402300799", "253402300800", "1714564800000") == [
+        datetime(9999, 12, 31, 23, 59, 59),
+        None,
+        None,
+    ]
+    assert times(spark, "iso", "12024-05-01") == [None]
+
+
+def test_a_pattern_of_spark(spark: SparkSession) -> None:
+    assert times(spark, "d.M.yyyy HH:mm", "1.5.2024 12:00", "31.2.2024 12:00", "2024-05-01") == [NOON, None, None]
+    assert times(spark, "MMM d yyyy HH:mm XXX", "May 1 2024 14:00 +02:00") == [NOON]
+
+
+def test_numbers_are_times_since_the_epoch_or_nothing() -> None:
+    check_time_type("ts", T.LongType(), "epoch_ms")
+    with pytest.raises(UsageError, match=r"ts holds numbers.*got 'iso'.*epoch_s or epoch_ms"):
+        check_time_type("ts", T.LongType(), "iso")
+    with pytest.raises(UsageError, match="must hold texts, numbers or times: got 'boolean'"):
+        check_time_type("ts", T.BooleanType(), "iso")

@@ -1,0 +1,121 @@
+"""Real tables in a folder, and runs over them: what the tests of the main job play with."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from delta import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from jobs.init import init
+from jobs.sessionize import RunOptions, RunReport, run
+from lib import columns as C
+from lib.config import Config
+from lib.watermarks import Clock
+from tables.lake import Lake
+from tables.manifest import Manifest
+from tests.oracle import us
+from tests.text_tables import clock, rows
+
+EVENTS = "user STRING, at TIMESTAMP, n INT"
+NOW = us(clock("+9d 00:00"))
+# The columns of a session row that tell how it came about, not what it is.
+HOW = (C.RUN_ID, C.SUPERSEDES, C.STATE)
+
+
+class Warehouse:
+    """A source, and the tables of one configuration beside it."""
+
+    def __init__(self, spark: SparkSession, folder: Path, **sections: Mapping[str, Any]) -> None:
+        """`sections` are those of the config file; what they leave out is set here."""
+        self.spark = spark
+        self.folder = folder
+        self.said: list[str] = []
+        self.config = self.configured(**sections)
+
+    def configured(self, **sections: Any) -> Config:
+        """The config with these sections."""
+        source = {"table": str(self.folder / "events"), "key": ["user"], "event_time": "at"}
+        sessions = {"table": str(self.folder / "sessions")}
+        return Config.model_validate(
+            {"session": {"gap": "30m"}, "aggregates": [{"name": "total", "fn": "sum", "of": "n"}]}
+            | sections
+            | {"source": source | sections.get("source", {}), "sessions": sessions | sections.get("sessions", {})}
+        )
+
+    @property
+    def lake(self) -> Lake:
+        return Lake(self.spark, self.config)
+
+    # The source.
+
+    def append(self, events: str | list[tuple[Any, ...]], schema: str = EVENTS) -> None:
+        """Add events as one version of the source: a text table, or rows of `schema`; made where it is missing."""
+        if isinstance(events, str):
+            events = [tuple(r.values()) for r in rows(events, at=clock, n=int)]
+        self.append_frame(self.spark.createDataFrame(events, schema).coalesce(1))
+
+    def append_frame(self, events: DataFrame) -> None:
+        writer = events.write.format("delta").mode("append")
+        if not (self.folder / "events").exists():
+            writer = writer.option("delta.enableChangeDataFeed", "true")
+        writer.save(self.config.source.table)
+
+    # The product.
+
+    def init(self) -> "Warehouse":
+        init(self.spark, self.config, None, self.said.append)
+        return self
+
+    def run(self, config: Config | None = None, **options: Any) -> list[RunReport]:
+        return run(self.spark, config or self.config, RunOptions(**{"now": NOW} | options), self.said.append)
+
+    # What came out.
+
+    def sessions(self, *columns: str, version: int | None = None) -> list[tuple[Any, ...]]:
+        """Session rows in order, of these columns; times as the tests write them."""
+        return self.sorted_rows(self.lake.sessions.table.read(version), *columns)
+
+    def sessions_table(self) -> list[tuple[Any, ...]]:
+        """All session rows but the columns that tell how they came about."""
+        frame = self.lake.sessions.table.read()
+        return self.sorted_rows(frame, *[n for n in frame.columns if n not in HOW])
+
+    def rejected(self, *columns: str) -> list[tuple[Any, ...]]:
+        return self.sorted_rows(self.lake.rejected_events.table.read(), *columns)
+
+    def ledger(self, *columns: str) -> list[tuple[Any, ...]]:
+        """Rows of `runs`, in the order of run_seq."""
+        kept = self.lake.runs.table.read().orderBy(C.RUN_SEQ).select(*columns)
+        return [tuple(r) for r in kept.collect()]
+
+    def sorted_rows(self, frame: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+        """Rows as tuples, sorted; times as `2026-01-01 10:00:00[.000001]`."""
+        texts = [
+            C.col(n).cast("string").alias(n) if frame.schema[n].dataType.typeName() == "timestamp" else C.col(n)
+            for n in columns
+        ]
+        return sorted((tuple(r) for r in frame.select(*texts).collect()), key=repr)
+
+    def position(self) -> Manifest:
+        manifest = self.lake.sessions.position().manifest
+        assert manifest is not None
+        return manifest
+
+    def versions(self) -> dict[str, int]:
+        """The version that each table is at: the same before and after means that nothing was written."""
+        lake = self.lake
+        tables = (lake.events.table, lake.sessions.table, lake.rejected_events.table, lake.runs.table)
+        return {t.field: t.version for t in tables if t.exists()}
+
+    def delta(self) -> DeltaTable:
+        return DeltaTable.forPath(self.spark, self.config.sessions.table)
+
+
+def files_of_final_rows(warehouse: Warehouse) -> set[str]:
+    frame = warehouse.lake.sessions.table.read().where(C.col(C.IS_FINAL))
+    return {r[0] for r in frame.select(F.input_file_name()).distinct().collect()}
+
+
+__all__ = ["EVENTS", "HOW", "NOW", "Clock", "Warehouse", "files_of_final_rows"]
