@@ -93,9 +93,11 @@ class FileReader:
         table: the columns of the source table, None where it is not there yet.
         Errors: SourceError where the file does not fit.
         """
-        names, begin = self._header(file, part.bom)
-        begin = max(part.start, begin)
-        broken = line_at(file, begin - 1)[1:] if part.start and self.options.format != "parquet" else b""
+        names, rows_begin = self._header(file, part)
+        begin = max(part.start, rows_begin)
+        broken = b""
+        if part.start and self.options.format in LINE_FORMATS:
+            broken = line_at(file, begin - 1, part.end.size)[1:]  # a newline, unless a line was taken before its end
         with TemporaryDirectory(prefix="sessionizer-", ignore_cleanup_errors=True) as folder, spark_errors(file):
             copy = Path(folder) / "rows"
             has_rows = copy_part(file, copy, begin + len(broken), part.end)
@@ -159,13 +161,13 @@ class FileReader:
         table = target.table
         return columns if table is None else fit(columns, table, add_columns=self.options.add_columns)
 
-    def _header(self, file: Path, bom: int) -> tuple[tuple[str, ...], int]:
+    def _header(self, file: Path, part: Part) -> tuple[tuple[str, ...], int]:
         """The column names of a csv file, and where its rows begin."""
         if self.options.format != "csv" or not self.options.csv_header:
-            return tuple(self.declared.fieldNames()), bom
-        line, begin = b"", bom
+            return tuple(self.declared.fieldNames()), part.bom
+        line, begin = b"", part.bom
         while not line.strip():
-            line = line_at(file, begin)
+            line = line_at(file, begin, part.end.size)
             begin += len(line)
             if not line:
                 return (), begin
@@ -226,8 +228,18 @@ def spark_errors(file: Path) -> Iterator[None]:
         raise SourceError(
             "a file must fit its format and the table",
             value=str(file),
-            remedy=str(error).strip().splitlines()[0],
+            remedy=_said(error),
         ) from error
+
+
+def _said(error: PySparkException | Py4JJavaError) -> str:
+    """The innermost cause in one line; that of an error from the JVM is what tells."""
+    if isinstance(error, Py4JJavaError):
+        cause = error.java_exception
+        while cause.getCause() is not None:
+            cause = cause.getCause()
+        return str(cause.getMessage() or cause.toString()).strip().splitlines()[0]
+    return str(error).strip().splitlines()[0]
 
 
 def _texts(names: tuple[str, ...]) -> T.StructType:

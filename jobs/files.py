@@ -82,11 +82,11 @@ def survey(file: Path, known: Collection[Mark]) -> Survey:
     return Survey(whole, lines, tuple(found), packed, len(BOM) if head == BOM else 0)
 
 
-def line_at(file: Path, offset: int) -> bytes:
-    """The bytes from this offset (of the decompressed content) to the next newline, with it."""
+def line_at(file: Path, start: int, end: int) -> bytes:
+    """The bytes from `start` (of the decompressed content) to the next newline, with it, or to `end` (exclusive)."""
     with _opened(file) as (stream, _):
-        stream.seek(offset)
-        return stream.readline()
+        stream.seek(start)
+        return stream.readline(end - start)
 
 
 def copy_part(file: Path, target: Path, start: int, end: Mark) -> bool:
@@ -122,5 +122,5 @@ def _opened(file: Path) -> Iterator[tuple[BinaryIO, bool]]:
         raise SourceError(
             "a file must be readable to its end",
             value=str(file),
-            remedy=f"{error}; nothing of it was ingested: fetch or compress it again",
+            remedy=f"{error}; nothing of it was ingested",
         ) from error

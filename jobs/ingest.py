@@ -20,7 +20,7 @@ from jobs.file_reader import LINE_FORMATS, FileReader, IngestOptions, Part
 from jobs.files import Mark, Survey, check_files, line_at, survey
 from lib import columns as C
 from lib.config import Config
-from lib.errors import SourceError
+from lib.errors import RunFailed, SourceError
 from lib.lines import TORN_LINE, unreadable_rows
 from tables.delta import CHANGE_FEED, Commit, Superseded, Table
 from tables.rejected_events import RejectedEvents, rejected_schema
@@ -73,7 +73,12 @@ def ingest(  # noqa: PLR0913  (the clock, and who listens, are apart from what t
     ingestion = Ingestion(spark, config, FileReader(spark, config, options), now)
     reports = []
     for file in files:
-        reports.append(ingestion.add(file))
+        try:
+            reports.append(ingestion.add(file))
+        except Superseded as error:
+            raise RunFailed(
+                "another process keeps changing source.table", value=str(file), remedy="ingest the file again"
+            ) from error
         on_file(reports[-1])
     return reports
 
@@ -128,9 +133,8 @@ class Ingestion:
         read_before = found.known[-1] if found.known else Mark(0, "")
         if found.whole in (found.lines, read_before):
             return found.whole
-        if not self.reader.is_unfinished(line_at(file, max(found.lines.size, read_before.size))):
-            return found.whole
-        return max(found.lines, read_before, key=lambda mark: mark.size)
+        taken = max(found.lines, read_before, key=lambda mark: mark.size)
+        return taken if self.reader.is_unfinished(line_at(file, taken.size, found.whole.size)) else found.whole
 
     def _append(self, file: Path, part: Part) -> tuple[int, int]:
         """Add a part of a file: its rows to the source, then its torn lines to rejected_events; how many each."""

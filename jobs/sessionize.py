@@ -19,7 +19,7 @@ from lib.events import CORRECTION, judge, rejected
 from lib.pipeline import Outcome, Push, session_schema, sessionize
 from lib.rule import Rule
 from lib.watermarks import Clock
-from tables.delta import Superseded
+from tables.delta import BYTES_WRITTEN, FILES_WRITTEN, Commit, Entry, Superseded
 from tables.events import ANEW, Increment
 from tables.lake import Lake
 from tables.manifest import Manifest
@@ -138,7 +138,7 @@ def _increment(lake: Lake, options: RunOptions, say: Say) -> RunReport | None:
     with phases("rejected_events"):
         if manifest.rejected:
             _reject(lake, outcome.rejected, manifest)
-    timing = phases.timing(*lake.sessions.written(manifest))
+    timing = phases.timing(lake.sessions.committed(manifest))
     _enter(lake, manifest, timing)
     return RunReport(manifest, timing)
 
@@ -246,7 +246,7 @@ def _fence(lake: Lake, role: str) -> str:
 
 def _has(lake: Lake, role: str, manifest: Manifest) -> bool:
     table = lake.runs.table if role == "runs" else lake.rejected_events.table
-    return (table.transaction(_fence(lake, role)) or -1) >= manifest.run_seq
+    return table.has_fence(Commit(_fence(lake, role), manifest.run_seq))
 
 
 def _nothing_new(done: Manifest | None) -> Increment:
@@ -288,6 +288,9 @@ class Phases:
         yield
         self.seconds[phase] = round(time.monotonic() - begun, 3)
 
-    def timing(self, files: int | None = None, size: int | None = None) -> Timing:
-        """What was timed so far."""
-        return Timing(_now(), {**self.seconds, "total": round((_now() - self.started) / 1e6, 3)}, files, size)
+    def timing(self, commit: Entry | None = None) -> Timing:
+        """What was timed so far, and what the commit has written."""
+        seconds = {**self.seconds, "total": round((_now() - self.started) / 1e6, 3)}
+        if commit is None:
+            return Timing(_now(), seconds)
+        return Timing(_now(), seconds, commit.metric(FILES_WRITTEN), commit.metric(BYTES_WRITTEN))

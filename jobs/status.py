@@ -10,7 +10,7 @@ from jobs.console import iso, short, stdout, table
 from lib import columns as C
 from lib.config import Config
 from lib.durations import format_duration
-from tables.events import ROWS_WRITTEN
+from tables.delta import ROWS_WRITTEN
 from tables.lake import Lake
 from tables.runs import EVENTS, TIMES
 
@@ -25,7 +25,7 @@ def status(spark: SparkSession, config: Config) -> dict[str, Any]:
     latest = lake.events.table.version
     consumed = manifest.source_to_version if manifest else None
     waiting = 0 if consumed is None else latest - consumed
-    behind = lake.events.table.history(waiting) if waiting > 0 else []
+    behind = list(lake.events.table.history(waiting)) if waiting > 0 else []
     by_status = {row[C.STATUS]: row["count"] for row in lake.sessions.table.read().groupBy(C.STATUS).count().collect()}
     totals = (
         lake.runs.table.read()

@@ -12,8 +12,8 @@ from urllib.parse import unquote, urlparse
 from delta import DeltaTable
 from delta.exceptions import DeltaConcurrentModificationException
 from filelock import FileLock
-from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from lib.config import location_kind
@@ -23,6 +23,11 @@ CHANGE_FEED = "delta.enableChangeDataFeed"
 COLUMN_MAPPING = "delta.columnMapping.mode"
 UNUSUAL_IN_NAMES = set(" ,;{}()\n\t=")  # Parquet refuses them unless columns are mapped
 LOCK_FILE = "_sessionizer.lock"
+FENCES_NEAR = 5  # commits looked at one by one before all transactions of the table are loaded
+# Operation metrics have other names in appends and in MERGEs.
+ROWS_WRITTEN = ("numTargetRowsInserted", "numOutputRows", "numCopiedRows")
+FILES_WRITTEN = ("numFiles", "numTargetFilesAdded")
+BYTES_WRITTEN = ("numOutputBytes", "numTargetBytesAdded")
 
 
 class Superseded(Exception):
@@ -108,18 +113,30 @@ class Table:
         )
         return reader.table(self.location) if self.by_name else reader.load(self.location)
 
-    def history(self, limit: int | None = None) -> list[Entry]:
-        """Commits, newest first."""
-        delta = self._delta()
-        rows = (delta.history(limit) if limit else delta.history()).select(
-            "version",
-            "timestamp",
-            "operation",
-            "operationParameters",
-            "operationMetrics",
-            "userMetadata",
-        )
-        return [_entry(row) for row in rows.collect()]
+    def history(self, limit: int | None = None) -> Iterator[Entry]:
+        """Commits, newest first, read one by one as they are asked for; ends where the log was cleaned up."""
+        latest = self.version
+        for version in range(latest, -1 if limit is None else max(latest - limit, -1), -1):
+            if (entry := self.entry(version)) is None:
+                return
+            yield entry
+
+    def entry(self, version: int) -> Entry | None:
+        """One commit, or None if the log no longer has it. Reads one small file, without a Spark job."""
+        actions = self._actions(version)
+        infos = [json.loads(line)["commitInfo"] for line in actions if line.startswith('{"commitInfo"')]
+        return _entry(version, infos[0] if infos else {}) if actions else None
+
+    def has_fence(self, commit: Commit) -> bool:
+        """Whether this transaction of the application, or a later one, is in the table."""
+        for version in range(self.version, max(self.version - FENCES_NEAR, -1), -1):
+            for line in self._actions(version, whole=True):
+                if line.startswith('{"txn"'):
+                    fence = json.loads(line)["txn"]
+                    if fence["appId"] == commit.app_id:
+                        return int(fence["version"]) >= commit.txn
+        last = self.transaction(commit.app_id)
+        return last is not None and last >= commit.txn
 
     @property
     def version(self) -> int:
@@ -168,21 +185,18 @@ class Table:
             builder = builder.property(name, value)
         if partition_by:
             builder = builder.partitionedBy(*partition_by)
-        with self._lock(making=True):
+        with self._making():
             builder.execute()
 
     def change_setting(self, name: str, value: str) -> None:
         """Set a table property."""
-        with self._lock():
+        with self.lock():
             self.spark.sql(f"ALTER TABLE {self._sql_name()} SET TBLPROPERTIES ('{name}' = '{value}')")
 
-    def append(self, rows: DataFrame, commit: Commit, *, add_columns: bool = False) -> bool:
-        """Add rows. False if the fence says that they are there already."""
-        before = self.transaction(commit.app_id)
-        if before is not None and before >= commit.txn:
-            return False
+    def append(self, rows: DataFrame, commit: Commit, *, add_columns: bool = False) -> None:
+        """Add rows, unless the fence says that they are there already: then nothing is written."""
         writer = rows.write.format("delta").mode("append").option("mergeSchema", str(add_columns).lower())
-        with self._lock(), self._committing(commit):
+        with self.lock(), self._committing(commit):
             try:
                 if self.by_name:
                     writer.saveAsTable(self.location)
@@ -190,7 +204,6 @@ class Table:
                     writer.save(self.location)
             except DeltaConcurrentModificationException as error:
                 raise Superseded(str(error).splitlines()[0]) from error
-        return True
 
     def merge(self, source: DataFrame, condition: str, commit: Commit, *, delete_when: str) -> None:
         """Update, insert and delete by the source's rows (`s`), matched to the table's (`t`).
@@ -207,7 +220,7 @@ class Table:
             .whenMatchedUpdate(set=columns)
             .whenNotMatchedInsert(f"NOT ({delete_when})", values=columns)
         )
-        with self._lock(), self._committing(commit):
+        with self.lock(), self._committing(commit):
             try:
                 result = merge.execute()
             except DeltaConcurrentModificationException as error:
@@ -239,24 +252,49 @@ class Table:
 
     def _snapshot(self) -> Any:
         """Delta's own snapshot of the latest version: metadata from the log, without a Spark job."""
+        nothing = self.spark._jvm.scala.Option.empty()  # type: ignore[union-attr]
+        return self._log().update(False, nothing, nothing)
+
+    def _log(self) -> Any:
         jvm: Any = self.spark._jvm
-        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self._path)
-        nothing = jvm.scala.Option.empty()
-        return log.update(False, nothing, nothing)
+        return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self._path)
 
-    def _lock(self, *, making: bool = False) -> AbstractContextManager[object]:
-        """Delta's log on a local disk is not atomic between processes, so a lock of the OS guards each commit.
+    def lock(self) -> AbstractContextManager[object]:
+        """Delta's log on a local disk is not atomic between processes: a lock of the OS guards each commit there.
 
-        It lies in the table's folder, or beside it while the table is made: Delta wants an empty folder for that.
+        Whoever holds it may take it again, so that a check and the commit it allows can be one step.
         """
+        return self._file_lock or nullcontext()
+
+    @cached_property
+    def _file_lock(self) -> FileLock | None:
+        folder = self.local_path
+        return None if folder is None else FileLock(folder.absolute() / LOCK_FILE)
+
+    def _making(self) -> AbstractContextManager[object]:
+        """The lock lies beside a table that is being made: Delta wants an empty folder for it."""
         folder = self.local_path
         if folder is None:
             return nullcontext()
         folder = folder.absolute()
-        if not making:
-            return FileLock(folder / LOCK_FILE)
         folder.parent.mkdir(parents=True, exist_ok=True)
         return FileLock(folder.with_name(f".{folder.name}{LOCK_FILE}"))
+
+    def _actions(self, version: int, *, whole: bool = False) -> list[str]:
+        """The lines of a commit as Delta's own log store reads them; of a long one the first is mostly enough."""
+        jvm: Any = self.spark._jvm
+        log = self._log()
+        path = jvm.org.apache.spark.sql.delta.util.FileNames.unsafeDeltaFile(log.logPath(), version)
+        try:
+            lines = log.store().read(path, log.newDeltaHadoopConf())
+        except Py4JJavaError as error:
+            if "FileNotFoundException" in str(error.java_exception):
+                return []
+            raise
+        first = str(lines.head())
+        if first.startswith('{"commitInfo"') and not whole:
+            return [first]
+        return str(lines.mkString("\n")).split("\n")
 
     @contextmanager
     def _committing(self, commit: Commit) -> Iterator[None]:
@@ -279,15 +317,13 @@ def _entries(folder: Path) -> list[str]:
     return [p.name for p in folder.iterdir()] if folder.is_dir() else [folder.name]
 
 
-def _entry(row: Row) -> Entry:
+def _entry(version: int, info: Mapping[str, Any]) -> Entry:
+    millis = info.get("inCommitTimestamp") or info.get("timestamp") or 0
     return Entry(
-        version=row["version"],
-        timestamp_us=int(row["timestamp"].timestamp() * 1_000_000),
-        operation=row["operation"],
-        parameters=row["operationParameters"] or {},
-        metrics=row["operationMetrics"] or {},
-        metadata=row["userMetadata"],
+        version=version,
+        timestamp_us=int(millis) * 1000,
+        operation=info.get("operation", ""),
+        parameters={k: "" if v is None else str(v) for k, v in (info.get("operationParameters") or {}).items()},
+        metrics=info.get("operationMetrics") or {},
+        metadata=info.get("userMetadata"),
     )
-
-
-__all__ = ["CHANGE_FEED", "AnalysisException", "Commit", "Entry", "Superseded", "Table"]

@@ -9,13 +9,12 @@ from pyspark.sql import functions as F
 from lib import columns as C
 from lib.config import Config, Limits, StartTimestamp, StartVersion
 from lib.errors import SourceError
-from tables.delta import CHANGE_FEED, Table
+from tables.delta import BYTES_WRITTEN, CHANGE_FEED, FILES_WRITTEN, ROWS_WRITTEN, Entry, Table
 from tables.manifest import Manifest
 
 ANEW = (
     "to start over, remove the sessions, runs and rejected_events tables, then `sessionizer init` and `sessionizer run`"
 )
-ROWS_WRITTEN = ("numOutputRows", "numTargetRowsInserted", "numCopiedRows")
 
 
 @dataclass(frozen=True)
@@ -139,20 +138,20 @@ class Events:
 
     def _within(self, first: int, last: int, limits: Limits) -> Increment:
         """As many versions from `first` on as the limits allow, and at least one."""
-        entries = {e.version: e for e in self.table.history(self.table.version - first + 1)}
         if limits.max_versions_per_run is not None:
             last = min(last, first + limits.max_versions_per_run - 1)
-        if limits.max_events_per_run is not None:
-            rows = 0
-            for version in range(first, last + 1):
-                rows += entries[version].metric(ROWS_WRITTEN) if version in entries else 0
-                if rows > limits.max_events_per_run and version > first:
-                    last = version - 1
-                    break
-        read = [entries[v] for v in range(first, last + 1) if v in entries]
+        read: list[Entry] = []
+        rows = 0
+        for version in range(first, last + 1):
+            entry = self.table.entry(version)
+            rows += entry.metric(ROWS_WRITTEN) if entry else 0
+            if limits.max_events_per_run is not None and rows > limits.max_events_per_run and version > first:
+                last = version - 1
+                break
+            read += [entry] if entry else []
         return Increment(
             first,
             last,
-            sum(e.metric(("numFiles", "numTargetFilesAdded")) for e in read),
-            sum(e.metric(("numOutputBytes", "numTargetBytesAdded")) for e in read),
+            sum(e.metric(FILES_WRITTEN) for e in read),
+            sum(e.metric(BYTES_WRITTEN) for e in read),
         )

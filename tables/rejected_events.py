@@ -22,13 +22,13 @@ class RejectedEvents:
         if not self.table.exists():
             self.table.create(rejected_schema(self.config, source_schema), [], {})
 
-    def append(self, rejected: DataFrame, manifest: Manifest, fence: str) -> bool:
-        """Add the rejected events of a run, once; False if they are there."""
+    def append(self, rejected: DataFrame, manifest: Manifest, fence: str) -> None:
+        """Add the rejected events of a run, once."""
         rows = rejected.withColumn(C.RUN_ID, F.lit(manifest.run_id)).withColumn(
             C.RUN_SEQ, F.lit(manifest.run_seq).cast("bigint")
         )
         names = tuple(rejected_schema(self.config, self.table.schema).fieldNames())
-        return self.table.append(rows.select(*C.cols(names)), Commit(fence, manifest.run_seq))
+        self.table.append(rows.select(*C.cols(names)), Commit(fence, manifest.run_seq))
 
 
 def rejected_schema(config: Config, source_schema: T.StructType) -> T.StructType:

@@ -68,8 +68,8 @@ class Runs:
         if not self.table.exists():
             self.table.create(SCHEMA, [], {})
 
-    def append(self, manifest: Manifest, timing: Timing, fence: str) -> bool:
-        """Add a run's row, once; False if it is there."""
+    def append(self, manifest: Manifest, timing: Timing, fence: str) -> None:
+        """Add a run's row, once."""
         row = ledger_row(manifest, timing)
         # Times travel as numbers: Python knows no year beyond 9999.
         numbers = T.StructType(
@@ -77,7 +77,7 @@ class Runs:
         )
         frame = self.spark.createDataFrame([tuple(row[n] for n in SCHEMA.fieldNames())], numbers)
         columns = [F.timestamp_micros(n).alias(n) if n in TIMES else F.col(n) for n in SCHEMA.fieldNames()]
-        return self.table.append(frame.select(*columns).coalesce(1), Commit(fence, manifest.run_seq))
+        self.table.append(frame.select(*columns).coalesce(1), Commit(fence, manifest.run_seq))
 
 
 def ledger_row(manifest: Manifest, timing: Timing) -> dict[str, object]:

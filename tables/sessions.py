@@ -13,7 +13,6 @@ from lib.errors import TableError
 from tables.delta import CHANGE_FEED, Commit, Entry, Superseded, Table
 from tables.manifest import Manifest
 
-FIRST_LOOK = 10  # commits of the history: the last manifest is nearly always the latest commit
 HARMLESS = {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "COMPUTE STATISTICS"}
 ROWS_PER_FILE = 2_000_000
 FILTERED_BY = (C.SESSION_START, C.SESSION_END, C.EXPIRES_AT, C.SESSION_ID)
@@ -71,11 +70,14 @@ class Sessions:
 
     def position(self) -> Position:
         """The latest version and the last manifest in force: a RESTORE puts an older one in force again."""
-        version = self.table.version
-        for history in (self.table.history(FIRST_LOOK), self.table.history()):
-            found, complete = _manifest_in_force(history)
-            if complete:
-                return Position(version, found)
+        version = in_force = self.table.version
+        for entry in self.table.history():
+            if entry.version > in_force:
+                continue
+            if entry.operation == "RESTORE":
+                in_force = _restored_version(entry)
+            elif (manifest := Manifest.parse(entry.metadata)) is not None:
+                return Position(version, manifest)
         return Position(version, None)
 
     def live(self, version: int) -> DataFrame:
@@ -90,39 +92,29 @@ class Sessions:
         Errors: Superseded if the table has moved on since the version that the manifest names.
         """
         fence = Commit(f"{self.table.id}:sessions", manifest.run_seq, manifest.text())
-        self._check_not_moved(manifest)
-        rows = changes.withColumn(C.RUN_ID, F.lit(manifest.run_id))
-        columns = self.table.schema.fieldNames()
-        if manifest.sessions["updated"] == 0 and manifest.sessions["deleted"] == 0:
-            self._append(rows.select(*C.cols(tuple(columns))), manifest, fence)
-            return
-        self.table.merge(
-            rows.select(*C.cols(tuple(columns)), C.col(C.CHANGE)),
-            f"t.{C.SESSION_ID} = s.{C.SESSION_ID} AND t.{C.IS_FINAL} = false",
-            fence,
-            delete_when=f"s.{C.CHANGE} = '{DELETE}'",
-        )
-
-    def written(self, manifest: Manifest) -> tuple[int, int]:
-        """Files and bytes that the run's commit has added."""
-        for entry in self.table.history(self.table.version - manifest.sessions_version):
-            if (found := Manifest.parse(entry.metadata)) is not None and found.run_id == manifest.run_id:
-                names = ("numFiles", "numTargetFilesAdded"), ("numOutputBytes", "numTargetBytesAdded")
-                return (entry.metric(names[0]), entry.metric(names[1]))
-        return (0, 0)
-
-    def _append(self, rows: DataFrame, manifest: Manifest, fence: Commit) -> None:
-        files = 1 + manifest.sessions["rows"] // ROWS_PER_FILE
-        by_time = rows.repartitionByRange(files, C.IS_FINAL, C.SESSION_START) if files > 1 else rows.coalesce(1)
-        if not self.table.append(by_time, fence) or not self._is_mine(manifest):
+        columns = tuple(self.table.schema.fieldNames())
+        rows = changes.withColumn(C.RUN_ID, F.lit(manifest.run_id)).select(*C.cols(columns), C.col(C.CHANGE))
+        with self.table.lock():
+            self._check_not_moved(manifest)
+            if manifest.sessions["updated"] == 0 and manifest.sessions["deleted"] == 0:
+                self.table.append(_by_time(rows.drop(C.CHANGE), manifest.sessions["rows"]), fence)
+            else:
+                self.table.merge(
+                    rows,
+                    f"t.{C.SESSION_ID} = s.{C.SESSION_ID} AND t.{C.IS_FINAL} = false",
+                    fence,
+                    delete_when=f"s.{C.CHANGE} = '{DELETE}'",
+                )
+        if self.committed(manifest) is None:
             raise Superseded(f"run_seq {manifest.run_seq} was there already")
 
-    def _is_mine(self, manifest: Manifest) -> bool:
-        since = self.table.version - manifest.sessions_version
-        return any(
-            (found := Manifest.parse(e.metadata)) is not None and found.run_id == manifest.run_id
-            for e in self.table.history(max(since, 1))
-        )
+    def committed(self, manifest: Manifest) -> Entry | None:
+        """The commit of this very run, or None if another one stands in its place."""
+        for entry in self.table.history(self.table.version - manifest.sessions_version):
+            found = Manifest.parse(entry.metadata)
+            if found is not None and found.run_id == manifest.run_id:
+                return entry
+        return None
 
     def _check_not_moved(self, manifest: Manifest) -> None:
         """The fence stops other runs; this stops a run that was overtaken by a RESTORE or a manual change."""
@@ -131,28 +123,19 @@ class Sessions:
             raise Superseded(f"sessions has moved on since version {manifest.sessions_version}")
 
 
-def _manifest_in_force(history: list[Entry]) -> tuple[Manifest | None, bool]:
-    """The manifest in force, and whether this much history was enough to tell."""
-    upto = history[0].version if history else 0
-    for entry in history:
-        if entry.version > upto:
-            continue
-        if entry.operation == "RESTORE":
-            upto = _restored_version(entry, history)
-        elif (manifest := Manifest.parse(entry.metadata)) is not None:
-            return manifest, True
-    return None, bool(history) and history[-1].version == 0
+def _by_time(rows: DataFrame, number: int) -> DataFrame:
+    """Rows in files by time, so that a look at one day opens few of them."""
+    files = 1 + number // ROWS_PER_FILE
+    return rows.repartitionByRange(files, C.IS_FINAL, C.SESSION_START) if files > 1 else rows.coalesce(1)
 
 
-def _restored_version(entry: Entry, history: list[Entry]) -> int:
+def _restored_version(entry: Entry) -> int:
     if version := entry.parameters.get("version"):
         return int(version)
-    from_text = entry.parameters.get("timestamp", "")
-    older = [e.version for e in history if e.version < entry.version]
     raise TableError(
         "sessions was restored by timestamp, and its history does not say to which version",
-        value=from_text,
-        remedy=f"restore it again by version, for example RESTORE … TO VERSION AS OF {max(older, default=0)}",
+        value=entry.parameters.get("timestamp"),
+        remedy="restore it once more, by version: RESTORE … TO VERSION AS OF …",
     )
 
 

@@ -116,6 +116,3 @@ class Warehouse:
 def files_of_final_rows(warehouse: Warehouse) -> set[str]:
     frame = warehouse.lake.sessions.table.read().where(C.col(C.IS_FINAL))
     return {r[0] for r in frame.select(F.input_file_name()).distinct().collect()}
-
-
-__all__ = ["EVENTS", "HOW", "NOW", "Clock", "Warehouse", "files_of_final_rows"]

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from jobs.ingest import IngestOptions, IngestReport, ingest
 from lib.config import Config
 from lib.errors import SessionizerError, SourceError, UsageError
-from tables.delta import CHANGE_FEED, Table
+from tables.delta import CHANGE_FEED, Superseded, Table
 
 CSV = IngestOptions("csv")
 JSON = IngestOptions("json")
@@ -66,7 +66,9 @@ class Lake:
 
 def lake_at(spark: SparkSession, folder: Path, **source: Any) -> Lake:
     source = {"table": str(folder / "lake/events"), "key": ["user"], **source}
-    return Lake(spark, folder, Config.model_validate({"source": source, "sessions": {"table": f"{folder}/lake/sessions"}}))
+    return Lake(
+        spark, folder, Config.model_validate({"source": source, "sessions": {"table": f"{folder}/lake/sessions"}})
+    )
 
 
 @pytest.fixture
@@ -171,12 +173,12 @@ def test_torn_lines_are_kept_with_what_they_held(lake: Lake) -> None:
     assert lake.ingest(CSV, file) == [IngestReport(str(file), lines=6, added=1, unreadable=5)]
     sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
     run, event = f"ingest-{sha256[:12]}", '{"file":"a.csv","line":"u2"}'
-    columns = "user event_time reason watermark horizon event event_hash ordinal source_version run_id run_seq".split()
-    twice = [r for r in lake.rejected(*columns) if r[5] == event]
-    assert twice == [
-        (None, None, "unreadable", None, None, event, hashlib.sha256(event.encode()).hexdigest(), n, None, run, None)
-        for n in (1, 2)
+    named = lake.rejected("reason", "event", "event_hash", "ordinal", "run_id")
+    assert [row for row in named if row[1] == event] == [
+        ("unreadable", event, hashlib.sha256(event.encode()).hexdigest(), n, run) for n in (1, 2)
     ]
+    unknown = lake.rejected("user", "event_time", "watermark", "horizon", "source_version", "run_seq")
+    assert unknown == [(None,) * 6] * 5
     assert lake.torn() == sorted([f'"u3,{AT}', "caf\ufffd", "u2", "u2", "u4,soon"])
 
 
@@ -196,15 +198,29 @@ def test_a_crash_before_the_torn_lines_are_written_is_made_good(lake: Lake, monk
         file.write_text(file.read_text() + f"u2,{AT}\ntorn 2\n")
         with pytest.raises(KeyboardInterrupt):
             lake.ingest(CSV, file)
-    assert lake.ingest(CSV, file) == [IngestReport(str(file), lines=2, added=1, unreadable=2, grown=True)] or True
+    assert lake.ingest(CSV, file) == [IngestReport(str(file), lines=3, added=1, unreadable=2, grown=True)]
     assert lake.ingest(CSV, file) == [IngestReport(str(file), skipped=True)]
     assert (lake.rows("user"), lake.torn()) == ([("u1",), ("u2",)], ["torn 1", "torn 2"])
+
+
+def test_an_ingest_that_loses_a_race_starts_over(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    append, races = Table.append, iter(range(3))
+
+    def lose_twice(self: Table, *args: Any, **options: Any) -> bool:
+        if next(races) < 2:
+            raise Superseded
+        return append(self, *args, **options)
+
+    monkeypatch.setattr(Table, "append", lose_twice)
+    assert lake.ingest(CSV, lake.file("a.csv", f"user,event_time\nu1,{AT}\n"))[0].added == 1
 
 
 def test_later_files_take_the_types_of_the_table(lake: Lake) -> None:
     typed = replace(CSV, schema="amount double, paid boolean")
     lake.ingest(typed, lake.file("a.csv", f"user,event_time,amount,paid\nu1,{AT},1.5,true\n"))
-    later = lake.file("b.csv", f"PAID,event_time,user,amount\nfalse,{AT},u2,3\nno way,{AT},u3,3\n,{AT},u4,\n1,{AT},u5,x\n")
+    later = lake.file(
+        "b.csv", f"PAID,event_time,user,amount\nfalse,{AT},u2,3\nno way,{AT},u3,3\n,{AT},u4,\n1,{AT},u5,x\n"
+    )
     assert lake.ingest(CSV, later) == [IngestReport(str(later), lines=4, added=2, unreadable=2)]
     lake.ingest(CSV, lake.file("c.csv", f"event_time,user\n{AT},u6\n"))
     assert lake.rows("user", "amount", "paid") == [
@@ -242,18 +258,15 @@ def test_renamed_columns(lake: Lake) -> None:
     assert "the file has: uid, ts, x" in lake.refused(
         UsageError, replace(CSV, rename={"id": "user"}), lake.file("b.csv", f"uid,ts,x\nu2,{AT},1\n")
     )
-    assert "each column once: got 'X'" in lake.refused(
+    assert "each column once: got 'x'" in lake.refused(
         SourceError, replace(CSV, rename={"uid": "X"}), lake.file("c.csv", f"uid,ts,x\nu2,{AT},1\n")
     )
 
 
-@pytest.mark.parametrize(
-    ("time_format", "text"), [("epoch_s", "1714564800"), ("epoch_ms", "1714564800000"), ("d.M.yyyy H:mm", "1.5.2024 12:00")]
-)
-def test_time_formats(spark: SparkSession, tmp_path: Path, time_format: str, text: str) -> None:
+def test_the_time_format_is_that_of_the_event_time_column(spark: SparkSession, tmp_path: Path) -> None:
     lake = lake_at(spark, tmp_path, event_time="at")
-    file = lake.file("a.tsv", f'user\tat\n"u1\t{text}\nu2\t\nu3\tsoon\n')
-    options = IngestOptions("csv", time_format=time_format, csv_sep="\t", csv_quote="")
+    file = lake.file("a.tsv", 'user\tat\n"u1\t1.5.2024 12:00\nu2\t\nu3\tsoon\n')
+    options = IngestOptions("csv", time_format="d.M.yyyy H:mm", csv_sep="\t", csv_quote="")
     assert lake.ingest(options, file) == [IngestReport(str(file), lines=3, added=2, unreadable=1)]
     assert lake.rows() == [('"u1', NOON), ("u2", None)]
 
@@ -318,7 +331,7 @@ def test_parquet_keeps_its_types(lake: Lake) -> None:
     assert lake.ingest(IngestOptions("parquet"), other) == [IngestReport(str(other), lines=3, added=1, unreadable=2)]
     assert lake.rows() == [(1, NOON, 2.5), (2, NOON, 3.0)]
     assert lake.torn()[1] == f'{{"user":"x","event_time":"{AT}","price":"4"}}'
-    assert "Parquet" in lake.refused(SourceError, IngestOptions("parquet"), lake.file("c", "no parquet"))
+    assert "is not a Parquet file" in lake.refused(SourceError, IngestOptions("parquet"), lake.file("c", "no parquet"))
 
 
 def test_an_empty_file_adds_nothing(lake: Lake) -> None:
@@ -373,7 +386,7 @@ def test_a_source_with_a_catalog_name_and_columns_with_spaces(spark: SparkSessio
         for n in (1, 2):
             lake.ingest(CSV, lake.file(f"{n}.csv", f"user id,event_time,{'a.b' if n == 1 else 'A.b'}\nu{n},{AT},x\n"))
         lake.ingest(CSV, lake.file("3.csv", f"event_time,user id\n{AT},u3\n"))
-        assert lake.rows() == [("u1", NOON, "x"), ("u2", NOON, "x"), ("u3", NOON, None)]
+        assert lake.rows("user id", "event_time", "`a.b`") == [("u1", NOON, "x"), ("u2", NOON, "x"), ("u3", NOON, None)]
     finally:
         spark.sql("DROP DATABASE ingest_lake CASCADE")
 

@@ -1,12 +1,18 @@
-from pyspark.sql import Row, SparkSession
+from typing import cast
+
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import types as T
 
 from lib.lines import LINE, TORN, parse_csv, parse_json, text_lines, unreadable_rows
 
 
-def text(spark: SparkSession, *lines: str):  # type: ignore[no-untyped-def]
+def text(spark: SparkSession, *lines: str) -> DataFrame:
     frame = spark.createDataFrame([(n, line) for n, line in enumerate(lines)], "n int, value string")
     return text_lines(frame.orderBy("n"))
+
+
+def struct(ddl: str) -> T.StructType:
+    return cast(T.StructType, T.StructType.fromDDL(ddl))
 
 
 def csv(spark: SparkSession, *lines: str, sep: str = ",", quote: str = '"') -> list[tuple]:
@@ -14,7 +20,7 @@ def csv(spark: SparkSession, *lines: str, sep: str = ",", quote: str = '"') -> l
 
 
 def json(spark: SparkSession, *lines: str, schema: str = "a string, b string") -> list[Row]:
-    return parse_json(text(spark, *lines), T.StructType.fromDDL(schema)).collect()  # type: ignore[arg-type]
+    return parse_json(text(spark, *lines), struct(schema)).collect()
 
 
 def test_blank_lines_are_no_lines_and_carriage_returns_belong_to_no_field(spark: SparkSession) -> None:
@@ -22,7 +28,7 @@ def test_blank_lines_are_no_lines_and_carriage_returns_belong_to_no_field(spark:
 
 
 def test_csv_fields(spark: SparkSession) -> None:
-    assert csv(spark, "1,x", "1,", "1,6\" pipe", '1,"a, b"', '1,"say ""hi"""', '1,"back\\"', " 1 ,x", "é,日本") == [
+    assert csv(spark, "1,x", "1,", '1,6" pipe', '1,"a, b"', '1,"say ""hi"""', '1,"back\\"', " 1 ,x", "é,日本") == [
         (False, "1", "x"),
         (False, "1", None),
         (False, "1", '6" pipe'),
@@ -68,10 +74,10 @@ def test_a_json_value_of_another_type_tears_the_line(spark: SparkSession) -> Non
 
 def test_unreadable_lines_become_rejected_events_and_identical_ones_are_numbered(spark: SparkSession) -> None:
     lines = spark.createDataFrame([("x",), (None,), ('"',), ("x",)], "__torn_line string")
-    schema = T.StructType.fromDDL(
+    schema = struct(
         "user bigint, event_time timestamp, reason string, event string, event_hash string, ordinal int, run_id string"
     )
-    rows = unreadable_rows(lines, "a.log", "ingest-1", schema)  # type: ignore[arg-type]
+    rows = unreadable_rows(lines, "a.log", "ingest-1", schema)
     assert [(f.name, f.dataType) for f in rows.schema.fields] == [(f.name, f.dataType) for f in schema.fields]
     assert [tuple(r)[:4] + tuple(r)[5:] for r in rows.orderBy("event", "ordinal").collect()] == [
         (None, None, "unreadable", '{"file":"a.log","line":"\\""}', 1, "ingest-1"),

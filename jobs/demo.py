@@ -1,0 +1,218 @@
+"""demo: a click-stream in three increments, and a picture of what each run makes of it."""
+
+import argparse
+import shlex
+import shutil
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from rich.console import Console
+from rich.text import Text
+
+from jobs.console import EPOCH, progress, short, stdout, table
+from jobs.demo_data import CAST, CONFIG_FILE, INCREMENTS, MARKER, SCHEMA, THURSDAY, WAREHOUSE, clicks, write_files
+from jobs.demo_picture import NAME_WIDTH, Bar, Scene, Window, legend, timeline, told
+from jobs.ingest import IngestOptions, ingest
+from jobs.init import init
+from jobs.sessionize import RunOptions, RunReport, run
+from jobs.spark import spark_session
+from jobs.sql import documents, query_frame
+from lib import columns as C
+from lib.config import Config
+from lib.config_file import load_config
+from lib.errors import UsageError
+from lib.events import LATE
+from tables.lake import Lake
+
+WIDEST = 110
+FIRST_HOUR, HOURS = 8, 9
+QUESTIONS = {
+    "How many sessions a day, how long are they, and how many of them buy?": """
+SELECT session_date, count(*) AS sessions, round(avg(duration_seconds) / 60, 1) AS minutes,
+       round(avg(pages), 1) AS pages, round(100 * avg(int(orders > 0)), 1) AS percent_buying, sum(revenue) AS revenue
+FROM sessions
+GROUP BY session_date
+ORDER BY session_date""",
+    "Which entry pages sell?": """
+SELECT entry_page, count(*) AS sessions, round(100 * avg(int(event_count = 1)), 1) AS percent_bounced,
+       sum(orders) AS orders, round(sum(revenue) / count(*), 1) AS revenue_a_session
+FROM sessions
+GROUP BY entry_page
+HAVING count(*) > 100
+ORDER BY revenue_a_session DESC""",
+    "What was not taken, and why?": """
+SELECT reason, count(*) AS events, min(event_time) AS earliest, max(event_time) AS latest
+FROM rejected_events
+GROUP BY reason
+ORDER BY events DESC""",
+}
+
+
+def demo(folder: Path) -> None:
+    """Make the demo in this folder and show it; one that is there already is made anew.
+
+    Errors: UsageError for a folder that holds anything else.
+    """
+    show_demo(folder, stdout())
+
+
+def show_demo(folder: Path, out: Console) -> None:
+    """`demo`, to a console."""
+    begun = time.monotonic()
+    make_room(folder)
+    events = clicks()
+    files = write_files(folder, events)
+    config = load_config(folder / CONFIG_FILE, env={})
+    out.print(f"A small web shop, {len(events):,} clicks since Monday in three files, and five visitors to watch.")
+    out.print(legend())
+    with progress("starting Spark (the first time it fetches Delta's jars)"):
+        spark = spark_session(config.spark)
+    scene = Scene(tuple(CAST))
+    for number, file in enumerate(files):
+        report = _increment(spark, config, file)
+        before, scene = (
+            scene,
+            replace(
+                look(spark, config, report),
+                events=_times((c.user, _us(c.at)) for c in events if c.user in CAST and c.file <= number),
+                new=_times((c.user, _us(c.at)) for c in events if c.user in CAST and c.file == number),
+            ),
+        )
+        out.print()
+        out.print(Text(f"Run {number + 1}: {file.name}, what arrived until {INCREMENTS[number].until:%H:%M}", "bold"))
+        out.print(_figures(report))
+        out.print()
+        out.print(timeline(scene, _window(out)), no_wrap=True, crop=False, overflow="ignore")
+        out.print(*(Text(f"- {line}.") for line in told(before, scene)), sep="\n")
+    for question, query in QUESTIONS.items():
+        _answer(spark, config, question, query, out)
+    out.print()
+    out.print(Text(f"All of it took {time.monotonic() - begun:.0f} s. What to try next:", "bold"))
+    for command in next_commands(folder):
+        out.print(Text(f"  {command}"), soft_wrap=True)
+
+
+def make_room(folder: Path) -> None:
+    """Make the folder, and remove an earlier demo from it, though nothing else that somebody has put there."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError("the demo needs a folder, and this is a file", value=str(folder))
+    folder.mkdir(parents=True, exist_ok=True)
+    if not any(folder.iterdir()):
+        return
+    config = folder / CONFIG_FILE
+    if not (config.is_file() and config.read_text(encoding="utf-8", errors="replace").startswith(MARKER)):
+        raise UsageError(
+            "the demo needs an empty folder, or one of an earlier demo", value=str(folder), remedy="name another one"
+        )
+    for name in (increment.name for increment in INCREMENTS):
+        (folder / name).unlink(missing_ok=True)
+    if (folder / WAREHOUSE).exists():
+        shutil.rmtree(folder / WAREHOUSE)
+
+
+def look(spark: SparkSession, config: Config, report: RunReport) -> Scene:
+    """What the tables say of the visitors to watch: their sessions of Thursday, and their late events."""
+    lake, mine, m = Lake(spark, config), F.col("user_id").isin(list(CAST)), report.manifest
+    rows = lake.sessions.table.read().where(mine & (F.unix_micros(C.SESSION_END) >= _us(THURSDAY)))
+    times = [F.unix_micros(name) for name in (C.SESSION_START, C.SESSION_END)]
+    shown = rows.select(C.SESSION_ID, "user_id", *times, C.EVENT_COUNT, C.STATUS, C.SUPERSEDES)
+    bars = tuple(Bar(*row) for row in shown.orderBy(C.SESSION_START).collect())
+    late = lake.rejected_events.table.read().where(mine & (F.col(C.REASON) == LATE))
+    late_times = late.select("user_id", F.unix_micros(C.EVENT_TIME)).collect() if m.events["late"] else []
+    return Scene(tuple(CAST), bars, late=_times(late_times), watermark=m.watermark_after, horizon=m.horizon_after)
+
+
+def next_commands(folder: Path) -> Iterator[str]:
+    """Commands to copy, with the demo's real folder."""
+    program = (
+        "sessionizer" if shutil.which("sessionizer") else _from_here(Path(sys.executable).with_name("sessionizer"))
+    )
+    config = f"-c {shlex.quote(str(folder / CONFIG_FILE))}"
+    csv = shlex.quote(str(folder / INCREMENTS[-1].name))
+    query = "SELECT * FROM sessions WHERE user_id = 'bert' ORDER BY session_start"
+    yield f"{program} status {config}"
+    yield f'{program} sql {config} "{query}"'
+    yield f"{program} ingest {config} {csv} --format csv  # known already: adds nothing"
+    yield f"{program} run {config} --flush --dry-run  # what ending every session would change"
+
+
+def _increment(spark: SparkSession, config: Config, file: Path) -> RunReport:
+    with progress(f"ingesting {file.name}") as say:
+        ingest(spark, config, [file], IngestOptions(format="csv", schema=SCHEMA), now=datetime.now(UTC))
+        if not Lake(spark, config).sessions.table.exists():
+            say("making the tables")
+            init(spark, config, None, lambda _: None)
+        (report,) = run(spark, config, RunOptions(), say)
+    return report
+
+
+def _figures(report: RunReport) -> object:
+    m = report.manifest
+    figures = {
+        "events": m.events["events_read"],
+        "late": m.events["late"],
+        "invalid": m.events["invalid"],
+        "created": m.sessions["created"],
+        "extended": m.sessions["extended"],
+        "merged": m.sessions["merged"],
+        "turned final": m.sessions["finalised"],
+        "still live": m.live_sessions,
+        "watermark": short(m.watermark_after),
+        "seconds": round((report.timing.seconds or {}).get("total", 0.0), 1),
+    }
+    return table(list(figures), [list(figures.values())])
+
+
+def _answer(spark: SparkSession, config: Config, question: str, query: str, out: Console) -> None:
+    rows = documents(query_frame(spark, config, query))
+    out.print()
+    out.print(Text(question, "bold"))
+    out.print(Text(query.strip("\n"), "dim"), soft_wrap=True)
+    out.print(table(list(rows[0]), [[_plain(v) for v in row.values()] for row in rows]))
+
+
+def _plain(value: object) -> object:
+    return value.replace("T", " ").split(".")[0] if isinstance(value, str) and value[10:11] == "T" else value
+
+
+def _window(out: Console) -> Window:
+    cells = (min(out.width, WIDEST) - NAME_WIDTH - len("17:00")) // HOURS
+    return Window(_us(THURSDAY + timedelta(hours=FIRST_HOUR)), HOURS, max(cells, 6))
+
+
+def _times(rows: Iterable[Sequence[Any]]) -> dict[str, list[int]]:
+    times: dict[str, list[int]] = defaultdict(list)
+    for user, us in sorted(tuple(row) for row in rows):
+        times[user].append(us)
+    return dict(times)
+
+
+def _from_here(file: Path) -> str:
+    return str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)
+
+
+def _us(at: datetime) -> int:
+    return (at - EPOCH) // timedelta(microseconds=1)
+
+
+def main() -> None:
+    """Draw a demo as an SVG picture, for the README: `python -m jobs.demo --svg docs/demo.svg`."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--svg", type=Path, required=True)
+    parser.add_argument("--folder", type=Path, default=Path("sessionizer-demo"))
+    options = parser.parse_args()
+    out = Console(record=True, width=WIDEST, highlight=False, force_terminal=True)
+    show_demo(options.folder, out)
+    options.svg.write_text(out.export_svg(title="sessionizer demo"), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Warehouses that a module makes once, and that each test copies: a run costs seconds, a copy nothing."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.warehouse import Warehouse
+
+SECTIONS = {"time": {"allowed_lateness": "1h"}}
+
+FIRST_EVENTS = """
+    user | at     | n
+    ann  | 08:00  | 1
+    ann  | 08:10  | 2
+    bob  | 10:50  | 3
+    bob  | 11:55  | 4
+    cat  | 12:00  | 5
+    -    | 11:00  | 6
+    cat  | -      | 7
+    """
+# ann's is late, bob's two join his two sessions into one, dan's moves the watermark to 13:00.
+MORE_EVENTS = """
+    user | at     | n
+    ann  | 08:20  | 1
+    bob  | 11:20  | 1
+    bob  | 11:40  | 1
+    cat  | 12:10  | 1
+    dan  | 13:00  | 1
+    """
+Copied = Callable[[Warehouse], Warehouse]
+
+
+@pytest.fixture
+def copied(spark: SparkSession, tmp_path: Path) -> Copied:
+    """A copy of a warehouse, to be changed by one test."""
+
+    def copy(of: Warehouse) -> Warehouse:
+        shutil.copytree(of.folder, tmp_path / "copy")
+        return Warehouse(spark, tmp_path / "copy", **SECTIONS)
+
+    return copy
+
+
+@pytest.fixture(scope="package")
+def after_one_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """FIRST_EVENTS are sessions, MORE_EVENTS are waiting."""
+    warehouse = Warehouse(spark, tmp_path_factory.mktemp("after_one_run"), **SECTIONS)
+    warehouse.append(FIRST_EVENTS)
+    warehouse.init().run()
+    warehouse.append(MORE_EVENTS)
+    return warehouse
+
+
+@pytest.fixture(scope="package")
+def after_two_runs(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, after_one_run: Warehouse
+) -> Warehouse:
+    """Both are sessions, and nothing has disturbed the runs."""
+    folder = tmp_path_factory.mktemp("after_two_runs") / "undisturbed"
+    shutil.copytree(after_one_run.folder, folder)
+    warehouse = Warehouse(spark, folder, **SECTIONS)
+    warehouse.run()
+    return warehouse

@@ -1,0 +1,483 @@
+"""One commit is the truth: whatever stops, repeats or overtakes a run, its events count exactly once."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from jobs import sessionize
+from lib import columns as C
+from lib.config import StartTimestamp
+from lib.pipeline import Push
+from tables.delta import Commit, Superseded
+from tables.events import Increment
+from tables.manifest import Manifest
+from tables.sessions import Sessions
+from tests.oracle import at, us
+from tests.tables.conftest import SECTIONS, Copied
+from tests.text_tables import clock, rows
+from tests.warehouse import Warehouse, files_of_final_rows
+
+ROOT = Path(__file__).parents[2]
+FENCE_SETTINGS = (
+    "spark.databricks.delta.write.txnAppId",
+    "spark.databricks.delta.write.txnVersion",
+    "spark.databricks.delta.commitInfo.userMetadata",
+)
+SESSION = ("user", "session_start", "session_end", "event_count", "total", "status", "end_reason")
+REJECTED = ("user", "event_time", "reason", "watermark", "horizon", "event", "event_hash", "ordinal", "source_version")
+LEDGER = (
+    *("run_seq", "mode", "source_from_version", "source_to_version", "sessions_version"),
+    *("events_read", "accepted", "late", "invalid", "rejected"),
+    *("sessions_created", "sessions_extended", "sessions_merged", "sessions_closed", "sessions_finalised"),
+    *("sessions_deleted", "live_sessions"),
+)
+
+
+class Killed(BaseException):
+    """As a kill, nothing catches it."""
+
+
+def session_rows(text: str) -> list[tuple[Any, ...]]:
+    table = rows(text, start=clock, end=clock, events=int, total=int)
+    return [
+        (r["user"], f"{r['start']:%Y-%m-%d %H:%M:%S}", f"{r['end']:%Y-%m-%d %H:%M:%S}", *list(r.values())[3:])
+        for r in table
+    ]
+
+
+def assert_as_undisturbed(warehouse: Warehouse, undisturbed: Warehouse) -> None:
+    assert warehouse.sessions_table() == undisturbed.sessions_table()
+    assert warehouse.rejected(*REJECTED) == undisturbed.rejected(*REJECTED)
+    assert warehouse.ledger(*LEDGER) == undisturbed.ledger(*LEDGER)
+
+
+# What a run does
+
+
+def test_the_first_run_takes_the_source_as_it_is(after_one_run: Warehouse) -> None:
+    assert after_one_run.sessions(*SESSION, version=1) == session_rows(
+        """
+        user | start | end   | events | total | status | end_reason
+        ann  | 08:00 | 08:10 | 2      | 3     | final  | gap
+        bob  | 10:50 | 10:50 | 1      | 3     | closed | gap
+        bob  | 11:55 | 11:55 | 1      | 4     | open   | -
+        cat  | 12:00 | 12:00 | 1      | 5     | open   | -
+        """
+    )
+
+
+def test_an_increment_merges_extends_creates_and_rejects(after_two_runs: Warehouse) -> None:
+    assert after_two_runs.sessions(*SESSION) == session_rows(
+        """
+        user | start | end   | events | total | status | end_reason
+        ann  | 08:00 | 08:10 | 2      | 3     | final  | gap
+        bob  | 10:50 | 11:55 | 4      | 9     | closed | gap
+        cat  | 12:00 | 12:10 | 2      | 6     | closed | gap
+        dan  | 13:00 | 13:00 | 1      | 1     | open   | -
+        """
+    )
+    assert after_two_runs.rejected("user", "event_time", "reason", "watermark", "horizon", "source_version") == [
+        ("ann", "2026-01-01 08:20:00", "late", "2026-01-01 12:00:00", "2026-01-01 11:00:00", 1),
+        ("cat", None, "null_time", None, None, 0),
+        (None, "2026-01-01 11:00:00", "null_key", None, None, 0),
+    ]
+    counts = ("events_read", "accepted", "late", "invalid", "sessions_created", "sessions_extended")
+    counts = (*counts, "sessions_merged", "sessions_closed", "sessions_finalised", "sessions_deleted", "live_sessions")
+    assert after_two_runs.ledger(*counts) == [(7, 5, 0, 2, 4, 0, 0, 1, 1, 0, 3), (5, 4, 1, 0, 1, 1, 1, 1, 0, 1, 3)]
+
+
+def test_a_merged_session_names_the_one_that_it_took_over(after_two_runs: Warehouse) -> None:
+    before = dict(after_two_runs.sessions("session_start", "session_id", version=1))
+    supersedes = {r[0]: r[1] for r in after_two_runs.sessions("session_id", "supersedes")}
+    assert supersedes[before["2026-01-01 10:50:00"]] == [before["2026-01-01 11:55:00"]]
+    assert [ids for ids in supersedes.values() if ids] == [[before["2026-01-01 11:55:00"]]]
+
+
+def test_an_increment_leaves_the_files_of_final_rows_alone(after_one_run: Warehouse, after_two_runs: Warehouse) -> None:
+    names = [{Path(f).name for f in files_of_final_rows(w)} for w in (after_one_run, after_two_runs)]
+    assert names[0] == names[1]
+    assert len(names[0]) == 1
+
+
+def test_a_second_run_finds_nothing_and_leaves_no_commit(after_two_runs: Warehouse) -> None:
+    before = after_two_runs.versions()
+    assert after_two_runs.run() == []
+    assert after_two_runs.versions() == before
+
+
+def test_a_commit_leaves_no_setting_behind(after_two_runs: Warehouse) -> None:
+    assert [after_two_runs.spark.conf.get(name, None) for name in FENCE_SETTINGS] == [None] * 3
+
+
+def test_the_manifest_in_the_history_is_the_one_reported(after_two_runs: Warehouse) -> None:
+    manifest = after_two_runs.position()
+    assert Manifest.parse(manifest.text()) == manifest
+    assert (manifest.run_seq, manifest.sessions_version, manifest.source_from_version, manifest.source_to_version) == (
+        *(2, 1),
+        *(1, 1),
+    )
+    assert (manifest.watermark_before, manifest.watermark_after) == (us(clock("12:00")), us(clock("13:00")))
+    assert (manifest.horizon_before, manifest.horizon_after) == (us(clock("11:00")), us(clock("12:00")))
+    assert after_two_runs.ledger("run_id")[-1] == (manifest.run_id,)
+
+
+@pytest.mark.parametrize("text", [None, "", "by hand", '{"sessionizer_run": 1}', "sessionizer_run"])
+def test_metadata_of_others_is_no_manifest(text: str | None) -> None:
+    assert Manifest.parse(text) is None
+
+
+def test_the_manifest_is_found_behind_many_other_commits(after_two_runs: Warehouse, copied: Copied) -> None:
+    warehouse = copied(after_two_runs)
+    for n in range(12):
+        warehouse.lake.sessions.table.change_setting("note", str(n))
+    assert warehouse.position() == after_two_runs.position()
+
+
+def test_a_dry_run_shows_the_changes_and_writes_nothing(after_one_run: Warehouse, copied: Copied) -> None:
+    warehouse = copied(after_one_run)
+    before = warehouse.versions()
+    (report,) = warehouse.run(dry_run=True)
+    assert warehouse.versions() == before
+    assert report.manifest.events == {"events_read": 5, "accepted": 4, "late": 1, "invalid": 0}
+    assert report.changes is not None
+    assert warehouse.sorted_rows(report.changes.where(F.col(C.CHANGE) != "delete"), C.CHANGE, "user", "total") == [
+        ("insert", "dan", 1),
+        ("update", "bob", 9),
+        ("update", "cat", 6),
+    ]
+
+
+def test_a_version_without_events_moves_the_position_alone(after_two_runs: Warehouse, copied: Copied) -> None:
+    warehouse = copied(after_two_runs)
+    warehouse.append([])
+    warehouse.spark.sql(f"OPTIMIZE delta.`{warehouse.config.source.table}`")
+    (report,) = warehouse.run()
+    assert (report.manifest.source_from_version, report.manifest.source_to_version) == (2, 3)
+    assert (report.manifest.events["events_read"], report.manifest.sessions["rows"]) == (0, 0)
+    assert warehouse.sessions_table() == after_two_runs.sessions_table()
+    assert warehouse.run() == []
+
+
+def test_a_late_event_alone_moves_the_position_and_is_rejected(after_two_runs: Warehouse, copied: Copied) -> None:
+    warehouse = copied(after_two_runs)
+    warehouse.append("user | at | n \n ann | 08:25 | 1")
+    (report,) = warehouse.run()
+    assert report.manifest.events == {"events_read": 1, "accepted": 0, "late": 1, "invalid": 0}
+    assert warehouse.sessions_table() == after_two_runs.sessions_table()
+    assert len(warehouse.rejected("user")) == len(after_two_runs.rejected("user")) + 1
+
+
+def test_a_push_without_events_is_a_run_only_where_it_moves_time(after_two_runs: Warehouse, copied: Copied) -> None:
+    warehouse = copied(after_two_runs)
+    assert warehouse.run(push=Push(advance_to=us(clock("12:59")))) == []
+    (flushed,) = warehouse.run(push=Push(flush=True))
+    one_past = us(clock("13:30")) + 1
+    assert (flushed.manifest.watermark_after, flushed.manifest.horizon_after) == (one_past, one_past)
+    assert warehouse.sessions("user", "status", "end_reason") == [
+        ("ann", "final", "gap"),
+        ("bob", "final", "gap"),
+        ("cat", "final", "gap"),
+        ("dan", "final", "flush"),
+    ]
+    assert warehouse.run(push=Push(flush=True)) == []
+    # At the mark a new session may start; one microsecond before it an event is late.
+    warehouse.append([("dan", at(one_past), 1), ("dan", at(one_past - 1), 1)])
+    (after,) = warehouse.run()
+    assert (after.manifest.events["accepted"], after.manifest.events["late"]) == (1, 1)
+
+
+# Where it begins, and how much it takes
+
+
+@pytest.fixture(scope="module")
+def three_versions(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """Versions 0 to 2 of the source hold 1, 5 and 1 events."""
+    warehouse = Warehouse(spark, tmp_path_factory.mktemp("three_versions"), **SECTIONS)
+    for n, size in enumerate((1, 5, 1)):
+        time.sleep(0.05)  # so that the commits differ in time
+        warehouse.append([("ann", clock(f"1{n}:0{i}"), 1) for i in range(size)])
+    return warehouse.init()
+
+
+@pytest.mark.parametrize(
+    ("limits", "taken"),
+    [
+        ({}, [(None, 2)]),
+        ({"max_versions_per_run": 1}, [(None, 0), (1, 1), (2, 2)]),
+        ({"max_versions_per_run": 2}, [(None, 0), (1, 2)]),
+        ({"max_events_per_run": 2}, [(None, 0), (1, 1), (2, 2)]),  # a version beyond the limit is taken whole
+        ({"max_events_per_run": 5}, [(None, 0), (1, 1), (2, 2)]),
+        ({"max_events_per_run": 6}, [(None, 0), (1, 2)]),
+        ({"max_events_per_run": 6, "max_versions_per_run": 1}, [(None, 0), (1, 1), (2, 2)]),
+    ],
+)
+def test_limits_cut_the_source_into_increments(
+    three_versions: Warehouse,
+    after_one_run: Warehouse,
+    limits: dict[str, int],
+    taken: list[tuple[int | None, int]],
+) -> None:
+    three_versions.config = three_versions.configured(**SECTIONS, limits=limits)
+    events = three_versions.lake.events
+    done: Manifest | None = None
+    found: list[tuple[int | None, int]] = []
+    while (increment := events.plan(done, None)) is not None:
+        found.append((increment.first, increment.last))
+        after = {"source_id": events.table.id, "source_to_version": increment.last}
+        done = after_one_run.position().model_copy(update=after)
+    assert found == taken
+
+
+@pytest.mark.parametrize(
+    ("start", "to_version", "planned"),
+    [
+        ("earliest", None, Increment(None, 2)),
+        ("earliest", 1, Increment(None, 1)),
+        ("latest", None, Increment(3, 2)),
+        ({"version": 1}, None, Increment(1, 2)),
+        ({"version": 2}, None, Increment(2, 2)),
+        ({"version": 3}, None, Increment(3, 2)),
+        ({"version": 1}, 1, Increment(1, 1)),
+    ],
+)
+def test_the_very_first_run_begins_where_start_says(
+    three_versions: Warehouse, start: Any, to_version: int | None, planned: Increment
+) -> None:
+    three_versions.config = three_versions.configured(**SECTIONS, source={"start": start})
+    found = three_versions.lake.events.plan(None, to_version)
+    assert found is not None
+    assert (found.first, found.last) == (planned.first, planned.last)
+
+
+def test_start_at_a_timestamp_takes_the_commits_from_it_on(three_versions: Warehouse) -> None:
+    times = {e.version: e.timestamp_us for e in three_versions.lake.events.table.history()}
+
+    def first(start: int) -> int | None:
+        begin = StartTimestamp(timestamp=at(start)).model_dump()
+        three_versions.config = three_versions.configured(**SECTIONS, source={"start": begin})
+        planned = three_versions.lake.events.plan(None, None)
+        assert planned is not None
+        return planned.first
+
+    assert [first(times[0] - 1), first(times[1]), first(times[1] + 1), first(times[2] + 1)] == [0, 1, 2, 3]
+
+
+def test_once_does_one_increment_and_without_it_all_are_done(three_versions: Warehouse, copied: Copied) -> None:
+    warehouse = copied(three_versions)
+    warehouse.config = warehouse.configured(**SECTIONS, limits={"max_versions_per_run": 1})
+    assert [r.manifest.source_to_version for r in warehouse.run(once=True)] == [0]
+    assert warehouse.run(to_version=0) == []
+    assert [r.manifest.source_to_version for r in warehouse.run()] == [1, 2]
+    assert warehouse.ledger("run_seq", "accepted") == [(1, 1), (2, 5), (3, 1)]
+
+
+def test_a_first_run_from_latest_reads_nothing_and_takes_the_position(
+    three_versions: Warehouse, copied: Copied
+) -> None:
+    warehouse = copied(three_versions)
+    warehouse.config = warehouse.configured(**SECTIONS, source={"start": "latest"})
+    assert [r.manifest.events["events_read"] for r in warehouse.run()] == [0]
+    warehouse.append("user | at | n \n bob | 10:00 | 1 \n bob | - | 1")
+    assert [r.manifest.events["events_read"] for r in warehouse.run()] == [2]
+    assert warehouse.sessions("user", "event_count") == [("bob", 1)]
+
+
+# What stops it
+
+
+@pytest.mark.parametrize("step", ["_reject", "_enter"])
+def test_a_run_cut_off_after_its_commit_is_finished_by_the_next(
+    after_one_run: Warehouse,
+    after_two_runs: Warehouse,
+    copied: Copied,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+) -> None:
+    warehouse = copied(after_one_run)
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(sessionize, step, die)
+        warehouse.run()
+    assert warehouse.sessions_table() == after_two_runs.sessions_table()
+    assert len(warehouse.ledger(C.RUN_ID)) == 1
+
+    assert warehouse.run() == []
+    assert f"finishing run {warehouse.position().run_id}, which was cut off after its commit" in warehouse.said
+    assert_as_undisturbed(warehouse, after_two_runs)
+    assert warehouse.run() == []
+    assert_as_undisturbed(warehouse, after_two_runs)
+
+
+def test_a_run_cut_off_before_its_commit_leaves_no_trace(
+    after_one_run: Warehouse, copied: Copied, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse = copied(after_one_run)
+    before = warehouse.versions()
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(Sessions, "commit", die)
+        warehouse.run()
+    assert warehouse.versions() == before
+
+
+def test_a_repair_judges_by_the_limits_of_the_run_that_it_finishes(
+    after_one_run: Warehouse, after_two_runs: Warehouse, copied: Copied, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse = copied(after_one_run)
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(sessionize, "_reject", die)
+        warehouse.run()
+    warehouse.config = warehouse.configured(time={"allowed_lateness": "9h"})
+    assert warehouse.run() == []
+    assert_as_undisturbed(warehouse, after_two_runs)
+
+
+# What overtakes it
+
+
+@pytest.mark.parametrize("moment", ["commit", "_check_not_moved"])
+def test_a_run_that_was_overtaken_starts_over(
+    after_one_run: Warehouse,
+    after_two_runs: Warehouse,
+    copied: Copied,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
+) -> None:
+    """Another whole run comes in just before the check that the table stands still, or just after it."""
+    warehouse = copied(after_one_run)
+    original, overtaken = getattr(Sessions, moment), []
+
+    def overtake(self: Sessions, *arguments: Any) -> None:
+        if moment == "_check_not_moved":
+            original(self, *arguments)
+        if not overtaken:
+            overtaken.append(True)
+            assert len(warehouse.run()) == 1
+        if moment == "commit":
+            original(self, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Sessions, moment, overtake)
+        assert warehouse.run() == []
+    assert "another run was faster: starting over from its result" in warehouse.said
+    assert_as_undisturbed(warehouse, after_two_runs)
+    assert [warehouse.spark.conf.get(name, None) for name in FENCE_SETTINGS] == [None] * 3
+
+
+def test_a_fence_that_was_seen_writes_nothing(after_two_runs: Warehouse, copied: Copied) -> None:
+    warehouse = copied(after_two_runs)
+    table, before = warehouse.lake.sessions.table, warehouse.versions()
+    fence = Commit(f"{table.id}:sessions", warehouse.position().run_seq, "again")
+    all_rows = table.read()
+    assert table.append(all_rows, fence) is False
+    deletes = all_rows.withColumn(C.CHANGE, F.lit("delete"))
+    with pytest.raises(Superseded):
+        table.merge(deletes, "t.session_id = s.session_id", fence, delete_when="s.__change = 'delete'")
+    assert warehouse.versions() == before
+    assert [warehouse.spark.conf.get(name, None) for name in FENCE_SETTINGS] == [None] * 3
+
+
+# What else happens to the tables
+
+
+def test_optimize_between_runs_changes_nothing(
+    after_one_run: Warehouse, after_two_runs: Warehouse, copied: Copied
+) -> None:
+    warehouse = copied(after_one_run)
+    warehouse.append([("eve", clock("12:30"), 1)])
+    warehouse.run(to_version=1)
+    warehouse.delta().optimize().executeCompaction()
+    warehouse.delta().vacuum()
+    (report,) = warehouse.run()
+    assert (report.manifest.source_from_version, report.manifest.events["accepted"]) == (2, 1)
+    kept = [r for r in warehouse.sessions(*SESSION) if r[0] != "eve"]
+    assert kept == after_two_runs.sessions(*SESSION)
+
+
+def test_after_a_restore_of_sessions_the_position_follows_and_a_run_gives_the_same_table(
+    after_two_runs: Warehouse, copied: Copied
+) -> None:
+    warehouse = copied(after_two_runs)
+    last = warehouse.position()
+    warehouse.delta().restoreToVersion(1)
+    assert warehouse.position().source_to_version == 0
+    (report,) = warehouse.run()
+    assert report.manifest.events == last.events
+    assert warehouse.sessions_table() == after_two_runs.sessions_table()
+    assert warehouse.run() == []
+
+
+def test_after_a_restore_to_before_the_first_run_all_is_read_anew(after_two_runs: Warehouse, copied: Copied) -> None:
+    warehouse = copied(after_two_runs)
+    warehouse.delta().restoreToVersion(0)
+    assert warehouse.lake.sessions.position().manifest is None
+    (report,) = warehouse.run()
+    # All at once nothing is late, ann's event of 08:20 neither.
+    assert (report.manifest.events["accepted"], report.manifest.events["late"]) == (10, 0)
+
+
+# Real processes
+
+
+def started(warehouse: Warehouse, *arguments: str) -> subprocess.Popen[str]:
+    config = warehouse.config.model_dump_json(by_alias=True)
+    command = [sys.executable, "-m", "tests.jobs.driver", str(warehouse.folder), config, *arguments]
+    environment = os.environ | {"TZ": "UTC"}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
+
+
+def let_go(warehouse: Warehouse, processes: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
+    """Start them all at the same moment; what each came to: exit code, output, errors."""
+    ended = time.monotonic() + 200
+    while len(list(warehouse.folder.glob("ready.*"))) < len(processes):
+        assert time.monotonic() < ended
+        assert all(p.poll() is None for p in processes)
+        time.sleep(0.05)
+    (warehouse.folder / "go").touch()
+    outputs = [p.communicate(timeout=200) for p in processes]
+    return [(p.returncode, *output) for p, output in zip(processes, outputs, strict=True)]
+
+
+@pytest.mark.slow
+def test_a_process_killed_before_its_ledger_row_is_repaired(
+    after_one_run: Warehouse, after_two_runs: Warehouse, copied: Copied
+) -> None:
+    warehouse = copied(after_one_run)
+    ((code, _, _),) = let_go(warehouse, [started(warehouse, "killed_before_ledger")])
+    assert code == -9
+    assert warehouse.sessions_table() == after_two_runs.sessions_table()
+    assert len(warehouse.ledger(C.RUN_ID)) == 1
+    assert warehouse.run() == []
+    assert_as_undisturbed(warehouse, after_two_runs)
+
+
+@pytest.mark.slow
+def test_of_two_processes_at_once_one_wins_and_the_other_starts_over(
+    after_one_run: Warehouse, after_two_runs: Warehouse, copied: Copied
+) -> None:
+    warehouse = copied(after_one_run)
+    outcomes = let_go(warehouse, [started(warehouse), started(warehouse)])
+    assert [code for code, _, _ in outcomes] == [0, 0], outcomes
+    assert sorted(out.strip() for _, out, _ in outcomes) == ["[4]", "[]"]
+    assert_as_undisturbed(warehouse, after_two_runs)
+    seen = [Manifest.parse(e.metadata) for e in warehouse.lake.sessions.table.history()]
+    ids = sorted(m.run_id for m in seen if m is not None)
+    assert sorted(r[0] for r in warehouse.ledger(C.RUN_ID)) == ids
+    assert len(ids) == 2
