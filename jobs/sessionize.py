@@ -137,7 +137,7 @@ def _increment(lake: Lake, options: RunOptions, say: Say) -> RunReport | None:
         lake.sessions.commit(outcome.changes, manifest)
     with phases("rejected_events"):
         if manifest.rejected:
-            _reject(lake, outcome.rejected, manifest)
+            _reject(lake, outcome.rejected(), manifest)
     timing = phases.timing(lake.sessions.committed(manifest))
     _enter(lake, manifest, timing)
     return RunReport(manifest, timing)

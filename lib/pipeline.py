@@ -1,7 +1,8 @@
 """The whole of sessionizing on one screen: frames in, frames out, no table and no clock of its own."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
@@ -33,11 +34,12 @@ class Outcome:
     """What one increment comes to.
 
     changes: rows of the sessions table (but run_id) with `__change` = insert | update | delete; computed.
-    rejected: rows of `rejected_events` without the run's own columns; reads the events again when used.
+    rejected: makes the rows of `rejected_events` without the run's own columns; they read the events again.
+    clock: as it stands after.
     """
 
     changes: DataFrame
-    rejected: DataFrame
+    rejected: Callable[[], DataFrame]
     tally: Tally
     counts: Mapping[str, int]
     clock: Clock
@@ -67,7 +69,7 @@ def sessionize(events: DataFrame, live: DataFrame | None, rule: Rule, clock: Clo
     changed, counted = computed(changed, counts(changed))
     return Outcome(
         changes=changed.select(*C.cols(table_columns(rule, aggregates)), C.col(C.CHANGE)),
-        rejected=rejected(judged, rule, clock),
+        rejected=partial(rejected, judged, rule, clock),
         tally=tally,
         counts={name: n or 0 for name, n in counted.items()},
         clock=after,

@@ -1,5 +1,6 @@
 """runs: the ledger, one row a run."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -70,14 +71,13 @@ class Runs:
 
     def append(self, manifest: Manifest, timing: Timing, fence: str) -> None:
         """Add a run's row, once."""
-        row = ledger_row(manifest, timing)
-        # Times travel as numbers: Python knows no year beyond 9999.
+        # One literal: no rows travel through Python, and times stay numbers, which know years beyond 9999.
         numbers = T.StructType(
             [T.StructField(f.name, T.LongType() if f.name in TIMES else f.dataType) for f in SCHEMA.fields]
         )
-        frame = self.spark.createDataFrame([tuple(row[n] for n in SCHEMA.fieldNames())], numbers)
-        columns = [F.timestamp_micros(n).alias(n) if n in TIMES else F.col(n) for n in SCHEMA.fieldNames()]
-        self.table.append(frame.select(*columns).coalesce(1), Commit(fence, manifest.run_seq))
+        row = F.from_json(F.lit(json.dumps(ledger_row(manifest, timing))), numbers)
+        columns = [F.timestamp_micros(row[n]).alias(n) if n in TIMES else row[n].alias(n) for n in numbers.names]
+        self.table.append(self.spark.range(0, 1, 1, 1).select(*columns), Commit(fence, manifest.run_seq))
 
 
 def ledger_row(manifest: Manifest, timing: Timing) -> dict[str, object]:

@@ -12,7 +12,6 @@ from jobs.init import init
 from jobs.sessionize import RunOptions, RunReport, run
 from lib import columns as C
 from lib.config import Config
-from lib.watermarks import Clock
 from tables.lake import Lake
 from tables.manifest import Manifest
 from tests.oracle import us

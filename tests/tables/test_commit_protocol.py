@@ -43,6 +43,16 @@ class Killed(BaseException):
     """As a kill, nothing catches it."""
 
 
+def run_killed_at(warehouse: Warehouse, owner: Any, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def die(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, step, die)
+        with pytest.raises(Killed):
+            warehouse.run()
+
+
 def session_rows(text: str) -> list[tuple[Any, ...]]:
     table = rows(text, start=clock, end=clock, events=int, total=int)
     return [
@@ -300,13 +310,7 @@ def test_a_run_cut_off_after_its_commit_is_finished_by_the_next(
     step: str,
 ) -> None:
     warehouse = copied(after_one_run)
-
-    def die(*_: object) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(sessionize, step, die)
-        warehouse.run()
+    run_killed_at(warehouse, sessionize, step, monkeypatch)
     assert warehouse.sessions_table() == after_two_runs.sessions_table()
     assert len(warehouse.ledger(C.RUN_ID)) == 1
 
@@ -322,13 +326,7 @@ def test_a_run_cut_off_before_its_commit_leaves_no_trace(
 ) -> None:
     warehouse = copied(after_one_run)
     before = warehouse.versions()
-
-    def die(*_: object) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(Sessions, "commit", die)
-        warehouse.run()
+    run_killed_at(warehouse, Sessions, "commit", monkeypatch)
     assert warehouse.versions() == before
 
 
@@ -336,13 +334,7 @@ def test_a_repair_judges_by_the_limits_of_the_run_that_it_finishes(
     after_one_run: Warehouse, after_two_runs: Warehouse, copied: Copied, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warehouse = copied(after_one_run)
-
-    def die(*_: object) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(sessionize, "_reject", die)
-        warehouse.run()
+    run_killed_at(warehouse, sessionize, "_reject", monkeypatch)
     warehouse.config = warehouse.configured(time={"allowed_lateness": "9h"})
     assert warehouse.run() == []
     assert_as_undisturbed(warehouse, after_two_runs)
