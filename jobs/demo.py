@@ -1,6 +1,7 @@
 """demo: a click-stream in three increments, and a picture of what each run makes of it."""
 
 import argparse
+import re
 import shlex
 import shutil
 import sys
@@ -14,12 +15,13 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
 
 from jobs.console import EPOCH, progress, short, stdout, table
 from jobs.demo_data import CAST, CONFIG_FILE, INCREMENTS, MARKER, SCHEMA, THURSDAY, WAREHOUSE, clicks, write_files
-from jobs.demo_picture import NAME_WIDTH, Bar, Scene, Window, legend, timeline, told
+from jobs.demo_picture import MARGIN, NAME_WIDTH, Bar, Scene, Window, legend, timeline, told
 from jobs.ingest import IngestOptions, ingest
 from jobs.init import init
 from jobs.sessionize import RunOptions, RunReport, run
@@ -34,10 +36,18 @@ from tables.lake import Lake
 
 WIDEST = 110
 FIRST_HOUR, HOURS = 8, 9
+# Little data in a process that has just started: compiling less is quicker. Not for data of any size.
+QUICK_START = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
 QUESTIONS = {
     "How many sessions a day, how long are they, and how many of them buy?": """
 SELECT session_date, count(*) AS sessions, round(avg(duration_seconds) / 60, 1) AS minutes,
-       round(avg(pages), 1) AS pages, round(100 * avg(int(orders > 0)), 1) AS percent_buying, sum(revenue) AS revenue
+       round(avg(pages), 1) AS pages, round(100 * avg(int(orders > 0)), 1) AS percent_buying,
+       sum(revenue) AS revenue
 FROM sessions
 GROUP BY session_date
 ORDER BY session_date""",
@@ -61,20 +71,25 @@ def demo(folder: Path) -> None:
 
     Errors: UsageError for a folder that holds anything else.
     """
-    show_demo(folder, stdout())
+    begun, out = time.monotonic(), stdout()
+    spark, config = play(folder, out)
+    for question in QUESTIONS:
+        answer(spark, config, question, out)
+    _heading(f"All of it took {time.monotonic() - begun:.0f} s. What to try next:", out)
+    for command in next_commands(folder):
+        out.print(Text(f"  {command}"), soft_wrap=True)
 
 
-def show_demo(folder: Path, out: Console) -> None:
-    """`demo`, to a console."""
-    begun = time.monotonic()
+def play(folder: Path, out: Console) -> tuple[SparkSession, Config]:
+    """Write the files, ingest and run them one by one, and draw what each run has made."""
     make_room(folder)
     events = clicks()
     files = write_files(folder, events)
     config = load_config(folder / CONFIG_FILE, env={})
-    out.print(f"A small web shop, {len(events):,} clicks since Monday in three files, and five visitors to watch.")
+    out.print(f"A small web shop: {len(events):,} clicks since Monday in three files, and five visitors to watch.")
     out.print(legend())
     with progress("starting Spark (the first time it fetches Delta's jars)"):
-        spark = spark_session(config.spark)
+        spark = spark_session(QUICK_START)
     scene = Scene(tuple(CAST))
     for number, file in enumerate(files):
         report = _increment(spark, config, file)
@@ -86,18 +101,25 @@ def show_demo(folder: Path, out: Console) -> None:
                 new=_times((c.user, _us(c.at)) for c in events if c.user in CAST and c.file == number),
             ),
         )
-        out.print()
-        out.print(Text(f"Run {number + 1}: {file.name}, what arrived until {INCREMENTS[number].until:%H:%M}", "bold"))
+        _heading(f"Run {number + 1}: {file.name}, what arrived until {INCREMENTS[number].until:%H:%M}", out)
         out.print(_figures(report))
         out.print()
         out.print(timeline(scene, _window(out)), no_wrap=True, crop=False, overflow="ignore")
-        out.print(*(Text(f"- {line}.") for line in told(before, scene)), sep="\n")
-    for question, query in QUESTIONS.items():
-        _answer(spark, config, question, query, out)
+        if lines := list(told(before, scene)):
+            out.print()
+            out.print(*(Text(f"- {line}.") for line in lines), sep="\n")
+    return spark, config
+
+
+def answer(spark: SparkSession, config: Config, question: str, out: Console) -> None:
+    """One of the questions, its query and what it finds."""
+    query = QUESTIONS[question].strip()
+    with progress("asking"):
+        rows = documents(query_frame(spark, config, query))
+    _heading(question, out)
+    out.print(Text(query, "dim"), soft_wrap=True)
     out.print()
-    out.print(Text(f"All of it took {time.monotonic() - begun:.0f} s. What to try next:", "bold"))
-    for command in next_commands(folder):
-        out.print(Text(f"  {command}"), soft_wrap=True)
+    out.print(table(list(rows[0]), [[_plain(v) for v in row.values()] for row in rows]))
 
 
 def make_room(folder: Path) -> None:
@@ -171,12 +193,9 @@ def _figures(report: RunReport) -> object:
     return table(list(figures), [list(figures.values())])
 
 
-def _answer(spark: SparkSession, config: Config, question: str, query: str, out: Console) -> None:
-    rows = documents(query_frame(spark, config, query))
+def _heading(text: str, out: Console) -> None:
     out.print()
-    out.print(Text(question, "bold"))
-    out.print(Text(query.strip("\n"), "dim"), soft_wrap=True)
-    out.print(table(list(rows[0]), [[_plain(v) for v in row.values()] for row in rows]))
+    out.print(Text(text, "bold"))
 
 
 def _plain(value: object) -> object:
@@ -184,7 +203,7 @@ def _plain(value: object) -> object:
 
 
 def _window(out: Console) -> Window:
-    cells = (min(out.width, WIDEST) - NAME_WIDTH - len("17:00")) // HOURS
+    cells = (min(out.width, WIDEST) - NAME_WIDTH - MARGIN) // HOURS
     return Window(_us(THURSDAY + timedelta(hours=FIRST_HOUR)), HOURS, max(cells, 6))
 
 
@@ -209,9 +228,12 @@ def main() -> None:
     parser.add_argument("--svg", type=Path, required=True)
     parser.add_argument("--folder", type=Path, default=Path("sessionizer-demo"))
     options = parser.parse_args()
-    out = Console(record=True, width=WIDEST, highlight=False, force_terminal=True)
-    show_demo(options.folder, out)
-    options.svg.write_text(out.export_svg(title="sessionizer demo"), encoding="utf-8")
+    out = Console(record=True, width=WIDEST, highlight=False, color_system="truecolor")
+    spark, config = play(options.folder, out)
+    answer(spark, config, next(iter(QUESTIONS)), out)
+    without_fonts_from_the_net = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+    picture = out.export_svg(title="sessionizer demo", code_format=without_fonts_from_the_net, unique_id="demo")
+    options.svg.write_text("\n".join(line.rstrip() for line in picture.splitlines() if line.strip()) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

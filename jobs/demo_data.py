@@ -65,8 +65,6 @@ aggregates:                        # columns of the sessions table, computed ove
   - {{name: exit_page, fn: last, of: page}}
   - {{name: orders, fn: count, of: "CASE WHEN event_type = 'purchase' THEN 1 END"}}
   - {{name: revenue, fn: sum, of: amount}}
-spark:                             # passed to Spark as they are
-  spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1"   # small data: compile less, start quicker
 """
 
 

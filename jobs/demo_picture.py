@@ -10,8 +10,9 @@ from jobs.console import short
 
 MINUTE_US, HOUR_US = 60_000_000, 3_600_000_000
 NAME_WIDTH = 6
+MARGIN = 12  # to the right of the last hour, for the name of a mark there
 # Glyphs tell the states apart without colours; the colours read on dark and on light ground.
-BARS = {"open": ("░", "#2f9e44"), "closed": ("▒", "#d9822b"), "final": ("█", "#4078d0")}
+BARS = {"open": ("░", "#37b24d"), "closed": ("▒", "#e8872b"), "final": ("█", "#4a7fd8")}
 NEW, OLD, LATE = ("●", "bold"), ("·", ""), ("✗", "bold #e03131")
 Cell = tuple[str, str]  # a character and its style
 
@@ -99,7 +100,7 @@ def told(before: Scene, after: Scene) -> Iterator[str]:
 
 def _marks(scene: Scene, window: Window) -> Text:
     """Where horizon and watermark are, each with its name to the right of the place."""
-    cells: list[Cell] = [(" ", "")] * (window.width + 12)
+    cells: list[Cell] = [(" ", "")] * (window.width + MARGIN)
     for name, us in (("horizon", scene.horizon), ("watermark", scene.watermark)):
         if us is not None and 0 <= (at := window.cell(us)) < window.width:
             cells[at : at + 2 + len(name)] = [("▼", "bold"), (" ", ""), *((c, "") for c in name)]
@@ -129,7 +130,7 @@ def _sessions(scene: Scene, user: str, window: Window) -> list[Cell]:
 
 
 def _line(name: str, cells: Sequence[Cell]) -> Text:
-    line = Text(f"{name:<{NAME_WIDTH}}", "bold")
+    line = Text().append(f"{name:<{NAME_WIDTH}}", "bold")
     for style, run in groupby(cells, key=lambda cell: cell[1]):
         line.append("".join(char for char, _ in run), style)
     line.rstrip()

@@ -22,7 +22,7 @@ from lib import columns as C
 from lib.config import Config
 from lib.errors import RunFailed, SourceError
 from lib.lines import TORN_LINE, unreadable_rows
-from tables.delta import CHANGE_FEED, Commit, Superseded, Table
+from tables.delta import CHANGE_FEED, Commit, Entry, Superseded, Table
 from tables.rejected_events import RejectedEvents, rejected_schema
 
 __all__ = ["IngestOptions", "IngestReport", "ingest"]
@@ -90,6 +90,7 @@ class Ingestion:
         self.config = config
         self.reader = reader
         self.now = now
+        self._notes: dict[Mark, Mapping[str, Any]] = {}
         self.source = Table(spark, config.source.table, "source.table")
         self.rejected = RejectedEvents(spark, config)
 
@@ -152,11 +153,11 @@ class Ingestion:
             if table is None:
                 self.source.create(_nullable(events.schema), [], {CHANGE_FEED: "true"})
             commit = Commit(_fence("ingest", part.end), 1, self._note(file, part, rows))
-            self.source.append(
-                events if rows.added else self.source.read().limit(0),
-                commit,
-                add_columns=self.reader.options.add_columns,
-            )
+            with self.source.lock():
+                if self.source.has_fence(commit):
+                    raise Superseded(f"{file} was ingested meanwhile")
+                kept = events if rows.added else self.source.read().limit(0)
+                self.source.append(kept, commit, add_columns=self.reader.options.add_columns)
             self._reject(file, part, rows)
             return rows.added, rows.torn
 
@@ -165,7 +166,7 @@ class Ingestion:
         fence = _fence("ingest-rejected", part.end)
         if self.rejected.table.exists() and self.rejected.table.transaction(fence) is not None:
             return 0
-        note = self._notes.get(part.end, {})
+        note = self._note_of(part.end)
         if note.get("unreadable") == 0:
             return 0
         part = Part(note.get("from", part.start), part.end, part.bom)
@@ -210,12 +211,17 @@ class Ingestion:
         }
         return json.dumps({NOTE: note})
 
+    def _note_of(self, mark: Mark) -> Mapping[str, Any]:
+        """What an earlier ingest wrote down; nothing where the table's history does not reach back to it."""
+        while mark not in self._notes and (entry := next(self._history, None)):
+            if NOTE in (entry.metadata or ""):
+                note = json.loads(entry.metadata or "")[NOTE]
+                self._notes[Mark(note["bytes"], note["sha256"])] = note
+        return self._notes.get(mark, {})
+
     @cached_property
-    def _notes(self) -> dict[Mark, Mapping[str, Any]]:
-        """What earlier ingests wrote down, as far back as the table's history goes."""
-        texts = [entry.metadata for entry in self.source.history() if NOTE in (entry.metadata or "")]
-        notes = [json.loads(text)[NOTE] for text in texts if text]
-        return {Mark(note["bytes"], note["sha256"]): note for note in notes}
+    def _history(self) -> Iterator[Entry]:
+        return iter(self.source.history())
 
 
 @dataclass(frozen=True)

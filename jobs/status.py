@@ -59,7 +59,7 @@ def show(found: dict[str, Any]) -> None:
     rows: list[tuple[str, str]] = [("sessions", f"{found['sessions_table']}  (gap {found['rule'].get('gap')})")]
     rows.append(("source", f"{found['source_table']}  {_position(found)}"))
     lag = found["watermark_lag_seconds"]
-    ago = "" if lag is None else f"  ({format_duration(int(lag) * 1_000_000)} behind the clock)"
+    ago = "" if lag is None else f"  ({_long(int(lag))} behind the clock)"
     rows.append(("watermark", f"{found['watermark'] or 'none yet'}{ago}"))
     rows.append(("horizon", f"{found['horizon'] or 'none yet'}  (older events are late)"))
     rows.append(("rows", f"{sessions['open']:,} open, {sessions['closed']:,} closed, {sessions['final']:,} final"))
@@ -108,6 +108,11 @@ def _last_runs(lake: Lake) -> list[dict[str, Any]]:
 
 def _lag(watermark: int | None) -> float | None:
     return None if watermark is None else round(max(time.time() - watermark / 1e6, 0.0), 3)
+
+
+def _long(seconds: int) -> str:
+    """A lag for the eye: 3h25m0s, or 12 days where seconds mean nothing any more."""
+    return f"{seconds // 86_400} days" if seconds >= 3 * 86_400 else format_duration(seconds * 1_000_000)
 
 
 def _percent(part: int | None, whole: int | None) -> float:

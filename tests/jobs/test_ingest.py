@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jobs.ingest import IngestOptions, IngestReport, ingest
+from jobs.ingest import Ingestion, IngestOptions, IngestReport, ingest
 from lib.config import Config
 from lib.errors import SessionizerError, SourceError, UsageError
 from tables.delta import CHANGE_FEED, Superseded, Table
@@ -150,9 +150,9 @@ def test_a_grown_log_whose_last_line_had_no_newline(logs: Lake) -> None:
 def test_the_rest_of_a_line_that_was_taken_for_whole_is_never_a_row(lake: Lake) -> None:
     file = lake.file("a.csv", f"event_time,user\n{AT},u1")
     lake.ingest(CSV, file)
-    file.write_text(file.read_text() + f"23\n{AT},u2\n")
+    file.write_text(file.read_text() + f",x\n{AT},u2\n")  # alone, ",x" would be a row
     assert lake.ingest(CSV, file) == [IngestReport(str(file), lines=2, added=1, unreadable=1, grown=True)]
-    assert (lake.rows("user"), lake.torn()) == ([("u1",), ("u2",)], ["23"])
+    assert (lake.rows("user"), lake.torn()) == ([("u1",), ("u2",)], [",x"])
 
 
 def test_a_last_line_that_is_still_being_written_is_held_back(logs: Lake) -> None:
@@ -186,10 +186,10 @@ def test_a_crash_before_the_torn_lines_are_written_is_made_good(lake: Lake, monk
     file = lake.file("a.csv", f"user,event_time\nu1,{AT}\ntorn 1\n")
     append = Table.append
 
-    def fail_on_rejected(self: Table, *args: Any, **options: Any) -> bool:
+    def fail_on_rejected(self: Table, *args: Any, **options: Any) -> None:
         if self.field == "outputs.rejected_events":
             raise KeyboardInterrupt
-        return append(self, *args, **options)
+        append(self, *args, **options)
 
     with monkeypatch.context() as patched:
         patched.setattr(Table, "append", fail_on_rejected)
@@ -206,13 +206,27 @@ def test_a_crash_before_the_torn_lines_are_written_is_made_good(lake: Lake, monk
 def test_an_ingest_that_loses_a_race_starts_over(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     append, races = Table.append, iter(range(3))
 
-    def lose_twice(self: Table, *args: Any, **options: Any) -> bool:
+    def lose_twice(self: Table, *args: Any, **options: Any) -> None:
         if next(races) < 2:
             raise Superseded
-        return append(self, *args, **options)
+        append(self, *args, **options)
 
     monkeypatch.setattr(Table, "append", lose_twice)
     assert lake.ingest(CSV, lake.file("a.csv", f"user,event_time\nu1,{AT}\n"))[0].added == 1
+
+
+def test_two_ingests_of_one_file_at_once_add_it_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = lake.file("a.csv", f"user,event_time\nu1,{AT}\n")
+    note = Ingestion._note
+
+    def after_another(self: Ingestion, *args: Any) -> str:
+        monkeypatch.setattr(Ingestion, "_note", note)
+        assert lake.ingest(CSV, file)[0].added == 1
+        return note(self, *args)
+
+    monkeypatch.setattr(Ingestion, "_note", after_another)
+    assert lake.ingest(CSV, file) == [IngestReport(str(file), skipped=True)]
+    assert lake.rows("user") == [("u1",)]
 
 
 def test_later_files_take_the_types_of_the_table(lake: Lake) -> None:

@@ -1,0 +1,295 @@
+"""SEMANTICS at each boundary and one microsecond beside it. Times are microseconds, so that gaps are small numbers."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lib import columns as C
+from lib.events import judge
+from lib.pipeline import Outcome, Push, sessionize
+from lib.rule import Rule
+from lib.times import floor_div
+from lib.watermarks import Clock, advance, advance_to, flush
+from tests import oracle
+
+GAP = 10
+FOREVER = 10**18
+RULE = Rule(key=("case",), gap=GAP, event_time="timestamp_micros(t)", allowed_lateness=FOREVER, max_future_skew=FOREVER)
+NO_CLOCK = Clock(now=0)
+YEAR_1 = -62_135_596_800_000_000
+YEAR_1900 = -2_208_988_800_000_000
+YEAR_9999 = 253_402_300_799_000_000
+
+Cases = dict[str, list[int]]
+
+
+def events(spark: SparkSession, cases: Cases) -> DataFrame:
+    return spark.createDataFrame([(case, t) for case, times in cases.items() for t in times], "case STRING, t BIGINT")
+
+
+def micros(frame: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+    """Rows in order, times as microseconds."""
+    numbers = [
+        F.unix_micros(C.col(n)).alias(n) if frame.schema[n].dataType.typeName() == "timestamp" else C.col(n)
+        for n in columns
+    ]
+    return sorted((tuple(r) for r in frame.select(*numbers).collect()), key=repr)
+
+
+def cut(spark: SparkSession, rule: Rule, cases: Cases) -> dict[str, list[tuple[int, int]]]:
+    """First and last event of the sessions of each case."""
+    outcome = sessionize(events(spark, cases), None, rule, NO_CLOCK)
+    found: dict[str, list[tuple[int, int]]] = {}
+    for case, start, end in micros(outcome.changes, "case", C.SESSION_START, C.SESSION_END):
+        found.setdefault(case, []).append((start, end))
+    return {case: sorted(spans) for case, spans in found.items()}
+
+
+# Cutting
+
+
+@pytest.mark.parametrize("base", [0, YEAR_1, YEAR_1900, -5, -GAP, YEAR_9999 - 100])
+def test_the_gap_joins_or_splits_at_exactly_its_length(spark: SparkSession, base: int) -> None:
+    cases = {
+        "one below": [base, base + GAP - 1],
+        "at": [base, base + GAP],
+        "one above": [base, base + GAP + 1],
+        "a chain at": [base, base + GAP, base + 2 * GAP],
+        "equal": [base, base],
+        "around a bucket edge": [base + GAP - 1, base + GAP, base + 2 * GAP - 1, base + 3 * GAP],
+    }
+    joins = {
+        "one below": [(0, 9)],
+        "at": [(0, 10)],
+        "one above": [(0, 0), (11, 11)],
+        "a chain at": [(0, 20)],
+        "equal": [(0, 0)],
+        "around a bucket edge": [(9, 19), (30, 30)],
+    }
+    splits = joins | {"at": [(0, 0), (10, 10)], "a chain at": [(0, 0), (10, 10), (20, 20)]}
+
+    def moved(spans: dict[str, list[tuple[int, int]]]) -> dict[str, list[tuple[int, int]]]:
+        return {case: [(a + base, b + base) for a, b in of] for case, of in spans.items()}
+
+    assert cut(spark, RULE, cases) == moved(joins)
+    assert cut(spark, replace(RULE, gap_boundary="splits"), cases) == moved(splits)
+
+
+def test_a_long_session_is_not_cut_by_a_shorter_one_inside_it(spark: SparkSession) -> None:
+    """The running maximum of reach counts, not the end of the interval before."""
+    first = sessionize(events(spark, {"a": [0, 10, 20, 30, 40, 50]}), None, RULE, NO_CLOCK)
+    second = sessionize(events(spark, {"a": [5, 60]}), first.changes, RULE, first.clock)
+    assert micros(second.changes, C.CHANGE, C.SESSION_START, C.SESSION_END) == [("update", 0, 60)]
+
+
+@pytest.mark.parametrize("width", [1, 2, 10, 86_400_000_000])
+def test_buckets_are_equally_wide_on_both_sides_of_1970(spark: SparkSession, width: int) -> None:
+    near = [*range(-25, 26), *(base + n for base in (YEAR_1, YEAR_1900, YEAR_9999, -width) for n in (-1, 0, 1))]
+    frame = spark.createDataFrame([(t,) for t in near], "t BIGINT").select("t", floor_div(F.col("t"), width).alias("n"))
+    assert {t: n for t, n in frame.collect()} == {t: t // width for t in near}
+
+
+def test_the_session_date_is_the_utc_date_of_the_start(spark: SparkSession) -> None:
+    day = 86_400_000_000
+    starts = {"last of 1969": [-1], "first of 1970": [0], "last of it": [day - 1], "next": [day], "-1 day": [-day - 1]}
+    outcome = sessionize(events(spark, starts), None, RULE, NO_CLOCK)
+    dated = outcome.changes.select("case", C.col(C.SESSION_DATE).cast("string"))
+    assert dict(dated.collect()) == {  # type: ignore[arg-type]
+        "last of 1969": "1969-12-31",
+        "first of 1970": "1970-01-01",
+        "last of it": "1970-01-01",
+        "next": "1970-01-02",
+        "-1 day": "1969-12-30",
+    }
+
+
+# The life of a session
+
+
+def test_states_are_strict_at_watermark_and_horizon(spark: SparkSession) -> None:
+    """Watermark 100, horizon 80: a session ends after `t` + 10."""
+    cases = {"one below H": [69], "at H": [70], "one below W": [89], "at W": [90], "one above W": [91], "last": [100]}
+    outcome = sessionize(events(spark, cases), None, replace(RULE, allowed_lateness=20), NO_CLOCK)
+    assert micros(outcome.changes, "case", C.EXPIRES_AT, C.STATUS, C.IS_FINAL, C.END_REASON) == [
+        ("at H", 80, "closed", False, "gap"),
+        ("at W", 100, "open", False, None),
+        ("last", 110, "open", False, None),
+        ("one above W", 101, "open", False, None),
+        ("one below H", 79, "final", True, "gap"),
+        ("one below W", 99, "closed", False, "gap"),
+    ]
+
+
+def test_a_session_that_nothing_touches_changes_state_with_the_watermark_alone(spark: SparkSession) -> None:
+    rule = replace(RULE, allowed_lateness=20)
+    first = sessionize(events(spark, {"a": [100]}), None, rule, NO_CLOCK)
+    found, live, clock = [], first.changes, first.clock
+    for watermark in (110, 111, 130, 131):
+        outcome = sessionize(events(spark, {}), live, rule, clock, Push(advance_to=watermark))
+        found.append(micros(outcome.changes, C.CHANGE, C.STATUS))
+        live, clock = (outcome.changes if found[-1] else live), outcome.clock
+    assert found == [[], [("update", "closed")], [], [("update", "final")]]
+
+
+def test_verdicts_are_strict_at_the_horizon_and_at_the_skew(spark: SparkSession) -> None:
+    rule = replace(RULE, allowed_lateness=20, max_future_skew=50)
+    clock = Clock(now=1000, watermark=100)
+    cases = {
+        "at H": [80],
+        "older": [79],
+        "at the skew": [1050],
+        "ahead": [1051],
+        "old and flushed": [89],
+        "at mark": [90],
+    }
+    assert clock.horizon(rule) == 80
+    assert micros(judge(events(spark, cases), rule, clock), "case", C.VERDICT) == [
+        ("ahead", "in_the_future"),
+        ("at H", None),
+        ("at mark", None),
+        ("at the skew", None),
+        ("old and flushed", None),
+        ("older", "late"),
+    ]
+    flushed = judge(events(spark, cases), rule, replace(clock, flush_mark=90))
+    assert dict(flushed.select("case", C.VERDICT).where(C.col(C.VERDICT) == "late").collect()) == {  # type: ignore[arg-type]
+        "at H": "late",
+        "older": "late",
+        "old and flushed": "late",
+    }
+
+
+def test_within_one_run_lateness_is_judged_by_the_horizon_before_it(spark: SparkSession) -> None:
+    outcome = sessionize(events(spark, {"a": [0], "b": [1000]}), None, replace(RULE, allowed_lateness=20), NO_CLOCK)
+    assert outcome.tally.rejected == {}
+    assert micros(outcome.changes, "case", C.STATUS) == [("a", "final"), ("b", "open")]
+
+
+def test_late_events_move_the_watermark_and_invalid_ones_do_not(spark: SparkSession) -> None:
+    rule = replace(RULE, allowed_lateness=0, max_future_skew=0)
+    late = sessionize(events(spark, {"a": [95]}), None, rule, Clock(now=1000, watermark=90, flush_mark=99))
+    assert (late.tally.late, late.clock.watermark) == (1, 95)
+    ahead = sessionize(events(spark, {"a": [1001]}), None, rule, Clock(now=1000, watermark=90))
+    assert (ahead.tally.invalid, ahead.clock.watermark) == (1, 90)
+
+
+# The clock
+
+
+@pytest.mark.parametrize(
+    ("follows", "delay", "before", "seen", "after"),
+    [
+        ("max_event_time", 0, None, (3, 20), 20),
+        ("max_event_time", 5, None, (3, 20), 15),
+        ("min_event_time", 0, None, (3, 20), 3),
+        ("min_event_time", 5, None, (3, 20), -2),
+        ("max_event_time", 0, 20, (3, 20), 20),
+        ("max_event_time", 0, 21, (3, 20), 21),  # it never goes back
+        ("min_event_time", 0, 19, (3, 20), 19),
+        ("max_event_time", 0, None, (None, None), None),
+        ("max_event_time", 0, 7, (None, None), 7),
+        ("max_event_time", 0, None, (-9, -5), -5),
+    ],
+)
+def test_the_watermark_follows_the_events_and_never_goes_back(
+    follows: Any, delay: int, before: int | None, seen: tuple[int | None, int | None], after: int | None
+) -> None:
+    rule = replace(RULE, watermark_from=follows, watermark_delay=delay)
+    assert advance(Clock(now=0, watermark=before), *seen, rule).watermark == after
+
+
+def test_advancing_to_below_the_watermark_does_nothing() -> None:
+    clock = Clock(now=0, watermark=100)
+    assert advance_to(clock, 99) == clock
+    assert advance_to(clock, 100) == clock
+    assert advance_to(clock, 101).watermark == 101
+
+
+def test_the_horizon_is_the_later_of_lateness_and_flush_mark() -> None:
+    rule = replace(RULE, allowed_lateness=20)
+    assert [
+        Clock(now=0).horizon(rule),
+        Clock(now=0, watermark=100).horizon(rule),
+        Clock(now=0, watermark=100, flush_mark=79).horizon(rule),
+        Clock(now=0, watermark=100, flush_mark=81).horizon(rule),
+        Clock(now=0, flush_mark=5).horizon(rule),
+    ] == [None, 80, 80, 81, 5]
+
+
+def test_a_flush_sets_both_marks_one_microsecond_past_every_reach() -> None:
+    rule = replace(RULE, allowed_lateness=20)
+    flushed = flush(Clock(now=0, watermark=100), 110)
+    assert (flushed.watermark, flushed.flush_mark, flushed.horizon(rule), flushed.flushed_from) == (111, 111, 111, 100)
+    assert flush(Clock(now=0, watermark=100), None) == Clock(now=0, watermark=100)
+    behind = flush(Clock(now=0, watermark=100, flush_mark=100), 50)
+    assert (behind.watermark, behind.flush_mark) == (100, 100)
+
+
+def test_a_flush_ends_all_and_names_what_it_ended(spark: SparkSession) -> None:
+    cases = {"over before": [9], "at the watermark": [10], "open": [20]}
+    outcome = sessionize(events(spark, cases), None, RULE, NO_CLOCK, Push(flush=True))
+    assert micros(outcome.changes, "case", C.EXPIRES_AT, C.STATUS, C.END_REASON) == [
+        ("at the watermark", 20, "final", "flush"),
+        ("open", 30, "final", "flush"),
+        ("over before", 19, "final", "gap"),
+    ]
+    assert (outcome.clock.watermark, outcome.clock.flush_mark) == (31, 31)
+    later = sessionize(
+        events(spark, {"open": [31], "late": [30]}), None, RULE, replace(outcome.clock, flushed_from=None)
+    )
+    assert later.tally.rejected == {"late": 1}
+    assert micros(later.changes, "case", C.SESSION_START, C.STATUS, C.END_REASON) == [("open", 31, "open", None)]
+
+
+# Identity
+
+
+def table_after(table: DataFrame, outcome: Outcome) -> DataFrame:
+    changed = outcome.changes.select(C.SESSION_ID)
+    kept = table.join(changed, C.SESSION_ID, "left_anti").select(*table.columns)
+    return kept.union(outcome.changes.where(C.col(C.CHANGE) != "delete").drop(C.CHANGE)).localCheckpoint()
+
+
+def test_ids_follow_the_first_event_and_the_trail_names_those_that_vanished(spark: SparkSession) -> None:
+    first = sessionize(
+        events(
+            spark, {"bridged": [0, 20], "starts earlier": [20], "extended": [0], "untouched": [0], "trail": [40, 60]}
+        ),
+        None,
+        RULE,
+        NO_CLOCK,
+    )
+    table = first.changes.drop(C.CHANGE)
+    second = sessionize(
+        events(spark, {"bridged": [10], "starts earlier": [15], "extended": [5], "trail": [50]}),
+        table,
+        RULE,
+        first.clock,
+    )
+    third = sessionize(events(spark, {"trail": [35]}), table_after(table, second), RULE, second.clock)
+
+    def trail(outcome: Outcome) -> list[tuple[Any, ...]]:
+        upserts = outcome.changes.where(C.col(C.CHANGE) != "delete")
+        return micros(upserts, "case", C.CHANGE, C.SESSION_START, C.SESSION_END, C.SESSION_ID, C.SUPERSEDES)
+
+    def tombstones(outcome: Outcome) -> list[str]:
+        return sorted(r[0] for r in micros(outcome.changes.where(C.col(C.CHANGE) == "delete"), C.SESSION_ID))
+
+    def name(case: str, start: int) -> str:
+        return oracle.session_id((case,), start)
+
+    assert trail(second) == [
+        ("bridged", "update", 0, 20, name("bridged", 0), [name("bridged", 20)]),
+        ("extended", "update", 0, 5, name("extended", 0), []),
+        ("starts earlier", "insert", 15, 20, name("starts earlier", 15), [name("starts earlier", 20)]),
+        ("trail", "update", 40, 60, name("trail", 40), [name("trail", 60)]),
+    ]
+    assert tombstones(second) == sorted([name("bridged", 20), name("starts earlier", 20), name("trail", 60)])
+    assert trail(third) == [
+        ("trail", "insert", 35, 60, name("trail", 35), sorted([name("trail", 40), name("trail", 60)]))
+    ]
+    assert tombstones(third) == [name("trail", 40)]
+    assert [second.counts[n] for n in ("created", "extended", "merged", "deleted", "live_change")] == [0, 2, 2, 3, -2]
