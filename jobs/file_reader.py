@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from jobs.csv_records import join_records
 from jobs.files import Mark, copy_part, line_at
 from lib import columns as C
 from lib.access_log import access_log_schema, parse_access_log
@@ -21,7 +22,7 @@ from lib.canonical import canonical_json
 from lib.config import Config
 from lib.errors import SourceError, UsageError
 from lib.file_columns import FileColumn, conform, declare, fit, renamed, require_used, time_column
-from lib.lines import LINE, TORN, parse_csv, parse_json, text_lines
+from lib.lines import LINE, TORN, parse_csv, parse_json, text_lines, with_newlines
 from lib.time_formats import ISO, PER_SECOND, check_time_type, parse_time
 
 Format = Literal["csv", "json", "parquet", "access-log"]
@@ -108,7 +109,7 @@ class FileReader:
             if self.options.format == "parquet":
                 parsed, columns = self._parquet(copy.as_uri(), target)
             else:
-                parsed, columns = self._text(copy.as_uri(), broken, names, target)
+                parsed, columns = self._text(copy, broken, names, target)
             yield conform(parsed, columns, self.options.time_format)
 
     def is_unfinished(self, line: bytes) -> bool:
@@ -129,14 +130,17 @@ class FileReader:
         return parsed, self._columns(rows.schema, target)
 
     def _text(
-        self, uri: str, broken: bytes, names: tuple[str, ...], target: "_Target"
+        self, copy: Path, broken: bytes, names: tuple[str, ...], target: "_Target"
     ) -> tuple[DataFrame, list[FileColumn]]:
+        uri, sep, quote = copy.as_uri(), self.options.csv_sep, self.options.csv_quote
+        joined = self.options.format == "csv" and quote != "" and join_records(copy, len(names), sep, quote)
         lines = text_lines(self.spark.read.option("lineSep", "\n").text(uri))
         if broken.strip():
             lines = lines.unionByName(self._literal(broken, torn=True))
         if self.options.format == "csv":
             columns = self._columns(_texts(names), target)
-            return parse_csv(lines, names, self.options.csv_sep, self.options.csv_quote), columns
+            parsed = parse_csv(lines, names, sep, quote)
+            return with_newlines(parsed) if joined else parsed, columns
         if self.options.format == "access-log":
             time = time_column(self.source.event_time, ()) or C.EVENT_TIME
             return parse_access_log(lines, time), self._columns(access_log_schema(time), target)

@@ -1,4 +1,4 @@
-"""Lines of text as rows: of CSV, of JSON, or neither. One line is one row, so that each can be accounted for."""
+"""Lines of text as rows: of CSV, of JSON, or neither. A line, or a CSV record, is one row: each is accounted for."""
 
 import re
 
@@ -13,6 +13,8 @@ from lib.events import UNREADABLE
 LINE = "__line"  # the raw text
 TORN = "__torn"  # whether no row could be made of it
 TORN_LINE = "__torn_line"  # the raw text where it is torn, else null
+
+QUOTED_NEWLINE = "\x1e"  # a newline inside a quoted csv field, while its record travels as one line
 
 _CORRUPT = "__corrupt"
 _ROW = "__row"
@@ -45,9 +47,20 @@ def parse_csv(lines: DataFrame, names: tuple[str, ...], sep: str, quote: str) ->
     schema = ", ".join(f"{_quoted(name)} STRING" for name in (*names, _CORRUPT))
     torn = C.col(TORN) | C.col(_ROW)[_CORRUPT].isNotNull()
     if quote:
-        torn = torn | C.col(LINE).rlike(_ends_in_quotes(sep, quote))
+        torn = torn | C.col(LINE).rlike(ends_in_quotes(sep, quote))
     rows = lines.withColumn(_ROW, F.from_csv(C.col(LINE), schema, options))
     return rows.select(C.col(LINE), torn.alias(TORN), *_fields(names))
+
+
+def with_newlines(parsed: DataFrame) -> DataFrame:
+    """The same text columns, with the newlines that records travelled without."""
+    restored = [
+        F.translate(C.col(f.name), QUOTED_NEWLINE, "\n").alias(f.name)
+        if isinstance(f.dataType, T.StringType)
+        else C.col(f.name)
+        for f in parsed.schema.fields
+    ]
+    return parsed.select(*restored)
 
 
 def parse_json(lines: DataFrame, schema: T.StructType) -> DataFrame:
@@ -89,7 +102,7 @@ def _is_one_object(line: Column) -> Column:
     return F.coalesce(F.size(pair) == 2, F.lit(False))
 
 
-def _ends_in_quotes(sep: str, quote: str) -> str:
+def ends_in_quotes(sep: str, quote: str) -> str:
     """Matches a line whose last field opens a quote and does not close it, which Spark would take as it is."""
     q, s = re.escape(quote), re.escape(sep)
     inside = f"{q}[^{q}]*+(?:{q}{q}[^{q}]*+)*+"

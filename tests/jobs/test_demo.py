@@ -3,13 +3,14 @@
 import contextlib
 import io
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.demo import QUESTIONS, demo, make_room
+from jobs.demo import QUESTIONS, QUICK_START, demo, make_room
 from jobs.demo_data import CONFIG_FILE, INCREMENTS, MARKER, clicks
 from jobs.demo_picture import Bar, Scene, Window, legend, timeline, told
 from jobs.sql import query_frame
@@ -37,6 +38,17 @@ class Played:
         return [tuple(row) for row in query_frame(self.spark, self.config, query).collect()]
 
 
+@contextlib.contextmanager
+def quick(spark: SparkSession) -> Iterator[None]:
+    """What the demo starts Spark with, as far as a running session takes it."""
+    settings = {name: value for name, value in QUICK_START.items() if name.startswith("spark.sql.")}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield
+    for name in settings:
+        spark.conf.unset(name)
+
+
 @pytest.fixture(scope="module")
 def played(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Played:
     """A demo that replaced an earlier one."""
@@ -46,7 +58,7 @@ def played(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pla
     (folder / "warehouse" / "sessions").mkdir(parents=True)
     (folder / "warehouse" / "sessions" / "left-over").touch()
     (folder / "notes.txt").write_text("the user's own")
-    with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.redirect_stderr(io.StringIO()):
+    with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.redirect_stderr(io.StringIO()), quick(spark):
         demo(folder)
     return Played(spark, load_config(folder / CONFIG_FILE, env={}), folder, output.getvalue())
 

@@ -428,3 +428,10 @@ def test_a_real_day_of_the_nasa_log_is_accounted_for(spark: SparkSession, tmp_pa
     (report,) = lake.ingest(options, file)
     assert (report.lines, report.added + report.unreadable) == (33_996, 33_996)
     assert lake.source.read().agg(F.max("time")).collect()[0][0] == datetime(1995, 8, 1, 18, 52, 1)
+
+
+def test_a_quoted_field_may_hold_newlines(lake: Lake) -> None:
+    file = lake.file("a.csv", f'user,event_time,note\nu1,{AT},"two\nlines"\nu2,{AT},plain\nu3,{AT},"torn\n')
+    assert lake.ingest(CSV, file) == [IngestReport(str(file), lines=3, added=2, unreadable=1)]
+    assert lake.rows("user", "note") == [("u1", "two\nlines"), ("u2", "plain")]
+    assert lake.torn() == [f'u3,{AT},"torn']

@@ -314,9 +314,7 @@ def test_a_wrong_variable_is_named(refusal: Refusal, variable: str, value: str, 
         ("session: !!python/name:os.system {}", ["not valid YAML"]),
     ],
 )
-def test_a_wrong_field_is_named_with_its_value_and_a_remedy(
-    refusal: Refusal, rest: str, fragments: list[str]
-) -> None:
+def test_a_wrong_field_is_named_with_its_value_and_a_remedy(refusal: Refusal, rest: str, fragments: list[str]) -> None:
     assert_says(refusal(text_of(rest)), "sessionizer.yaml", *fragments)
 
 
@@ -368,9 +366,7 @@ def test_a_wrong_key_is_refused(refusal: Refusal, key: str, fragments: list[str]
 
 @pytest.mark.parametrize("table", ["''", "s3a://bucket", "s3a://bucket/", "/", "a..b", "a.b.c.d", "a b.c"])
 def test_a_location_that_names_no_table_is_refused(refusal: Refusal, table: str) -> None:
-    assert_says(
-        refusal(f"source: {{table: db.e, key: []}}\nsessions: {{table: {table}}}"), "sessions.table must"
-    )
+    assert_says(refusal(f"source: {{table: db.e, key: []}}\nsessions: {{table: {table}}}"), "sessions.table must")
 
 
 @pytest.mark.parametrize(

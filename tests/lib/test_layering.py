@@ -22,9 +22,7 @@ FORBIDDEN_CALLS = {
     ("functions", "current_date"),
     ("functions", "current_timestamp"),
 }
-CLOCKS = {("time", "time"), ("time", "time_ns")} | {
-    call for call in FORBIDDEN_CALLS if call[0] == "functions"
-}
+CLOCKS = {("time", "time"), ("time", "time_ns")} | {call for call in FORBIDDEN_CALLS if call[0] == "functions"}
 
 
 def imported(tree: ast.AST) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lib import columns as C
@@ -38,9 +38,7 @@ CASES = 40
 keys = st.sampled_from(["a", "b", None, "", "s1:a", "'\"`\\", "🙂 é\u0301"])
 # Small domains find more: times around 1970, so that buckets lie on both sides of zero.
 events = st.tuples(keys, st.integers(-12, 13), st.integers(0, 1), st.one_of(st.none(), st.integers(-3, 3)))
-cases = st.lists(
-    st.lists(st.tuples(events, st.integers(0, 2)), max_size=14), min_size=CASES, max_size=CASES
-)
+cases = st.lists(st.lists(st.tuples(events, st.integers(0, 2)), max_size=14), min_size=CASES, max_size=CASES)
 
 
 def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
