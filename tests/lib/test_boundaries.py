@@ -51,15 +51,15 @@ def cut(spark: SparkSession, rule: Rule, cases: Cases) -> dict[str, list[tuple[i
 # Cutting
 
 
-@pytest.mark.parametrize("base", [0, YEAR_1, YEAR_1900, -5, -GAP, YEAR_9999 - 100])
-def test_the_gap_joins_or_splits_at_exactly_its_length(spark: SparkSession, base: int) -> None:
-    cases = {
-        "one below": [base, base + GAP - 1],
-        "at": [base, base + GAP],
-        "one above": [base, base + GAP + 1],
-        "a chain at": [base, base + GAP, base + 2 * GAP],
-        "equal": [base, base],
-        "around a bucket edge": [base + GAP - 1, base + GAP, base + 2 * GAP - 1, base + 3 * GAP],
+def test_the_gap_joins_or_splits_at_exactly_its_length(spark: SparkSession) -> None:
+    """The same before 1970, in the year 1 and in the year 9999, beside bucket edges and upon them."""
+    times = {
+        "one below": [0, GAP - 1],
+        "at": [0, GAP],
+        "one above": [0, GAP + 1],
+        "a chain at": [0, GAP, 2 * GAP],
+        "equal": [0, 0],
+        "around a bucket edge": [GAP - 1, GAP, 2 * GAP - 1, 3 * GAP],
     }
     joins = {
         "one below": [(0, 9)],
@@ -70,9 +70,11 @@ def test_the_gap_joins_or_splits_at_exactly_its_length(spark: SparkSession, base
         "around a bucket edge": [(9, 19), (30, 30)],
     }
     splits = joins | {"at": [(0, 0), (10, 10)], "a chain at": [(0, 0), (10, 10), (20, 20)]}
+    bases = (0, -5, -GAP, YEAR_1, YEAR_1 + 7, YEAR_1900, YEAR_9999 - 100)
+    cases = {f"{case} from {base}": [base + t for t in of] for case, of in times.items() for base in bases}
 
     def moved(spans: dict[str, list[tuple[int, int]]]) -> dict[str, list[tuple[int, int]]]:
-        return {case: [(a + base, b + base) for a, b in of] for case, of in spans.items()}
+        return {f"{c} from {base}": [(a + base, b + base) for a, b in of] for c, of in spans.items() for base in bases}
 
     assert cut(spark, RULE, cases) == moved(joins)
     assert cut(spark, replace(RULE, gap_boundary="splits"), cases) == moved(splits)
@@ -85,11 +87,12 @@ def test_a_long_session_is_not_cut_by_a_shorter_one_inside_it(spark: SparkSessio
     assert micros(second.changes, C.CHANGE, C.SESSION_START, C.SESSION_END) == [("update", 0, 60)]
 
 
-@pytest.mark.parametrize("width", [1, 2, 10, 86_400_000_000])
-def test_buckets_are_equally_wide_on_both_sides_of_1970(spark: SparkSession, width: int) -> None:
-    near = [*range(-25, 26), *(base + n for base in (YEAR_1, YEAR_1900, YEAR_9999, -width) for n in (-1, 0, 1))]
-    frame = spark.createDataFrame([(t,) for t in near], "t BIGINT").select("t", floor_div(F.col("t"), width).alias("n"))
-    assert {t: n for t, n in frame.collect()} == {t: t // width for t in near}
+def test_buckets_are_equally_wide_on_both_sides_of_1970(spark: SparkSession) -> None:
+    widths = (1, 2, 10, 86_400_000_000)
+    near = [*range(-25, 26), *(base + n for base in (YEAR_1, YEAR_1900, YEAR_9999, -widths[3]) for n in (-1, 0, 1))]
+    frame = spark.createDataFrame([(t,) for t in near], "t BIGINT")
+    found = frame.select("t", *[floor_div(F.col("t"), width) for width in widths])
+    assert [tuple(r) for r in found.collect()] == [(t, *[t // width for width in widths]) for t in near]
 
 
 def test_the_session_date_is_the_utc_date_of_the_start(spark: SparkSession) -> None:

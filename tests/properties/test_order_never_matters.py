@@ -51,7 +51,8 @@ def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
 
 def differences(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> list[Any]:
     """The first rows that differ, so that a failure is short."""
-    for f, e in zip_longest(found, expected, fillvalue={}):
+    nothing: dict[str, Any] = {}
+    for f, e in zip_longest(found, expected, fillvalue=nothing):
         if f != e:
             return [(k, f.get(k), e.get(k)) for k in f | e if f.get(k) != e.get(k)]
     return []
