@@ -120,7 +120,7 @@ def _increment(lake: Lake, options: RunOptions, say: Say) -> RunReport | None:
     clock = Clock(now=now) if done is None else done.clock_after(now)
     rule = Rule.of(lake.config)
     say(_reading(increment))
-    with phases("sessionize"):
+    with phases("sessionize"), lake.events.reading(increment):
         events = lake.events.read(increment)
         schema = _checked_schema(lake, events, rule, done)
         live = lake.sessions.live(position.version) if done is not None and done.live_sessions else None

@@ -6,7 +6,7 @@ from pyspark.sql import types as T
 
 from lib import columns as C
 from lib.canonical import canonical_json
-from lib.errors import SourceError
+from lib.errors import ConfigError, SourceError
 from lib.expressions import expression, require_columns
 from lib.rule import Rule
 from lib.times import timestamp
@@ -48,7 +48,7 @@ def judge(events: DataFrame, rule: Rule, clock: Clock) -> DataFrame:
     require_columns(rule.order_by, events, "source.order_by")
     _check_keys(rule, events)
     if rule.where is not None:
-        events = events.where(expression(rule.where, events, "source.where"))
+        events = events.where(_condition(rule.where, events))
     timed = events.withColumn(C.US, event_time_us(events, rule))
     return timed.withColumn(C.VERDICT, _verdict(timed, rule, clock))
 
@@ -101,6 +101,18 @@ def event_time_us(events: DataFrame, rule: Rule) -> Column:
                 value=rule.event_time,
                 remedy="write an expression such as timestamp_seconds(…), timestamp_millis(…) or timestamp_micros(…)",
             )
+
+
+def _condition(text: str, events: DataFrame) -> Column:
+    condition = expression(text, events, "source.where")
+    kind = events.select(condition.alias("c")).schema["c"].dataType
+    if not isinstance(kind, T.BooleanType):
+        raise ConfigError(
+            f"source.where must be true or false for each event, and this is {kind.simpleString().upper()}",
+            value=text,
+            remedy="write a comparison, such as event_type <> 'ping'",
+        )
+    return condition
 
 
 def _verdict(events: DataFrame, rule: Rule, clock: Clock) -> Column:

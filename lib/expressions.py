@@ -14,7 +14,8 @@ def expression(text: str, frame: DataFrame, field: str) -> Column:
         return C.col(text)
     try:
         parsed = F.expr(text)
-        frame.select(parsed).schema  # noqa: B018  (resolves the names now, where the error can be named)
+        # Resolves the names now, where the error can be named; WHERE takes only what is computed row by row.
+        frame.where(parsed.isNotNull()).schema  # noqa: B018
     except ParseException as error:
         raise ConfigError(
             f"{field} is neither a column nor an SQL expression", value=text, remedy=_first_line(error)

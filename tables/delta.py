@@ -81,8 +81,9 @@ class Table:
         folder = self.local_path
         others = [] if folder is None or not folder.exists() else [p for p in _entries(folder) if p != LOCK_FILE]
         if others:
+            shown = ", ".join(sorted(others, key=lambda name: (name.startswith("."), name))[:3])
             raise TableError(
-                f"{self.field} must be a Delta table, and this is not one: it holds {', '.join(sorted(others)[:3])}",
+                f"{self.field} must be a Delta table, and this is not one: it holds {shown}",
                 value=self.location,
                 remedy="name an empty folder or a Delta table; files become one with `sessionizer ingest`, "
                 "a Parquet table with Spark's CONVERT TO DELTA",

@@ -1,7 +1,10 @@
 """The source: the events table, read version by version."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -72,7 +75,7 @@ class Events:
     def read(self, increment: Increment) -> DataFrame:
         """The rows of an increment with their `_commit_version` and, from the change feed, `_change_type`."""
         if increment.is_empty:
-            return self.table.read(increment.last).limit(0)
+            return self.table.read(increment.last if increment.last >= 0 else None).limit(0)
         if increment.first is None:
             rows = self.table.read(increment.last)
             return rows.withColumn(C.COMMIT_VERSION, F.lit(increment.last).cast("bigint"))
@@ -83,10 +86,22 @@ class Events:
         # An update comes as two rows; the image before it says nothing that a delete would not.
         return changed.drop(C.COMMIT_TIMESTAMP)
 
+    @contextmanager
+    def reading(self, increment: Increment) -> Iterator[None]:
+        """Name the error that comes only when the rows are read: changes that are no longer there."""
+        try:
+            yield
+        except (PySparkException, Py4JJavaError) as error:
+            text = str(error)
+            vacuumed = "FILE_NOT_EXIST" in text and (self.table.by_name or self.table.location in text)
+            if increment.first is not None and (vacuumed or "DELTA_MISSING_CHANGE_DATA" in text):
+                raise self._unreadable(increment, error) from error
+            raise
+
     def _unreadable(self, increment: Increment, error: Exception) -> SourceError:
         return SourceError(
             f"the source's changes of versions {increment.first} to {increment.last} cannot be read",
-            value=str(error).strip().splitlines()[0],
+            value=next(line for line in str(error).splitlines() if "[" in line or line.strip()),
             remedy=f"they were vacuumed, or made while its change data feed was off; {ANEW}",
         )
 
@@ -114,13 +129,15 @@ class Events:
         if isinstance(start, StartTimestamp):
             since = int(start.timestamp.timestamp() * 1_000_000)
             versions = [e.version for e in self.table.history() if e.timestamp_us >= since]
-            return self._from(min(versions, default=last + 1), last, limits)
+            return self._from(min(versions), last, limits) if versions else None
         if limits.max_versions_per_run is None and limits.max_events_per_run is None:
             return self._snapshot(last)
         oldest = min(e.version for e in self.table.history())
         return self._snapshot(oldest) if self._feed_reaches_back_to(oldest + 1, last) else self._snapshot(last)
 
-    def _from(self, first: int, last: int, limits: Limits) -> Increment:
+    def _from(self, first: int, last: int, limits: Limits) -> Increment | None:
+        if first > last + 1:
+            return None  # taking a position now would let the versions before `first` in later
         return Increment(first, last) if first > last else self._within(first, last, limits)
 
     def _snapshot(self, version: int) -> Increment:
@@ -131,8 +148,8 @@ class Events:
         if first > last:
             return True
         try:
-            self.table.changes(first, last).limit(0).collect()
-        except PySparkException:
+            self.table.changes(first, last).limit(1).collect()  # `limit(0)` would not even look
+        except (PySparkException, Py4JJavaError):
             return False
         return True
 
