@@ -95,9 +95,11 @@ def repair(lake: Lake, position: Position, say: Say = lambda _: None) -> bool:
     rule = manifest.as_judged(Rule.of(lake.config))
     if manifest.rejected and not _has(lake, "rejected_events", manifest):
         _check_rule(lake, manifest)
-        events = lake.events.read(Increment(manifest.source_from_version, _int(manifest.source_to_version)))
+        increment = Increment(manifest.source_from_version, _int(manifest.source_to_version))
         clock = manifest.clock_before()
-        _reject(lake, rejected(judge(events, rule, clock), rule, clock), manifest)
+        with lake.events.reading(increment):
+            judged = judge(lake.events.read(increment), rule, clock)
+            _reject(lake, rejected(judged, rule, clock), manifest)
     _enter(lake, manifest, Timing())
     return True
 

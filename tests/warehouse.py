@@ -1,6 +1,5 @@
 """Real tables in a folder, and runs over them: what the tests of the main job play with."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ HOW = (C.RUN_ID, C.SUPERSEDES, C.STATE)
 class Warehouse:
     """A source, and the tables of one configuration beside it."""
 
-    def __init__(self, spark: SparkSession, folder: Path, **sections: Mapping[str, Any]) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, **sections: Any) -> None:
         """`sections` are those of the config file; what they leave out is set here."""
         self.spark = spark
         self.folder = folder

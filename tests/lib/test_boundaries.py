@@ -100,7 +100,7 @@ def test_the_session_date_is_the_utc_date_of_the_start(spark: SparkSession) -> N
     starts = {"last of 1969": [-1], "first of 1970": [0], "last of it": [day - 1], "next": [day], "-1 day": [-day - 1]}
     outcome = sessionize(events(spark, starts), None, RULE, NO_CLOCK)
     dated = outcome.changes.select("case", C.col(C.SESSION_DATE).cast("string"))
-    assert dict(dated.collect()) == {  # type: ignore[arg-type]
+    assert dict(dated.collect()) == {
         "last of 1969": "1969-12-31",
         "first of 1970": "1970-01-01",
         "last of it": "1970-01-01",
@@ -158,7 +158,7 @@ def test_verdicts_are_strict_at_the_horizon_and_at_the_skew(spark: SparkSession)
         ("older", "late"),
     ]
     flushed = judge(events(spark, cases), rule, replace(clock, flush_mark=90))
-    assert dict(flushed.select("case", C.VERDICT).where(C.col(C.VERDICT) == "late").collect()) == {  # type: ignore[arg-type]
+    assert dict(flushed.select("case", C.VERDICT).where(C.col(C.VERDICT) == "late").collect()) == {
         "at H": "late",
         "older": "late",
         "old and flushed": "late",

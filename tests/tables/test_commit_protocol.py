@@ -31,6 +31,7 @@ FENCE_SETTINGS = (
     "spark.databricks.delta.write.txnVersion",
     "spark.databricks.delta.commitInfo.userMetadata",
 )
+PATIENCE = 280  # seconds until a process that hangs is given up
 SESSION = ("user", "session_start", "session_end", "event_count", "total", "status", "end_reason")
 REJECTED = ("user", "event_time", "reason", "watermark", "horizon", "event", "event_hash", "ordinal", "source_version")
 LEDGER = (
@@ -57,7 +58,8 @@ def run_killed_at(warehouse: Warehouse, owner: Any, step: str, monkeypatch: pyte
 
 def run_overtaken_at(step: str, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> list[RunReport]:
     """A run, in which another whole run comes first: just before `commit`, or just after `_check_not_moved`."""
-    original, overtaken = getattr(Sessions, step), []
+    original = getattr(Sessions, step)
+    overtaken: list[bool] = []
 
     def overtake(self: Sessions, *arguments: Any) -> None:
         if step == "_check_not_moved":
@@ -121,8 +123,10 @@ def test_an_increment_merges_extends_creates_and_rejects(after_two_runs: Warehou
         ("cat", None, "null_time", None, None, 0),
         (None, "2026-01-01 11:00:00", "null_key", None, None, 0),
     ]
-    counts = ("events_read", "accepted", "late", "invalid", "sessions_created", "sessions_extended")
-    counts = (*counts, "sessions_merged", "sessions_closed", "sessions_finalised", "sessions_deleted", "live_sessions")
+    counts = (
+        *("events_read", "accepted", "late", "invalid", "sessions_created", "sessions_extended"),
+        *("sessions_merged", "sessions_closed", "sessions_finalised", "sessions_deleted", "live_sessions"),
+    )
     assert after_two_runs.ledger(*counts) == [(7, 5, 0, 2, 4, 0, 0, 1, 1, 0, 3), (5, 4, 1, 0, 1, 1, 1, 1, 0, 1, 3)]
 
 
@@ -464,13 +468,13 @@ def started(warehouse: Warehouse, *arguments: str) -> subprocess.Popen[str]:
 
 def let_go(warehouse: Warehouse, processes: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
     """Start them all at the same moment; what each came to: exit code, output, errors."""
-    ended = time.monotonic() + 200
+    ended = time.monotonic() + PATIENCE
     while len(list(warehouse.folder.glob("ready.*"))) < len(processes):
         assert time.monotonic() < ended
         assert all(p.poll() is None for p in processes)
         time.sleep(0.05)
     (warehouse.folder / "go").touch()
-    outputs = [p.communicate(timeout=200) for p in processes]
+    outputs = [p.communicate(timeout=PATIENCE) for p in processes]
     return [(p.returncode, *output) for p, output in zip(processes, outputs, strict=True)]
 
 

@@ -68,8 +68,10 @@ def test_a_source_that_is_missing(spark: SparkSession, tmp_path: Path) -> None:
 def test_a_folder_of_parquet_files_is_no_delta_table(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = Warehouse(spark, tmp_path)
     spark.range(1).write.parquet(warehouse.config.source.table)
-    message = refusal(warehouse, TableError)
-    assert_says(message, "source.table must be a Delta table", "_SUCCESS", f"{tmp_path}/events", "CONVERT TO DELTA")
+    with pytest.raises(TableError) as error:
+        warehouse.run()
+    says = ("source.table must be a Delta table", "_SUCCESS", f"{tmp_path}/events", "CONVERT TO DELTA")
+    assert_says(str(error.value), *says)
 
 
 def test_sessions_that_are_missing_name_init(source_only: Warehouse) -> None:
