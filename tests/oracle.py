@@ -31,7 +31,7 @@ def sessions(events: list[Row], key: list[str], gap: int, splits: bool, lateness
     by_key = defaultdict(list)
     for event in events:
         by_key[tuple(event[k] for k in key)].append(event)
-    watermark = max((e["t"] for e in events), default=None)
+    watermark = max((e["t"] for e in events), default=0)
     found = []
     for who, theirs in by_key.items():
         theirs.sort(key=lambda e: (e["t"], e["o"], e["x"] is not None, e["x"] or 0))

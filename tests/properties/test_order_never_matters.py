@@ -17,7 +17,7 @@ from lib.watermarks import Clock
 from tests import oracle
 
 AGGREGATES = tuple(
-    Aggregate(name=name, fn=fn, of="x")
+    Aggregate.model_validate({"name": name, "fn": fn, "of": "x"})
     for name, fn in {
         "total": "sum",
         "least": "min",
