@@ -234,6 +234,8 @@ class Table:
     @property
     def local_path(self) -> Path | None:
         """The folder of a table on this machine's disk, else None."""
+        if location_kind(self.location) == "path":
+            return Path(self.location)  # in which # and % are letters like others
         parsed = urlparse(self._path if not self.by_name or self.exists() else "none://")
         return Path(unquote(parsed.path)) if parsed.scheme in ("", "file") else None
 

@@ -39,7 +39,7 @@ class Sessions:
 
     def create(self, schema: T.StructType) -> None:
         """Make the table, empty, with the properties that the configuration asks for."""
-        filtered = [*self.config.source.key, *FILTERED_BY]
+        filtered = [name for name in (*self.config.source.key, *FILTERED_BY) if _has_statistics(schema[name].dataType)]
         self.table.create(
             schema,
             list(self.config.sessions.partition_by),
@@ -137,6 +137,11 @@ def _restored_version(entry: Entry) -> int:
         value=entry.parameters.get("timestamp"),
         remedy="restore it once more, by version: RESTORE … TO VERSION AS OF …",
     )
+
+
+def _has_statistics(data_type: T.DataType) -> bool:
+    """Whether Delta keeps the least and the greatest value of such a column: it refuses to be asked for others."""
+    return not isinstance(data_type, T.BooleanType | T.BinaryType)
 
 
 def _plain(data_type: T.DataType | None) -> str | None:

@@ -91,7 +91,9 @@ class Warehouse:
     def sorted_rows(self, frame: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
         """Rows as tuples, sorted; times as `2026-01-01 10:00:00[.000001]`."""
         texts = [
-            C.col(n).cast("string").alias(n) if frame.schema[n].dataType.typeName() == "timestamp" else C.col(n)
+            C.col(n).cast("string").alias(n)
+            if frame.schema[n].dataType.typeName() in ("timestamp", "date")
+            else C.col(n)
             for n in columns
         ]
         return sorted((tuple(r) for r in frame.select(*texts).collect()), key=repr)

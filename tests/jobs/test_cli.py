@@ -1,0 +1,139 @@
+"""The command line as a user and a machine meet it: results on stdout, the rest on stderr, exit codes."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.cli import main
+
+CONFIG = """
+source: {table: lake/events, key: [user]}
+sessions: {table: lake/sessions}
+session: {gap: 30m}
+aggregates: [{name: total, fn: sum, of: amount}]
+"""
+CLICKS = """user,event_time,amount
+ann,2024-01-01T10:00:00Z,1.5
+ann,2024-01-01T10:20:00Z,2
+"bob, jr",2024-01-01T10:30:00Z,4
+,2024-01-01T10:30:00Z,4
+torn
+"""
+
+
+class Shell:
+    """Commands in a folder with a config; what each printed and its exit code."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.capsys, self.monkeypatch, self.folder = capsys, monkeypatch, folder
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        self.monkeypatch.setattr(sys, "argv", ["sessionizer", *arguments])
+        self.capsys.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        out, err = self.capsys.readouterr()
+        return int(stopped.value.code or 0), out, err
+
+    def json(self, *arguments: str) -> Any:
+        code, out, err = self(*arguments, "--json")
+        assert (code, err) == (0, "")
+        return json.loads(out)
+
+
+@pytest.fixture
+def shell(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Shell:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sessionizer.yaml").write_text(CONFIG)
+    (tmp_path / "clicks.csv").write_text(CLICKS)
+    return Shell(capsys, monkeypatch, tmp_path)
+
+
+def test_from_a_file_to_sessions(shell: Shell) -> None:
+    load = ("ingest", "clicks.csv", "--format", "csv", "--schema", "amount decimal(10,2)")
+    (file,) = shell.json(*load)["files"]
+    assert (file["added"], file["unreadable"], file["skipped"]) == (4, 1, False)
+    assert "made" in " ".join(shell.json("init")["done"])
+
+    code, out, err = shell("run", "--dry-run")
+    assert (code, "dry run" in out, "insert" in out, "starting Spark" in err) == (0, True, True, True)
+    (run,) = shell.json("run")["runs"]
+    assert (run["events_read"], run["accepted"], run["invalid"], run["sessions_created"]) == (4, 3, 1, 2)
+    assert run["watermark_after"] == "2024-01-01T10:30:00Z"
+    assert shell.json("run") == {"runs": [], "caught_up": True}
+    code, out, err = shell("run")
+    assert (code, out) == (
+        0,
+        "Nothing new: the source is consumed up to version 1, the watermark is 2024-01-01 10:30:00.\n",
+    )
+    assert [r["sessions_finalised"] for r in shell.json("run", "--flush")["runs"]] == [2]
+
+    found = shell.json("status")
+    assert found["sessions"] == {"open": 0, "closed": 0, "final": 2}
+    assert (found["versions_behind"], found["events"]["invalid"]) == (0, 1)
+    code, out, _ = shell("status")
+    assert code == 0
+    assert "0 open, 0 closed, 2 final" in out
+
+
+def test_sql_reads_and_changes_nothing(shell: Shell) -> None:
+    shell.json("ingest", "clicks.csv", "--format", "csv", "--schema", "amount decimal(10,2)")
+    shell.json("init")
+    shell.json("run")
+    query = "SELECT user, session_end, total FROM sessions ORDER BY user"
+    assert shell.json("sql", query) == [
+        {"user": "ann", "session_end": "2024-01-01T10:20:00.000000Z", "total": 3.50},
+        {"user": "bob, jr", "session_end": "2024-01-01T10:30:00.000000Z", "total": 4.00},
+    ]
+    code, out, err = shell("sql", "--csv", query)
+    assert (code, err) == (0, "")
+    assert out == 'user,session_end,total\nann,2024-01-01 10:20:00,3.50\n"bob, jr",2024-01-01 10:30:00,4.00\n'
+    assert shell.json("sql", "SELECT reason FROM rejected_events ORDER BY 1;") == [
+        {"reason": "null_key"},
+        {"reason": "unreadable"},
+    ]
+    for statement in ("DELETE FROM sessions", "DROP VIEW sessions", "INSERT INTO runs SELECT * FROM runs", "SELECT ("):
+        code, out, err = shell("sql", statement)
+        assert (code, out) == (2, "")
+        assert "sql takes one query" in err
+    code, _, err = shell("sql", "SELECT nobody FROM sessions")
+    assert (code, "nobody" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["run", "-c", "nowhere.yaml"], 2, "nowhere.yaml"),
+        (["run"], 3, "sessionizer ingest"),
+        (["init"], 3, "make it first"),
+        (["ingest", "nowhere.csv", "--format", "csv"], 2, "nowhere.csv"),
+        (["ingest", "clicks.csv", "--format", "xml"], 2, "--format must be one of csv, json, parquet, access-log"),
+        (["ingest", "clicks.csv", "--format", "csv", "--rename", "a"], 2, "--rename must be old=new"),
+        (["run", "--now", "tomorrow"], 2, "--now must be a time"),
+        (["run", "--no-such-option"], 2, "No such option"),
+    ],
+)
+def test_a_failure_is_a_sentence_and_an_exit_code(shell: Shell, arguments: list[str], code: int, says: str) -> None:
+    found, out, err = shell(*arguments)
+    assert (found, out) == (code, "")
+    assert says in " ".join(err.split())
+    assert "Traceback" not in err
+
+
+def test_with_json_a_failure_is_a_document_too(shell: Shell) -> None:
+    code, out, _ = shell("run", "--json")
+    assert (code, json.loads(out)["exit_code"]) == (3, 3)
+
+
+def test_schema_and_help_need_no_config(shell: Shell) -> None:
+    code, out, _ = shell("schema")
+    assert (code, json.loads(out)["title"]) == (0, "Config")
+    for command in ("init", "ingest", "run", "status", "sql", "schema", "demo"):
+        code, out, _ = shell(command, "--help")
+        assert (code, "Example" in out) == (0, True)
