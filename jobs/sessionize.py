@@ -84,13 +84,19 @@ def run(spark: SparkSession, config: Config, options: RunOptions, say: Say = lam
 
 
 def repair(lake: Lake, position: Position, say: Say = lambda _: None) -> bool:
-    """Write what a run that was cut off after its commit has left out; False if nothing is missing.
+    """Bring the side tables in line with sessions; False if nothing is missing.
 
-    The manifest says which events it read and by which clock it judged them, so the same rows come out again.
+    What a run that was cut off after its commit has left out is written: the manifest says which events it read and
+    by which clock it judged them, so the same rows come out again. The rows of runs that a RESTORE of sessions has
+    undone are removed.
     """
     manifest = position.manifest
+    if position.restored:
+        undone = f"run_seq > {manifest.run_seq if manifest else 0}"
+        for table in (lake.rejected_events.table, lake.runs.table):
+            table.delete(undone)
     if manifest is None or _has(lake, "runs", manifest):
-        return False
+        return position.restored
     say(f"finishing run {manifest.run_id}, which was cut off after its commit")
     rule = manifest.as_judged(Rule.of(lake.config))
     if manifest.rejected and not _has(lake, "rejected_events", manifest):

@@ -229,6 +229,14 @@ class Table:
             if result is not None and not result.collect():
                 raise Superseded(f"transaction {commit.txn} of {commit.app_id} was there already")
 
+    def delete(self, condition: str) -> None:
+        """Remove the rows for which the condition is true; no commit where there are none."""
+        with self.lock():
+            try:
+                self._delta().delete(condition)
+            except DeltaConcurrentModificationException as error:
+                raise Superseded(str(error).splitlines()[0]) from error
+
     # Underneath.
 
     @property

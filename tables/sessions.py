@@ -20,10 +20,14 @@ FILTERED_BY = (C.SESSION_START, C.SESSION_END, C.EXPIRES_AT, C.SESSION_ID)
 
 @dataclass(frozen=True)
 class Position:
-    """Where the table stands: its version, and the manifest in force (None: no run yet)."""
+    """Where the table stands: its version, and the manifest in force (None: no run yet).
+
+    restored: the table was brought back to it, so that later runs are undone.
+    """
 
     version: int
     manifest: Manifest | None
+    restored: bool = False
 
 
 class Sessions:
@@ -77,8 +81,8 @@ class Sessions:
             if entry.operation == "RESTORE":
                 in_force = _restored_version(entry)
             elif (manifest := Manifest.parse(entry.metadata)) is not None:
-                return Position(version, manifest)
-        return Position(version, None)
+                return Position(version, manifest, restored=in_force < version)
+        return Position(version, None, restored=in_force < version)
 
     def live(self, version: int) -> DataFrame:
         """The rows that may still change, as of a version."""

@@ -435,7 +435,6 @@ def test_after_a_restore_of_sessions_the_position_follows_and_a_run_gives_the_sa
     assert warehouse.run() == []
 
 
-@pytest.mark.xfail(reason="side rows of runs that a RESTORE has undone are not yet removed")
 def test_after_a_restore_the_next_run_removes_the_side_rows_of_the_runs_that_were_undone(
     after_two_runs: Warehouse, copied: Copied
 ) -> None:
@@ -453,6 +452,41 @@ def test_after_a_restore_to_before_the_first_run_all_is_read_anew(after_two_runs
     (report,) = warehouse.run()
     # All at once nothing is late, ann's event of 08:20 neither.
     assert (report.manifest.events["accepted"], report.manifest.events["late"]) == (10, 0)
+
+
+def test_odd_names_paths_and_times_are_like_any_other(spark: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "we#ird %20 ö"
+    folder.mkdir()
+    warehouse = Warehouse(
+        spark,
+        folder,
+        source={"key": ["the.user", "sp ace", "select", "ß🙂"]},
+        time={"allowed_lateness": "10000000d", "max_future_skew": "10000000d"},
+        aggregates=[{"name": "a.b, c", "fn": "sum", "of": "`n n`"}, {"name": "from", "fn": "first", "of": "`n n`"}],
+    )
+    columns = "`the.user` STRING, `sp ace` INT, `select` BOOLEAN, `ß🙂` BINARY, at TIMESTAMP, `n n` INT"
+    source = warehouse.lake.events.table
+    source.create(spark.createDataFrame([], columns).schema, [], {})
+    warehouse.init()
+    for minute, n in (("00", 1), ("10", 2)):
+        times = [f"{year}-01-01 10:{minute}:00" for year in ("-5000", "0001", "2026", "+12000")]
+        rows = spark.createDataFrame(
+            [("ann", 1, True, b"x", t, n) for t in [*times, None]],
+            "a STRING, b INT, c BOOLEAN, d BINARY, t STRING, n INT",
+        )
+        events = rows.toDF("the.user", "sp ace", "select", "ß🙂", "at", "n n")
+        events.withColumn("at", F.col("at").cast("timestamp")).write.format("delta").mode("append").save(
+            source.location
+        )
+        assert [r.manifest.events["accepted"] for r in warehouse.run()] == [4]
+    assert warehouse.sessions("the.user", "session_start", "event_count", "a.b, c", "from") == [
+        ("ann", "+12000-01-01 10:00:00", 2, 3, 1),
+        ("ann", "-5000-01-01 10:00:00", 2, 3, 1),
+        ("ann", "0001-01-01 10:00:00", 2, 3, 1),
+        ("ann", "2026-01-01 10:00:00", 2, 3, 1),
+    ]
+    assert warehouse.rejected("the.user", "select", "reason") == [("ann", True, "null_time")] * 2
+    assert (folder / "sessions" / "_sessionizer.lock").exists()
 
 
 # Real processes
