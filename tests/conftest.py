@@ -15,7 +15,15 @@ from pyspark.sql import SparkSession
 from jobs.spark import spark_session
 
 settings.register_profile(
-    "spark", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    "spark",
+    deadline=None,
+    # Examples are large on purpose: many cases share one Spark job.
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.large_base_example,
+        HealthCheck.function_scoped_fixture,
+    ],
 )
 settings.load_profile("spark")
 
