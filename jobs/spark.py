@@ -33,10 +33,10 @@ NOT_NEEDED = (
 EVERYWHERE = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.sql.session.timeZone": "UTC",
     "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "20",
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "65536",
 }
+UTC = {"spark.sql.session.timeZone": "UTC"}  # whatever the settings say: times without a zone are UTC
 LOGS_KEPT = 20
 
 
@@ -62,16 +62,18 @@ def spark_session(settings: Mapping[str, str] | None = None) -> SparkSession:
     A session that is there already, and the master that spark-submit or a cluster has chosen, are taken over.
     """
     settings = dict(settings or {})
-    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)  # errors are told once, by us
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # errors are told once, by us
     builder = SparkSession.builder.appName("sessionizer")
     if running := SparkSession.getActiveSession():
-        running.conf.set("spark.sql.session.timeZone", "UTC")
+        for name, value in UTC.items():
+            running.conf.set(name, value)
         return running
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     local = {} if submitted or "spark.master" in settings else local_settings()
     jars = {} if submitted else _delta_jars(settings)
-    for name, value in (EVERYWHERE | local | settings | jars).items():
+    for name, value in (EVERYWHERE | local | settings | jars | UTC).items():
         builder = builder.config(name, value)
     if submitted:
         return builder.getOrCreate()

@@ -44,6 +44,7 @@ def judge(events: DataFrame, rule: Rule, clock: Clock) -> DataFrame:
     in_the_future (strictly more than `max_future_skew` ahead) and late (strictly older than the horizon) counts.
     Errors: SourceError for a key or time column that is missing or of a type that cannot serve.
     """
+    _check_zone(events)
     require_columns(rule.key, events, "source.key")
     require_columns(rule.order_by, events, "source.order_by")
     _check_keys(rule, events)
@@ -89,7 +90,7 @@ def event_time_us(events: DataFrame, rule: Rule) -> Column:
         case T.TimestampType():
             return F.unix_micros(time)
         case T.TimestampNTZType():
-            return F.unix_micros(F.to_utc_timestamp(time.cast("timestamp"), F.current_timezone()))
+            return F.unix_micros(time.cast("timestamp"))
         case T.StringType():
             # A time without a date would otherwise be read as a time of today.
             dated = F.when(time.rlike(r"^\s*[+-]?\d{4,6}-\d{1,2}-\d{1,2}"), time)
@@ -135,6 +136,17 @@ def _verdict(events: DataFrame, rule: Rule, clock: Clock) -> Column:
     for reason, holds in others:
         verdict = verdict.when(holds, reason)
     return verdict
+
+
+def _check_zone(events: DataFrame) -> None:
+    """A text or a TIMESTAMP_NTZ has no zone of its own: it would be read in the session's."""
+    zone = events.sparkSession.conf.get("spark.sql.session.timeZone")
+    if zone not in ("UTC", "Etc/UTC", "Z", "GMT", "+00:00"):
+        raise ConfigError(
+            "the time zone of the Spark session must be UTC",
+            value=zone,
+            remedy="set spark.sql.session.timeZone to UTC; results can be shown in any zone afterwards",
+        )
 
 
 def _check_keys(rule: Rule, events: DataFrame) -> None:

@@ -1,5 +1,7 @@
 """Columns and SQL expressions that the configuration names, resolved against a frame."""
 
+from typing import Any
+
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -26,7 +28,18 @@ def expression(text: str, frame: DataFrame, field: str) -> Column:
             value=text,
             remedy=f"{_first_line(error)} The table has: {', '.join(frame.columns)}",
         ) from error
+    if not _is_deterministic(parsed, frame):
+        raise ConfigError(
+            f"{field} must give the same value whenever it is computed: a run that was cut off is computed again",
+            value=text,
+            remedy="write it without rand(), uuid() and the like",
+        )
     return parsed
+
+
+def _is_deterministic(parsed: Column, frame: DataFrame) -> bool:
+    plan: Any = frame.select(parsed)._jdf.queryExecution().analyzed()
+    return bool(plan.expressions().head().deterministic())
 
 
 def require_columns(names: tuple[str, ...], frame: DataFrame, field: str) -> None:

@@ -9,7 +9,7 @@ from pyspark.sql import types as T
 from lib import columns as C
 from lib.changes import DELETE
 from lib.config import Config
-from lib.errors import TableError
+from lib.errors import ConfigError, TableError
 from tables.delta import CHANGE_FEED, Commit, Entry, Superseded, Table
 from tables.manifest import Manifest
 
@@ -43,6 +43,12 @@ class Sessions:
 
     def create(self, schema: T.StructType) -> None:
         """Make the table, empty, with the properties that the configuration asks for."""
+        if self.config.sessions.change_feed and any("`" in name for name in schema.names):
+            raise ConfigError(
+                "a column name with a backtick does not go with sessions.change_feed: Delta cannot write such changes",
+                value=next(name for name in schema.names if "`" in name),
+                remedy="rename the column, or set sessions.change_feed: false",
+            )
         filtered = [name for name in (*self.config.source.key, *FILTERED_BY) if _has_statistics(schema[name].dataType)]
         self.table.create(
             schema,

@@ -80,6 +80,7 @@ def test_a_time_without_a_zone_is_utc(spark: SparkSession) -> None:
         (Rule(key=(), gap=1, event_time="gone"), SourceError, "source.event_time"),
         (Rule(key=(), gap=1, event_time="x y z"), ConfigError, "neither a column nor an SQL expression"),
         (Rule(key=(), gap=1, where="gone > 1"), SourceError, "source.where"),
+        (Rule(key=(), gap=1, where="rand() < 0.5"), ConfigError, "must give the same value whenever it is computed"),
         (Rule(key=(), gap=1, order_by=("gone",)), SourceError, "source.order_by"),
     ],
 )
@@ -88,6 +89,13 @@ def test_what_cannot_serve_is_named(spark: SparkSession, rule: Rule, error: type
     with pytest.raises(error) as caught:
         judge(events, rule, Clock(now=0))
     assert says in str(caught.value)
+
+
+def test_a_session_zone_other_than_utc_is_refused(spark: SparkSession) -> None:
+    other = spark.newSession()
+    other.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    with pytest.raises(ConfigError, match="time zone of the Spark session must be UTC: got 'Europe/Berlin'"):
+        judge(other.sql("SELECT '2024-01-01' AS event_time"), Rule(key=(), gap=1), Clock(now=0))
 
 
 def test_where_leaves_out_what_is_not_true_and_null_is_not(spark: SparkSession) -> None:

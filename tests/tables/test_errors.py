@@ -13,6 +13,7 @@ from jobs.sessionize import RunOptions, run
 from lib.config import Config
 from lib.errors import ConfigError, SessionizerError, SourceError, TableError
 from tests.tables.conftest import FIRST_EVENTS, SECTIONS, Copied
+from tests.text_tables import clock
 from tests.warehouse import EVENTS, NOW, Warehouse
 
 
@@ -250,3 +251,20 @@ def test_expressions_that_do_not_fit_are_named(
 
 def test_errors_carry_the_exit_code_of_their_kind() -> None:
     assert [kind.exit_code for kind in (ConfigError, SourceError, TableError)] == [2, 3, 3]
+
+
+def test_a_backtick_in_a_key_name_needs_the_change_feed_off(spark: SparkSession, tmp_path: Path) -> None:
+    event = [("x", clock("10:00"), 1)]
+    for change_feed in (True, False):
+        warehouse = Warehouse(
+            spark, tmp_path / str(change_feed), source={"key": ["a`b"]}, sessions={"change_feed": change_feed}
+        )
+        warehouse.append(event, "`a``b` STRING, at TIMESTAMP, n INT")
+        if change_feed:
+            with pytest.raises(ConfigError, match="backtick"):
+                warehouse.init()
+        else:
+            warehouse.init().run()
+            warehouse.append([("x", clock("10:10"), 1)], "`a``b` STRING, at TIMESTAMP, n INT")
+            (report,) = warehouse.run()
+            assert report.manifest.sessions["extended"] == 1
