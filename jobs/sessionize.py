@@ -142,11 +142,11 @@ def _increment(lake: Lake, options: RunOptions, say: Say) -> RunReport | None:
         return None
     say(f"writing {outcome.counts['rows']:,} changed sessions")
     with phases("commit"):
-        lake.sessions.commit(outcome.changes, manifest)
+        commit = lake.sessions.commit(outcome.changes, manifest)
     with phases("rejected_events"):
         if manifest.rejected:
             _reject(lake, outcome.rejected(), manifest)
-    timing = phases.timing(lake.sessions.committed(manifest))
+    timing = phases.timing(commit)
     _enter(lake, manifest, timing)
     return RunReport(manifest, timing)
 

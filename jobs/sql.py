@@ -15,6 +15,7 @@ from lib import columns as C
 from lib.canonical import canonical_json
 from lib.config import Config
 from lib.errors import UsageError
+from lib.expressions import first_line
 from tables.lake import Lake
 
 
@@ -30,10 +31,10 @@ def query_frame(spark: SparkSession, config: Config, query: str) -> DataFrame:
         return spark.sql(text)
     except ParseException as error:
         raise UsageError(
-            "sql takes one query (SELECT …) and changes nothing", value=text, remedy=_first_line(error)
+            "sql takes one query (SELECT …) and changes nothing", value=text, remedy=first_line(error)
         ) from error
     except AnalysisException as error:
-        raise UsageError("the query does not fit the tables", value=text, remedy=_first_line(error)) from error
+        raise UsageError("the query does not fit the tables", value=text, remedy=first_line(error)) from error
 
 
 def views(spark: SparkSession, config: Config) -> None:
@@ -90,7 +91,3 @@ def _csv(values: list[Any]) -> str:
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerow(["" if v is None else v for v in values])
     return buffer.getvalue()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]

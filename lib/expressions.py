@@ -20,13 +20,13 @@ def expression(text: str, frame: DataFrame, field: str) -> Column:
         frame.where(parsed.isNotNull()).schema  # noqa: B018
     except ParseException as error:
         raise ConfigError(
-            f"{field} is neither a column nor an SQL expression", value=text, remedy=_first_line(error)
+            f"{field} is neither a column nor an SQL expression", value=text, remedy=first_line(error)
         ) from error
     except AnalysisException as error:
         raise SourceError(
             f"{field} does not fit the source table",
             value=text,
-            remedy=f"{_first_line(error)} The table has: {', '.join(frame.columns)}",
+            remedy=f"{first_line(error)} The table has: {', '.join(frame.columns)}",
         ) from error
     if not _is_deterministic(parsed, frame):
         raise ConfigError(
@@ -54,5 +54,6 @@ def require_columns(names: tuple[str, ...], frame: DataFrame, field: str) -> Non
             )
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """What Spark says first; the rest is plan and stack."""
     return str(error).strip().splitlines()[0]

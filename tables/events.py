@@ -83,7 +83,6 @@ class Events:
             changed = self.table.changes(increment.first, increment.last)
         except PySparkException as error:
             raise self._unreadable(increment, error) from error
-        # An update comes as two rows; the image before it says nothing that a delete would not.
         return changed.drop(C.COMMIT_TIMESTAMP)
 
     @contextmanager

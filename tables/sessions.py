@@ -94,8 +94,8 @@ class Sessions:
         """The rows that may still change, as of a version."""
         return self.table.read(version).where(~C.col(C.IS_FINAL))
 
-    def commit(self, changes: DataFrame, manifest: Manifest) -> None:
-        """Write the changes and the manifest in one commit.
+    def commit(self, changes: DataFrame, manifest: Manifest) -> Entry:
+        """Write the changes and the manifest in one commit, and return it.
 
         Where no row in the table changes, the rows are appended, final ones in files by time. Else they are merged
         into the live rows: the literal `is_final = false` keeps Delta from even opening the history.
@@ -115,8 +115,9 @@ class Sessions:
                     fence,
                     delete_when=f"s.{C.CHANGE} = '{DELETE}'",
                 )
-        if self.committed(manifest) is None:
+        if (entry := self.committed(manifest)) is None:
             raise Superseded(f"run_seq {manifest.run_seq} was there already")
+        return entry
 
     def committed(self, manifest: Manifest) -> Entry | None:
         """The commit of this very run, or None if another one stands in its place."""
