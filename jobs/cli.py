@@ -162,6 +162,101 @@ def run(
         _result(as_document(reports), as_json, lambda: show(spark, loaded, reports))
 
 
+@app.command(
+    epilog="Example: sessionizer backfill --from 2026-01-01 --to 2026-02-01 --dry-run · "
+    "sessionizer backfill --from 2026-01-01 --to 2026-01-02 --key alice"
+)
+def backfill(
+    from_: Annotated[str, typer.Option("--from", metavar="TIME", help="Sessions that end at or after this.")],
+    to: Annotated[str, typer.Option("--to", metavar="TIME", help="Sessions that start before this.")],
+    config: ConfigOption = CONFIG,
+    key: Annotated[
+        list[str] | None, typer.Option(help="Only this key; several times for several. JSON where it has many columns.")
+    ] = None,
+    chunk: Annotated[str, typer.Option(metavar="DURATION", help="How much is committed at a time.")] = "7d",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show how many sessions would change; write nothing.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Recompute from events every session that touches a span of time; late events of it are taken in.
+
+    The watermark and the position stay; a `run` may go on at the same time. Cut off, it goes on where it stopped.
+    """
+    from jobs.look_back import LookBack
+    from jobs.look_back import backfill as recompute
+    from jobs.report_run import as_document, show_backfill
+    from lib.durations import parse_duration
+
+    low, high = _instant(from_, "--from"), _instant(to, "--to")
+    assert low is not None and high is not None
+    with _session(config, "starting Spark", quiet=as_json) as (spark, loaded, say):
+        keys = _keys(key, loaded)
+        asked = LookBack(low, high, keys, max(parse_duration(chunk), 1), dry_run)
+        done = recompute(spark, loaded, asked, say, lambda _, n, of: say(f"{n} of {of} spans done"))
+        _result(as_document(done), as_json, lambda: show_backfill(done))
+
+
+@app.command(epilog="Example: sessionizer readmit --from 2026-01-01 --to 2026-01-02")
+def readmit(
+    from_: Annotated[str | None, typer.Option("--from", metavar="TIME", help="Late events from this time on.")] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Late events before this time.")] = None,
+    config: ConfigOption = CONFIG,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change; write nothing.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Take quarantined late events into the sessions after all."""
+    from jobs.increment import FUTURE
+    from jobs.look_back import LookBack
+    from jobs.look_back import readmit as take_in
+    from jobs.report_run import as_document, show_backfill
+
+    low, high = _instant(from_, "--from"), _instant(to, "--to")
+    asked = LookBack(-FUTURE if low is None else low, FUTURE if high is None else high, dry_run=dry_run)
+    with _session(config, "starting Spark", quiet=as_json) as (spark, loaded, say):
+        done = take_in(spark, loaded, asked, say)
+        _result(as_document(done), as_json, lambda: show_backfill(done))
+
+
+@app.command(epilog="Example: sessionizer rebuild --yes")
+def rebuild(
+    config: ConfigOption = CONFIG,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make all sessions anew by the present rule, in one atomic commit; RESTORE brings the old ones back."""
+    from jobs.look_back import rebuild as make_anew
+    from jobs.report_run import as_document, show_backfill
+
+    if not yes and not (sys.stdin.isatty() and typer.confirm("Replace all sessions by newly computed ones?")):
+        raise UsageError("rebuild replaces all sessions, and nobody has said yes", remedy="add --yes")
+    with _session(config, "starting Spark", quiet=as_json) as (spark, loaded, say):
+        done = [make_anew(spark, loaded, say=say)]
+        _result(as_document(done), as_json, lambda: show_backfill(done))
+
+
+@app.command(epilog="Example: sessionizer verify · sessionizer verify --from 2026-01-01 --to 2026-01-08 --sample 1%")
+def verify(
+    config: ConfigOption = CONFIG,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Sessions that end at or after this.")
+    ] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Sessions that start before this.")] = None,
+    sample: Annotated[str | None, typer.Option(metavar="SHARE", help="A share of the keys, such as 1%.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Recompute the sessions from their events and compare row by row; exit 1 if anything differs."""
+    from jobs.verify import Asked, as_document, show
+    from jobs.verify import verify as compare
+
+    asked = Asked(_instant(from_, "--from"), _instant(to, "--to"), _share(sample))
+    with _session(config, "starting Spark", quiet=as_json) as (spark, loaded, say):
+        verdict = compare(spark, loaded, asked, say)
+        _result(as_document(verdict), as_json, lambda: show(verdict))
+    if not verdict.clean:
+        raise typer.Exit(1)
+
+
 @app.command(epilog="Example: sessionizer status")
 def status(config: ConfigOption = CONFIG, as_json: JsonOption = False) -> None:
     """Where the sessions table stands: position, lag, watermark, counts, last runs."""
@@ -173,9 +268,151 @@ def status(config: ConfigOption = CONFIG, as_json: JsonOption = False) -> None:
     _result(found, as_json, lambda: show(found))
 
 
+@app.command(
+    epilog="Example: sessionizer sessions --key ann --earliest-end 2026-01-01 --latest-start 2026-01-02 · "
+    "sessionizer sessions --key ann --backward --limit 1 · sessionizer sessions --key-from a --key-to b --as-of 12"
+)
+def sessions(
+    config: ConfigOption = CONFIG,
+    key: Annotated[list[str] | None, typer.Option(help="One key; give it once for each key column.")] = None,
+    key_from: Annotated[list[str] | None, typer.Option(help="Keys from this on, inclusive.")] = None,
+    key_to: Annotated[list[str] | None, typer.Option(help="Keys up to this, inclusive.")] = None,
+    earliest_end: Annotated[str | None, typer.Option(metavar="TIME", help="session_end >= this (ISO-8601).")] = None,
+    latest_start: Annotated[str | None, typer.Option(metavar="TIME", help="session_start <= this.")] = None,
+    latest_end: Annotated[str | None, typer.Option(metavar="TIME", help="session_end <= this.")] = None,
+    backward: Annotated[bool, typer.Option("--backward", help="Latest first.")] = False,
+    as_of: Annotated[
+        str | None, typer.Option(metavar="VERSION|TIME", help="The table as it was at this version or time.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Rows at most; a table shows 200 without it.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Look up the sessions of a key, or of a range of keys, in time order."""
+    from jobs.lookups import LookUp, as_documents, show
+    from tables.lake import Lake
+
+    is_version = as_of is not None and as_of.isdecimal()
+    asked = LookUp(
+        key=tuple(key or ()),
+        key_from=tuple(key_from or ()),
+        key_to=tuple(key_to or ()),
+        earliest_end=_instant(earliest_end, "--earliest-end"),
+        latest_start=_instant(latest_start, "--latest-start"),
+        latest_end=_instant(latest_end, "--latest-end"),
+        backward=backward,
+        version=int(as_of) if as_of is not None and is_version else None,
+        at=None if is_version else _instant(as_of, "--as-of"),
+        limit=limit,
+    )
+    with _session(config, "starting Spark", quiet=as_json) as (spark, loaded, _):
+        lake = Lake(spark, loaded)
+        if as_json:
+            _result(as_documents(lake, asked), True, lambda: None)
+        else:
+            show(lake, asked)
+
+
+@app.command(
+    epilog="Example: sessionizer changes --mode update --since-run 41 --json · sessionizer changes --mode append"
+)
+def changes(
+    mode: Annotated[str, typer.Option(help="append (turned final) | update (differ or gone) | complete (all rows).")],
+    config: ConfigOption = CONFIG,
+    run: Annotated[str | None, typer.Option(metavar="RUN", help="Of this run: run_id or run_seq.")] = None,
+    since_run: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Of all runs after this one; 0 is before the first.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Rows shown at most in a terminal table.")] = 200,
+    as_csv: Annotated[bool, typer.Option("--csv", help="All rows as CSV.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """What a run (by default the last) or all runs after one have changed, for those who follow the sessions."""
+    from jobs.changes import Asked, document, show
+    from tables.lake import Lake
+
+    asked = Asked(mode, run, since_run)
+    with _session(config, "starting Spark", quiet=as_json or as_csv) as (spark, loaded, _):
+        lake = Lake(spark, loaded)
+        if as_json:
+            _result(document(lake, asked), True, lambda: None)
+        else:
+            show(lake, asked, limit, as_csv=as_csv)
+
+
+@app.command(epilog="Example: sessionizer slide -c shop.yaml · sessionizer slide --flush · sessionizer slide --dry-run")
+def slide(
+    config: ConfigOption = CONFIG,
+    once: Annotated[bool, typer.Option("--once", help="One increment, not until caught up.")] = False,
+    to_version: Annotated[int | None, typer.Option(min=0, help="Read the source up to this version.")] = None,
+    flush: Annotated[bool, typer.Option("--flush", help="Close every window: all are final.")] = False,
+    advance_watermark_to: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Have the watermark reach at least this (ISO-8601).")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what the next increment would change.")] = False,
+    now: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Take this for the present time, in judging future events.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Recompute the sliding windows that new events concern (the config's `sliding`)."""
+    from jobs.report_slide import as_document, show
+    from jobs.sessionize import RunOptions
+    from jobs.slide import slide_windows
+    from lib.watermarks import Push
+
+    push = Push(_instant(advance_watermark_to, "--advance-watermark-to"), flush)
+    options = RunOptions(once, to_version, push, dry_run, _instant(now, "--now"))
+    with _session(config, "starting Spark", quiet=as_json) as (spark, loaded, say):
+        reports = slide_windows(spark, loaded, options, say)
+        _result(as_document(reports), as_json, lambda: show(reports))
+
+
+@app.command(
+    epilog="Example: sessionizer windows --key ann --from 2026-01-01T10:00 --to 2026-01-01T11:00 · "
+    "sessionizer windows --key ann --backward --limit 1"
+)
+def windows(
+    config: ConfigOption = CONFIG,
+    key: Annotated[list[str] | None, typer.Option(help="One key; give it once for each key column.")] = None,
+    key_from: Annotated[list[str] | None, typer.Option(help="Keys from this on, inclusive.")] = None,
+    key_to: Annotated[list[str] | None, typer.Option(help="Keys up to this, inclusive.")] = None,
+    start_from: Annotated[str | None, typer.Option("--from", metavar="TIME", help="window_start >= this.")] = None,
+    start_to: Annotated[str | None, typer.Option("--to", metavar="TIME", help="window_start <= this.")] = None,
+    backward: Annotated[bool, typer.Option("--backward", help="Latest first.")] = False,
+    as_of: Annotated[int | None, typer.Option(min=0, metavar="VERSION", help="The table as it was then.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Rows at most; a table shows 200 without it.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Look up the sliding windows of a key, or of a range of keys, in time order."""
+    from jobs.windows import WindowLookUp, as_documents, show
+    from tables.lake import Lake
+
+    asked = WindowLookUp(
+        key=tuple(key or ()),
+        key_from=tuple(key_from or ()),
+        key_to=tuple(key_to or ()),
+        start_from=_instant(start_from, "--from"),
+        start_to=_instant(start_to, "--to"),
+        backward=backward,
+        version=as_of,
+        limit=limit,
+    )
+    with _session(config, "starting Spark", quiet=as_json) as (spark, loaded, _):
+        lake = Lake(spark, loaded)
+        if as_json:
+            _result(as_documents(lake, asked), True, lambda: None)
+        else:
+            show(lake, asked)
+
+
 @app.command(epilog='Example: sessionizer sql "SELECT status, count(*) FROM sessions GROUP BY status"')
 def sql(
-    query: Annotated[str, typer.Argument(help="A query over sessions, live_sessions, rejected_events, runs, events.")],
+    query: Annotated[
+        str,
+        typer.Argument(
+            help="A query over sessions, live_sessions, final_sessions, session_changes, rejected_events, runs, events."
+        ),
+    ],
     config: ConfigOption = CONFIG,
     limit: Annotated[int, typer.Option(min=1, help="Rows shown at most in a terminal table.")] = 200,
     as_csv: Annotated[bool, typer.Option("--csv", help="All rows as CSV.")] = False,
@@ -246,6 +483,41 @@ def _instant(text: str | None, option: str) -> int | None:
         raise UsageError(f"{option} must be a time", value=text, remedy="write it as 2026-11-21T10:00:00Z") from error
     aware = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
     return (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def _keys(values: list[str] | None, config: "Config") -> tuple[str, ...] | None:
+    """Each key as a JSON object of the key columns."""
+    if not values:
+        return None
+    names = config.source.key
+    if not names:
+        raise UsageError("--key needs key columns, and source.key is []")
+    if len(names) == 1:
+        return tuple(json.dumps({names[0]: value}) for value in values)
+    try:
+        parsed = [json.loads(value) for value in values]
+    except ValueError:
+        parsed = []
+    if not parsed or any(not isinstance(p, dict) or set(p) != set(names) for p in parsed):
+        raise UsageError(
+            "--key must be a JSON object of all key columns, since there are several",
+            value=values[0],
+            remedy="write --key '" + json.dumps(dict.fromkeys(names, "…"), ensure_ascii=False) + "'",
+        )
+    return tuple(json.dumps(p) for p in parsed)
+
+
+def _share(text: str | None) -> float | None:
+    """`1%` or `0.01` as a number between 0 and 1."""
+    if text is None:
+        return None
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 < share <= 1:
+        raise UsageError("--sample must be a share of the keys", value=text, remedy="write it as 1% or 0.01")
+    return share
 
 
 def _renaming(text: str) -> tuple[str, str]:

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
+from jobs.slide import make_tables
 from lib.config import Config
-from lib.pipeline import session_schema
+from lib.pipeline import session_schema, trace_schemas
 from lib.rule import Rule
 from tables.delta import CHANGE_FEED
 from tables.lake import Lake
@@ -45,6 +46,14 @@ def init(spark: SparkSession, config: Config, retention_days: int | None, say: C
     if not lake.rejected_events.table.exists():
         lake.rejected_events.create_if_missing(events.schema)
         say(f"made {config.outputs.rejected_events}")
+    if lake.traces:
+        schemas = trace_schemas(events, Rule.of(config))
+        for name, trace in lake.traces.items():
+            if not trace.table.exists():
+                trace.create_if_missing(schemas[name])
+                say(f"made {trace.table.location}")
     if not lake.runs.table.exists():
         lake.runs.create_if_missing()
         say(f"made {config.outputs.runs}")
+    if config.sliding is not None:
+        make_tables(lake, events, say)

@@ -42,6 +42,23 @@ def show(spark: SparkSession, config: Config, reports: Sequence[RunReport]) -> N
         _show_changes(reports[-1])
 
 
+def show_backfill(reports: Sequence[RunReport]) -> None:
+    """What recomputing has changed, or would."""
+    if not reports:
+        stdout().print("Nothing to do: no rejected event lies there, or all spans are done already.")
+        return
+    rows = []
+    for report in reports:
+        m, counted = report.manifest, report.manifest.sessions
+        low, high = m.arguments.get("low"), m.arguments.get("high")
+        span = "all" if low is None else f"{short(low)} - {short(high)}"
+        added = counted["rows"] - counted["updated"] - counted["deleted"]
+        seconds = (report.timing.seconds or {}).get("total")
+        name = "dry run" if report.dry_run else m.run_seq
+        rows.append([name, span, added, counted["updated"], counted["deleted"], m.live_sessions, seconds])
+    stdout().print(table(["run", "span", "added", "changed", "removed", "live", "seconds"], rows))
+
+
 _HEADERS = (
     "run",
     "source",

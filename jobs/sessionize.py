@@ -1,26 +1,24 @@
 """The main job: read the next increment, merge it with the live sessions, commit, write the side tables."""
 
-import hashlib
-import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from lib import __version__
+from jobs import side_tables
+from jobs.increment import Inputs, compute
+from lib import columns as C
 from lib.config import Config
 from lib.errors import ConfigError, RunFailed, SourceError
-from lib.events import CORRECTION, judge, rejected
-from lib.pipeline import Outcome, Push, session_schema, sessionize
-from lib.rule import Rule
-from lib.watermarks import Clock
-from tables.delta import BYTES_WRITTEN, FILES_WRITTEN, Commit, Entry, Superseded
-from tables.events import ANEW, Increment
+from lib.events import CORRECTION, INVALID, LATE
+from lib.pipeline import Outcome
+from lib.watermarks import Clock, Push, scopes_as_json
+from tables.delta import BYTES_WRITTEN, FILES_WRITTEN, Entry, Superseded
+from tables.events import Increment
 from tables.lake import Lake
 from tables.manifest import Manifest
 from tables.runs import Timing, ledger_row
@@ -55,15 +53,26 @@ class RunReport:
         return ledger_row(self.manifest, self.timing)
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """What a run is a function of, besides the rows."""
+class Phases:
+    """Seconds by phase of one run."""
 
-    position: Position
-    increment: Increment
-    clock: Clock
-    rule: Rule
-    schema: str
+    def __init__(self) -> None:
+        self.started = wall_clock()
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        """Time what happens inside."""
+        begun = time.monotonic()
+        yield
+        self.seconds[phase] = round(time.monotonic() - begun, 3)
+
+    def timing(self, commit: Entry | None = None) -> Timing:
+        """What was timed so far, and what the commit has written."""
+        seconds = {**self.seconds, "total": round((wall_clock() - self.started) / 1e6, 3)}
+        if commit is None:
+            return Timing(wall_clock(), seconds)
+        return Timing(wall_clock(), seconds, commit.metric(FILES_WRITTEN), commit.metric(BYTES_WRITTEN))
 
 
 def run(spark: SparkSession, config: Config, options: RunOptions, say: Say = lambda _: None) -> list[RunReport]:
@@ -75,7 +84,7 @@ def run(spark: SparkSession, config: Config, options: RunOptions, say: Say = lam
     lake = Lake(spark, config)
     lake.require()
     reports: list[RunReport] = []
-    while (report := _with_retries(partial(_increment, lake, options, say), say)) is not None:
+    while (report := with_retries(partial(_increment, lake, options, say), say)) is not None:
         reports.append(report)
         if options.once or options.dry_run:
             break
@@ -86,27 +95,24 @@ def run(spark: SparkSession, config: Config, options: RunOptions, say: Say = lam
 def repair(lake: Lake, position: Position, say: Say = lambda _: None) -> bool:
     """Bring the side tables in line with sessions; False if nothing is missing.
 
-    What a run that was cut off after its commit has left out is written: the manifest says which events it read and
-    by which clock it judged them, so the same rows come out again. The rows of runs that a RESTORE of sessions has
-    undone are removed.
+    What a run that was cut off after its commit has left out is written: the manifest says what it read and by which
+    clock it judged, so the same outcome is computed again. The rows of runs that a RESTORE of sessions has undone are
+    removed.
     """
     manifest = position.manifest
     if position.restored:
-        undone = f"run_seq > {manifest.run_seq if manifest else 0}"
-        for table in (lake.rejected_events.table, lake.runs.table):
-            table.delete(undone)
-    if manifest is None or _has(lake, "runs", manifest):
+        side_tables.undo_after(lake, manifest.run_seq if manifest else 0)
+    if manifest is None or side_tables.is_entered(lake, manifest):
         return position.restored
     say(f"finishing run {manifest.run_id}, which was cut off after its commit")
-    rule = manifest.as_judged(Rule.of(lake.config))
-    if manifest.rejected and not _has(lake, "rejected_events", manifest):
-        _check_rule(lake, manifest)
-        increment = Increment(manifest.source_from_version, _int(manifest.source_to_version))
-        clock = manifest.clock_before()
-        with lake.events.reading(increment):
-            judged = judge(lake.events.read(increment), rule, clock)
-            _reject(lake, rejected(judged, rule, clock), manifest)
-    _enter(lake, manifest, Timing())
+    if side_tables.is_complete(lake, manifest):
+        side_tables.enter(lake, manifest, Timing())
+        return True
+    check_rule(lake, manifest)
+    inputs = Inputs.again(lake, manifest)
+    with lake.events.reading(inputs.increment):
+        side_tables.write(lake, inputs, compute(lake, inputs), manifest)
+    side_tables.enter(lake, manifest, Timing())
     return True
 
 
@@ -118,40 +124,40 @@ def _increment(lake: Lake, options: RunOptions, say: Say) -> RunReport | None:
             repair(lake, position, say)
         done = position.manifest
         if done is not None:
-            _check_rule(lake, done)
+            check_rule(lake, done)
         increment = lake.events.plan(done, options.to_version)
         if increment is None:
-            if options.push == Push():
+            if options.push == Push() and not _may_idle(lake, done):
                 return None
             increment = _nothing_new(done)
-    now = options.now if options.now is not None else _now()
-    clock = Clock(now=now) if done is None else done.clock_after(now)
-    rule = Rule.of(lake.config)
+    now = options.now if options.now is not None else wall_clock()
     say(_reading(increment))
     with phases("sessionize"), lake.events.reading(increment):
-        events = lake.events.read(increment)
-        schema = _checked_schema(lake, events, rule, done)
-        live = lake.sessions.live(position.version) if done is not None and done.live_sessions else None
-        outcome = sessionize(events, live, rule, clock, options.push)
-    _check_corrections(outcome, increment)
-    inputs = Inputs(position, increment, clock, rule, schema)
-    manifest = _manifest(lake, inputs, outcome, phases.started)
+        inputs = Inputs.next(lake, position, increment, now, options.push)
+        outcome = compute(lake, inputs)
+    _check_policies(outcome, inputs)
+    if not outcome.counts["rows"] and increment.is_empty and _stands(inputs.clock, outcome.clock) and done is not None:
+        return None
+    manifest = inputs.manifest(outcome, phases.started)
     if options.dry_run:
         return RunReport(manifest, phases.timing(), dry_run=True, changes=outcome.changes)
-    if done is not None and increment.is_empty and not outcome.counts["rows"] and _stands(clock, outcome.clock):
-        return None
     say(f"writing {outcome.counts['rows']:,} changed sessions")
+    return commit(lake, inputs, outcome, manifest, phases)
+
+
+def commit(lake: Lake, inputs: Inputs, outcome: Outcome, manifest: Manifest, phases: Phases) -> RunReport:
+    """Write what a run comes to: sessions in one commit, then the side tables, the ledger last."""
     with phases("commit"):
-        commit = lake.sessions.commit(outcome.changes, manifest)
-    with phases("rejected_events"):
-        if manifest.rejected:
-            _reject(lake, outcome.rejected(), manifest)
-    timing = phases.timing(commit)
-    _enter(lake, manifest, timing)
+        entry = lake.sessions.commit(outcome.changes, manifest, outcome.touched)
+    with phases("side_tables"):
+        side_tables.write(lake, inputs, outcome, manifest)
+    timing = phases.timing(entry)
+    side_tables.enter(lake, manifest, timing)
     return RunReport(manifest, timing)
 
 
-def _with_retries(step: Callable[[], RunReport | None], say: Say) -> RunReport | None:
+def with_retries(step: Callable[[], RunReport | None], say: Say) -> RunReport | None:
+    """The step, started over as often as another run is faster."""
     retrying = Retrying(
         retry=retry_if_exception_type(Superseded),
         stop=stop_after_attempt(ATTEMPTS),
@@ -169,54 +175,8 @@ def _with_retries(step: Callable[[], RunReport | None], say: Say) -> RunReport |
         ) from error
 
 
-def _manifest(lake: Lake, inputs: Inputs, outcome: Outcome, started_at: int) -> Manifest:
-    position, increment, before, rule = inputs.position, inputs.increment, inputs.clock, inputs.rule
-    tally, after = outcome.tally, outcome.clock
-    live_before = position.manifest.live_sessions if position.manifest else 0
-    return Manifest(
-        run_id=f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{position.version + 1:06d}-{secrets.token_hex(3)}",
-        run_seq=position.version + 1,
-        product_version=__version__,
-        source_id=lake.events.table.id,
-        source_from_version=increment.first,
-        source_to_version=increment.last if increment.last >= 0 else None,
-        source_files=increment.files,
-        source_bytes=increment.bytes,
-        sessions_version=position.version,
-        now=before.now,
-        started_at=started_at,
-        watermark_before=before.watermark,
-        watermark_after=after.watermark,
-        horizon_before=before.horizon(rule),
-        horizon_after=after.horizon(rule),
-        flush_mark_before=before.flush_mark,
-        flush_mark_after=after.flush_mark,
-        allowed_lateness=rule.allowed_lateness,
-        max_future_skew=rule.max_future_skew,
-        rule_fingerprint=lake.config.fingerprint(),
-        rule=lake.config.rule_summary(),
-        source_schema=inputs.schema,
-        events={
-            "events_read": tally.read,
-            "accepted": tally.accepted,
-            "late": tally.late,
-            "invalid": tally.invalid,
-        },
-        rejected=tally.rejected,
-        sessions=outcome.counts,
-        live_sessions=live_before + outcome.counts["live_change"],
-    )
-
-
-def _checked_schema(lake: Lake, events: DataFrame, rule: Rule, done: Manifest | None) -> str:
-    """The hash of the source's columns, after checking that sessions of them fit the table."""
-    schema = hashlib.sha256(events.schema.json().encode()).hexdigest()[:16]
-    if done is None or done.source_schema != schema:
-        lake.sessions.check_schema(session_schema(events, rule))
-    return schema
-
-
-def _check_rule(lake: Lake, done: Manifest) -> None:
+def check_rule(lake: Lake, done: Manifest) -> None:
+    """Raise if the sessions in the table follow another rule than the configuration states."""
     old, new = done.rule, lake.config.rule_summary()
     if done.rule_fingerprint == lake.config.fingerprint():
         return
@@ -224,37 +184,41 @@ def _check_rule(lake: Lake, done: Manifest) -> None:
     raise ConfigError(
         "the rule has changed since the sessions table was made, and its rows follow the old one: "
         + "; ".join(changed),
-        remedy=f"set the old rule again, or {ANEW.removeprefix('to ')}",
+        remedy="`sessionizer rebuild` makes all sessions anew by the new rule, in one commit; or set the old rule again",
     )
 
 
-def _check_corrections(outcome: Outcome, increment: Increment) -> None:
-    if rows := outcome.tally.rejected.get(CORRECTION):
+def _check_policies(outcome: Outcome, inputs: Inputs) -> None:
+    """Raise where the rule says that a run must not go on with such events; nothing is written."""
+    rejects, rule, increment = outcome.tally.rejected, inputs.rule, inputs.increment
+    if (rows := rejects.get(CORRECTION)) and rule.corrections == "fail":
         raise SourceError(
-            f"the source's versions {increment.first} to {increment.last} update or delete rows, and this release "
-            "reads added rows only (corrections: fail)",
+            f"versions {increment.first} to {increment.last} of the source update or delete rows, "
+            "and corrections is fail",
             value=f"{rows} change rows",
-            remedy=ANEW,
+            remedy="set corrections: apply, which recomputes the sessions they touch",
         )
+    for policy, reasons, remedy in (
+        ("late_events", (LATE,), "set a longer time.allowed_lateness, or late_events: quarantine or amend"),
+        ("invalid_events", INVALID, "mend the source, or set invalid_events: quarantine"),
+    ):
+        if getattr(rule, policy) == "fail" and (number := sum(rejects.get(r, 0) for r in reasons)):
+            raise RunFailed(
+                f"{number:,} events are {policy.removesuffix('_events')}, and {policy} is fail; the first: "
+                + _first_of(outcome, reasons),
+                remedy=f"{remedy}; nothing was written",
+            )
 
 
-def _reject(lake: Lake, rows: DataFrame, manifest: Manifest) -> None:
-    with suppress(Superseded):  # another process has repaired this run meanwhile: the same rows are there
-        lake.rejected_events.append(rows, manifest, _fence(lake, "rejected_events"))
+def _first_of(outcome: Outcome, reasons: tuple[str, ...]) -> str:
+    rows = outcome.rejected().where(C.col(C.REASON).isin(*reasons)).orderBy(C.EVENT_TIME, C.EVENT_HASH).limit(10)
+    return "; ".join(f"{row[C.REASON]}: {row[C.EVENT]}" for row in rows.collect())
 
 
-def _enter(lake: Lake, manifest: Manifest, timing: Timing) -> None:
-    with suppress(Superseded):  # as above
-        lake.runs.append(manifest, timing, _fence(lake, "runs"))
-
-
-def _fence(lake: Lake, role: str) -> str:
-    return f"{lake.sessions.table.id}:{role}"
-
-
-def _has(lake: Lake, role: str, manifest: Manifest) -> bool:
-    table = lake.runs.table if role == "runs" else lake.rejected_events.table
-    return table.has_fence(Commit(_fence(lake, role), manifest.run_seq))
+def _may_idle(lake: Lake, done: Manifest | None) -> bool:
+    """Whether sessions may end by the run's clock alone."""
+    idle = lake.config.time.idle_timeout
+    return idle is not None and idle.clock == "processing_time" and done is not None and done.live_sessions > 0
 
 
 def _nothing_new(done: Manifest | None) -> Increment:
@@ -263,6 +227,8 @@ def _nothing_new(done: Manifest | None) -> Increment:
 
 
 def _stands(before: Clock, after: Clock) -> bool:
+    if before.scopes is not None and after.scopes is not None:
+        return scopes_as_json(before.scopes) == scopes_as_json(after.scopes)
     return (before.watermark, before.flush_mark) == (after.watermark, after.flush_mark)
 
 
@@ -274,31 +240,6 @@ def _reading(increment: Increment) -> str:
     return f"reading source versions {increment.first} to {increment.last}"
 
 
-def _int(value: int | None) -> int:
-    return -1 if value is None else value
-
-
-def _now() -> int:
+def wall_clock() -> int:
+    """Now, in microseconds."""
     return time.time_ns() // 1000
-
-
-class Phases:
-    """Seconds by phase of one run."""
-
-    def __init__(self) -> None:
-        self.started = _now()
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, phase: str) -> Iterator[None]:
-        """Time what happens inside."""
-        begun = time.monotonic()
-        yield
-        self.seconds[phase] = round(time.monotonic() - begun, 3)
-
-    def timing(self, commit: Entry | None = None) -> Timing:
-        """What was timed so far, and what the commit has written."""
-        seconds = {**self.seconds, "total": round((_now() - self.started) / 1e6, 3)}
-        if commit is None:
-            return Timing(_now(), seconds)
-        return Timing(_now(), seconds, commit.metric(FILES_WRITTEN), commit.metric(BYTES_WRITTEN))

@@ -3,7 +3,9 @@
 import csv
 import io
 import json
+import time
 from collections.abc import Iterator
+from importlib.resources import files
 from typing import Any
 
 from pyspark.errors import AnalysisException, ParseException
@@ -11,20 +13,25 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.console import stdout, table
-from lib import columns as C
-from lib.canonical import canonical_json
 from lib.config import Config
 from lib.errors import UsageError
 from lib.expressions import first_line
+from tables.history import History
 from tables.lake import Lake
+
+JSON_OPTIONS = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 
 
 def query_frame(spark: SparkSession, config: Config, query: str) -> DataFrame:
-    """The frame of a query over the views sessions, live_sessions, rejected_events, runs and events.
+    """The frame of a query over events, rejected_events, runs, sessions and the views in `tables/sql`.
 
     Errors: UsageError for what is not a query (a statement that would change something) or does not resolve.
     """
-    views(spark, config)
+    views(spark, config, query)
     text = query.strip().rstrip(";")
     try:
         spark.sql(f"SELECT * FROM (\n{text}\n)").schema  # noqa: B018  (only a query may stand in parentheses)
@@ -37,8 +44,12 @@ def query_frame(spark: SparkSession, config: Config, query: str) -> DataFrame:
         raise UsageError("the query does not fit the tables", value=text, remedy=first_line(error)) from error
 
 
-def views(spark: SparkSession, config: Config) -> None:
-    """Register the tables that exist as views."""
+def views(spark: SparkSession, config: Config, query: str) -> None:
+    """Register the tables that exist as views, and of the views in `tables/sql` those that the query names.
+
+    Each of those files holds one SELECT, with the frames that it reads in braces: events, sessions, rejected_events,
+    runs, and `feed`, the change feed of sessions as far back as Delta keeps it.
+    """
     lake = Lake(spark, config)
     tables = {
         "events": lake.events.table,
@@ -46,16 +57,29 @@ def views(spark: SparkSession, config: Config) -> None:
         "rejected_events": lake.rejected_events.table,
         "runs": lake.runs.table,
     }
-    for name, found in tables.items():
-        if found.exists():
-            found.read().createOrReplaceTempView(name)
-            if name == "sessions":
-                found.read().where(~C.col(C.IS_FINAL)).createOrReplaceTempView("live_sessions")
+    if config.sliding is not None:
+        tables |= {"windows": lake.windows.table, "rejected_window_events": lake.windows.rejected_events.table}
+    frames = {name: found.read() for name, found in tables.items() if found.exists()}
+    for name, frame in frames.items():
+        frame.createOrReplaceTempView(name)
+    if "sessions" not in frames:
+        return
+    for file in files("tables").joinpath("sql").iterdir():
+        view, text = file.name.removesuffix(".sql"), file.read_text(encoding="utf-8")
+        if view not in query.lower() or ("{windows}" in text and "windows" not in frames):
+            continue
+        if "{feed}" in text:
+            history = History(lake)
+            frames["feed"] = history.changes(history.feed_start(time.time_ns() // 1000), lake.sessions.table.version)
+        used: dict[str, Any] = {name: frame for name, frame in frames.items() if f"{{{name}}}" in text}
+        spark.sql(text, **used).createOrReplaceTempView(view)
 
 
 def documents(frame: DataFrame) -> list[Any]:
-    """Row objects; times as ISO-8601 UTC."""
-    return [json.loads(row[0]) for row in frame.select(canonical_json(frame.schema)).collect()]
+    """Row objects, columns in order, nulls kept; times as ISO-8601 UTC."""
+    unique = _unique(frame)
+    named = [F.col(c).alias(name) for c, name in zip(unique.columns, frame.columns, strict=True)]
+    return [json.loads(row[0]) for row in unique.select(F.to_json(F.struct(*named), JSON_OPTIONS)).collect()]
 
 
 def csv_lines(frame: DataFrame) -> Iterator[str]:
@@ -79,8 +103,13 @@ def show(frame: DataFrame, limit: int) -> None:
 
 
 def _as_text(frame: DataFrame) -> DataFrame:
-    unique = frame.toDF(*[f"c{i}" for i in range(len(frame.columns))])
+    unique = _unique(frame)
     return unique.select(*[F.col(c).cast("string") for c in unique.columns])
+
+
+def _unique(frame: DataFrame) -> DataFrame:
+    """The columns under names that differ: a query may give two columns one name."""
+    return frame.toDF(*[f"c{i}" for i in range(len(frame.columns))])
 
 
 def _value(text: str | None, is_number: bool) -> object:

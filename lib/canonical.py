@@ -7,7 +7,7 @@ from pyspark.sql import types as T
 from lib import columns as C
 
 JSON_OPTIONS = {
-    "ignoreNullFields": "false",
+    "ignoreNullFields": "true",  # so that a column the source gains later does not change the hash of older rows
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
@@ -15,8 +15,9 @@ ID_LENGTH = 32  # hex digits: 128 bits
 
 
 def canonical_json(schema: T.StructType) -> Column:
-    """The columns of a row as one JSON text: in order, nulls kept, times to the microsecond, map keys sorted."""
-    ordered = [_sorted_maps(C.col(f.name), f.dataType).alias(f.name) for f in schema.fields]
+    """The columns of a row as one JSON text: by name, without nulls, times to the microsecond, map keys sorted."""
+    by_name = sorted(schema.fields, key=lambda field: field.name)
+    ordered = [_sorted_maps(C.col(f.name), f.dataType).alias(f.name) for f in by_name]
     return F.to_json(F.struct(*ordered), JSON_OPTIONS)
 
 
@@ -56,15 +57,18 @@ def _holds_map(data_type: T.DataType) -> bool:
             return False
 
 
-def session_id(key: list[Column], key_types: list[T.DataType], start_us: Column) -> Column:
+def session_id(
+    key: list[Column], key_types: list[T.DataType], start_us: Column, salt: Column | None = None
+) -> Column:
     """The first 32 hex digits of SHA-256 over the key and the session's start (SEMANTICS §9).
 
     Each key column is written as tag, length in bytes, ':' and value (`s5:alice`), a null as `n`, and the start in
     microseconds behind '@': no two (key, start) pairs share a text, whatever the values hold. Integers of
-    any width share a tag, so that widening a column keeps the ids.
+    any width share a tag, so that widening a column keeps the ids. `salt`: text that follows, null = nothing.
     """
     parts = [_tagged(k, t) for k, t in zip(key, key_types, strict=True)]
-    return F.sha2(F.concat(*parts, F.lit("@"), start_us.cast("string")), 256).substr(1, ID_LENGTH)
+    salted = [] if salt is None else [F.coalesce(salt, F.lit(""))]
+    return F.sha2(F.concat(*parts, F.lit("@"), start_us.cast("string"), *salted), 256).substr(1, ID_LENGTH)
 
 
 def _tagged(value: Column, key_type: T.DataType) -> Column:

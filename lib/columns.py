@@ -22,6 +22,13 @@ STATE = "_state"
 BEFORE_AGGREGATES = (SESSION_ID, SESSION_START, SESSION_END, EXPIRES_AT, DURATION_SECONDS, EVENT_COUNT)
 AFTER_AGGREGATES = (STATUS, END_REASON, IS_FINAL, IS_LATE, SUPERSEDES, SESSION_DATE)
 
+# The windows table, after the key columns.
+WINDOW_START = "window_start"
+WINDOW_END = "window_end"
+LAST_EVENT_TIME = "last_event_time"
+
+BEFORE_WINDOW_AGGREGATES = (WINDOW_START, WINDOW_END, LAST_EVENT_TIME, EVENT_COUNT)
+
 # The change feed of Delta, as the source hands it over.
 CHANGE_TYPE = "_change_type"
 COMMIT_VERSION = "_commit_version"
@@ -40,6 +47,7 @@ RUN_SEQ = "run_seq"
 
 # In flight only: times are BIGINT microseconds since the epoch, UTC.
 US = "__us"
+GAP = "__gap"
 VERDICT = "__verdict"
 BUCKET = "__bucket"
 START = "__start"
@@ -51,6 +59,34 @@ LIVE = "__live"
 ABSORBED = "__absorbed"
 FRESH = "__fresh"
 CHANGE = "__change"
+CHANGED = "__changed"
+LAST = "__last"
+VIRTUAL = "__virtual"
+ARRIVED = "__arrived"
+SALT = "__salt"
+BUCKETS = "__buckets"
+WAS_FINAL = "__was_final"
+OLD_START = "__old_start"
+INTO = "__into"
+ABSORBED_ROWS = "__absorbed_rows"
+STATUS_BEFORE = "__status_before"
+RANGE = "__range"
+LOW = "__low"
+HIGH = "__high"
+
+# Time on a row, as its scope has it; and the scopes themselves.
+W = "__watermark"
+H = "__horizon"
+FLUSHED = "__flushed_from"
+MARK = "__flush_mark"
+SCOPE_WATERMARK = "__scope_watermark"
+SCOPE_FLUSH_MARK = "__scope_flush_mark"
+SCOPE_FLUSHED_FROM = "__scope_flushed_from"
+
+# In `_state`, beside the parts of aggregates.
+STATE_ARRIVED = "_arrived"
+STATE_WATERMARK = "_watermark"
+STATE_FLUSH_MARK = "_flush_mark"
 
 
 def col(name: str) -> Column:

@@ -18,21 +18,8 @@ PREFIX = "SESSIONIZER__"
 
 # Parts of the contract that a later release brings: "not yet" helps more than "unknown".
 _LATER_KEYS = {
-    *("source.prune_by", "source.dedupe", "session.max_duration", "time.revive", "time.idle_timeout"),
-    *("outputs.session_updates", "outputs.event_sessions", "sliding", "expectations"),
-    *("aggregates.sql", "aggregates.initial", "aggregates.update", "aggregates.merge", "aggregates.finish"),
+    "expectations",
 }
-_LATER_VALUES = {
-    "time.watermark.per": ("key",),
-    "time.lateness": ("session",),
-    "late_events": ("drop", "amend", "separate", "fail"),
-    "invalid_events": ("drop", "fail"),
-    "corrections": ("apply", "quarantine"),
-    "aggregates.fn": (
-        *("list", "approx_count_distinct", "approx_percentile", "stddev", "bool_or", "bool_and", "custom"),
-    ),
-}
-_LATER_FORMS = {"session.gap": dict, "time.watermark.per": list}
 
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})$")
 _BOOL = re.compile(r"(true|True|TRUE|false|False|FALSE)$")
@@ -166,8 +153,6 @@ def _problem(error: ErrorDetails, origins: Mapping[tuple[str, ...], str]) -> _Pr
     label = f"{field} (set by {setter})" if setter and error["type"] != "missing" else field
     if error["type"] == "extra_forbidden":
         return _unknown_key(label, names)
-    if _is_later(".".join(names), error["input"]):
-        return _later_value(label, error)
     return _broken(label, names, error)
 
 
@@ -188,17 +173,6 @@ def _unknown_key(label: str, names: tuple[str, ...]) -> _Problem:
     if suggestions := near or elsewhere:
         return _Problem(f"{label} is not a known key", remedy=f"Did you mean {suggestions[0]}?")
     return _Problem(f"{label} is not a known key", remedy=f"Known here: {', '.join(known)}")
-
-
-def _is_later(names: str, value: object) -> bool:
-    if isinstance(value, str):
-        return value in _LATER_VALUES.get(names, ())
-    return names in _LATER_FORMS and isinstance(value, _LATER_FORMS[names])
-
-
-def _later_value(label: str, error: ErrorDetails) -> _Problem:
-    value = error["input"] if isinstance(error["input"], str) else "this form"
-    return _Problem(f"{label}: {value} is not supported in this release", remedy=f"Use {_allowed(error)}")
 
 
 def _allowed(error: ErrorDetails) -> str:

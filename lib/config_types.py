@@ -174,3 +174,29 @@ Start = Annotated[
         custom_error_message="must be earliest, latest, {version: N} or {timestamp: T}",
     ),
 ]
+
+
+class DynamicGap(Section):
+    """A gap of each event's own."""
+
+    expr: Text = Field(description="SQL expression over an event that gives an INTERVAL, or text that is one")
+    at_least: Gap | None = Field(None, description="Shorter gaps are raised to this, which also makes runs quicker")
+
+
+def _gap_form(value: object) -> str:
+    return "(expression)" if isinstance(value, Mapping | DynamicGap) else "(duration)"
+
+
+SessionGap = Annotated[
+    Annotated[Gap, Tag("(duration)")] | Annotated[DynamicGap, Tag("(expression)")], Discriminator(_gap_form)
+]
+
+
+def _scope_form(value: object) -> str:
+    return "(word)" if isinstance(value, str) else "(columns)"
+
+
+Scope = Annotated[
+    Annotated[Literal["table", "key"], Tag("(word)")] | Annotated[tuple[Text, ...], Tag("(columns)")],
+    Discriminator(_scope_form),
+]

@@ -1,25 +1,36 @@
 """Judging events: which are accepted, which are rejected and why (SEMANTICS §1, §4, §6)."""
 
+from functools import reduce
+from operator import or_
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lib import columns as C
 from lib.canonical import canonical_json
+from lib.config import DynamicGap
 from lib.errors import ConfigError, SourceError
 from lib.expressions import expression, require_columns
 from lib.rule import Rule
-from lib.times import timestamp
-from lib.watermarks import Clock
+from lib.watermarks import Clock, with_clock
 
 CORRECTION = "correction"
 NULL_TIME = "null_time"
 NULL_KEY = "null_key"
+NON_POSITIVE_GAP = "non_positive_gap"
 IN_THE_FUTURE = "in_the_future"
+DUPLICATE = "duplicate"
 LATE = "late"
 UNREADABLE = "unreadable"
 
-INVALID = (NULL_TIME, NULL_KEY, IN_THE_FUTURE, UNREADABLE)
+INVALID = (NULL_TIME, NULL_KEY, NON_POSITIVE_GAP, IN_THE_FUTURE, UNREADABLE)
+REASONS = (CORRECTION, *INVALID, DUPLICATE, LATE)
+# Verdicts on events whose sessions are recomputed from events: late ones that are accepted after all, rows as they
+# are after an update of the source, and rows as they were before an update or a delete.
+AMENDED = "amended"
+CORRECTED = "corrected"
+WITHDRAWN = "withdrawn"
 FROM_FEED = (C.CHANGE_TYPE, C.COMMIT_VERSION, C.COMMIT_TIMESTAMP)
 KEY_TYPES = (
     T.StringType,
@@ -35,13 +46,14 @@ KEY_TYPES = (
 )
 
 
-def judge(events: DataFrame, rule: Rule, clock: Clock) -> DataFrame:
-    """Each event with its time and its verdict; rows that `where` leaves out are gone.
+def validate(events: DataFrame, rule: Rule, clock: Clock) -> DataFrame:
+    """Each event with its time and, if it is invalid or a correction, its verdict; `where` has been applied.
 
     In: the source's columns (and, from a change feed, its `_change_type`).
-    Out: the same columns, `__us` BIGINT (microseconds since the epoch, UTC) and `__verdict` STRING: null for an
-    accepted event, else the reason it is rejected for. The first of correction, null_time, null_key,
-    in_the_future (strictly more than `max_future_skew` ahead) and late (strictly older than the horizon) counts.
+    Out: the same columns, `__us` BIGINT (microseconds since the epoch, UTC), `__gap` BIGINT (of a dynamic gap) and
+    `__verdict` STRING: null for a valid event, else a reason to reject it, `corrected` or `withdrawn`. The first of
+    correction, null_time, null_key, non_positive_gap and in_the_future (strictly more than `max_future_skew` ahead)
+    counts.
     Errors: SourceError for a key or time column that is missing or of a type that cannot serve.
     """
     _check_zone(events)
@@ -51,35 +63,91 @@ def judge(events: DataFrame, rule: Rule, clock: Clock) -> DataFrame:
     if rule.where is not None:
         events = events.where(_condition(rule.where, events))
     timed = events.withColumn(C.US, event_time_us(events, rule))
+    if isinstance(rule.gap, DynamicGap):
+        timed = timed.withColumn(C.GAP, _gap_us(rule.gap, events))
     return timed.withColumn(C.VERDICT, _verdict(timed, rule, clock))
 
 
-def rejected(judged: DataFrame, rule: Rule, clock: Clock) -> DataFrame:
+def judge_late(valid: DataFrame, rule: Rule, clock: Clock) -> DataFrame:
+    """Valid events with the watermark and horizon of their scope, and those strictly older than the horizon late.
+
+    Out: the same columns, `__watermark`, `__horizon` BIGINT; `__verdict` is `late` (`amended`, where the rule accepts
+    them after all) if it was null. With `lateness: session` nothing is late yet: its group decides.
+    """
+    judged = with_clock(valid, rule, clock).drop(C.MARK, C.FLUSHED)
+    if rule.lateness == "session":
+        return judged
+    late = C.col(C.VERDICT).isNull() & (C.col(C.US) < C.col(C.H))
+    return judged.withColumn(C.VERDICT, F.when(late, verdict_if_late(rule)).otherwise(C.col(C.VERDICT)))
+
+
+def judge(events: DataFrame, rule: Rule, clock: Clock) -> DataFrame:
+    """Each event with its time and its verdict: `validate`, then `judge_late`."""
+    return judge_late(validate(events, rule, clock), rule, clock)
+
+
+def verdict_if_late(rule: Rule) -> str:
+    """What becomes of a late event: whoever amends accepts it."""
+    return AMENDED if rule.late_events == "amend" else LATE
+
+
+def rejected(judged: DataFrame, rule: Rule) -> DataFrame:
     """The rejected among judged events, as rows of `rejected_events` without the run's own columns.
 
-    Out: the key columns, event_time, reason, watermark, horizon, event (canonical JSON), event_hash (SHA-256 of
-    it, hex), ordinal (1, 2, … among identical rows of this run), source_version.
+    Out: the key columns, event_time, reason, watermark, horizon, event (canonical JSON; null where the rule says to
+    drop such events), event_hash (SHA-256 of it, hex), ordinal (1, 2, … among identical rows of this run),
+    source_version.
     """
     feed = [name for name in judged.columns if name in FROM_FEED]
-    payload = [n for n in judged.columns if n not in (C.US, C.VERDICT, *feed)]
     version = C.col(C.COMMIT_VERSION) if C.COMMIT_VERSION in feed else F.lit(None)
-    rows = (
-        judged.where(C.col(C.VERDICT).isNotNull())
-        .withColumn(C.EVENT, canonical_json(judged.select(*C.cols(tuple(payload))).schema))
-        .withColumn(C.EVENT_HASH, F.sha2(C.col(C.EVENT), 256))
-    )
+    rows = with_hash(judged.where(C.col(C.VERDICT).isin(*REASONS)))
     identical = Window.partitionBy(C.EVENT_HASH).orderBy(version)
+    reason = C.col(C.VERDICT)
+    hash_only = reason == DUPLICATE
+    if rule.late_events in ("drop", "separate"):
+        hash_only = hash_only | (reason == LATE)
+    if rule.invalid_events == "drop":
+        hash_only = hash_only | reason.isin(*INVALID)
     return rows.select(
         *C.cols(rule.key),
         F.timestamp_micros(C.col(C.US)).alias(C.EVENT_TIME),
-        C.col(C.VERDICT).alias(C.REASON),
-        timestamp(clock.watermark).alias(C.WATERMARK),
-        timestamp(clock.horizon(rule)).alias(C.HORIZON),
-        C.col(C.EVENT),
+        reason.alias(C.REASON),
+        F.timestamp_micros(C.col(C.W)).alias(C.WATERMARK),
+        F.timestamp_micros(C.col(C.H)).alias(C.HORIZON),
+        F.when(~hash_only, C.col(C.EVENT)).alias(C.EVENT),
         C.col(C.EVENT_HASH),
         F.row_number().over(identical).alias(C.ORDINAL),
         version.cast("bigint").alias(C.SOURCE_VERSION),
     )
+
+
+def as_rejected(events: DataFrame, rule: Rule) -> DataFrame:
+    """Judged events as they stand in `rejected_events`: the key columns, event_time, event_hash."""
+    time = F.timestamp_micros(C.col(C.US)).alias(C.EVENT_TIME)
+    return with_hash(events).select(*C.cols(rule.key), time, C.col(C.EVENT_HASH))
+
+
+def with_hash(events: DataFrame) -> DataFrame:
+    """Source rows with `event` (canonical JSON of the source's own columns) and `event_hash` (its SHA-256, hex)."""
+    payload = tuple(n for n in events.columns if not n.startswith("__") and n not in FROM_FEED)
+    json = events.withColumn(C.EVENT, canonical_json(events.select(*C.cols(payload)).schema))
+    return json.withColumn(C.EVENT_HASH, F.sha2(C.col(C.EVENT), 256))
+
+
+def _gap_us(gap: DynamicGap, events: DataFrame) -> Column:
+    """The gap of each event in microseconds, raised to `at_least`; null or not positive as it is."""
+    value = expression(gap.expr, events, "session.gap.expr")
+    kind = events.select(value.alias("g")).schema["g"].dataType
+    if isinstance(kind, T.StringType):
+        value = value.try_cast("interval")
+    elif not isinstance(kind, T.DayTimeIntervalType | T.CalendarIntervalType):
+        raise ConfigError(
+            f"session.gap.expr must give an INTERVAL, and this is {kind.simpleString().upper()}",
+            value=gap.expr,
+            remedy="write INTERVAL 30 MINUTES, or make_dt_interval(0, 0, 0, seconds)",
+        )
+    us = F.unix_micros(F.timestamp_micros(C.col(C.US)) + value) - C.col(C.US)
+    return us if gap.at_least is None else F.when(us > 0, F.greatest(us, F.lit(gap.at_least)))
 
 
 def event_time_us(events: DataFrame, rule: Rule) -> Column:
@@ -117,20 +185,20 @@ def _condition(text: str, events: DataFrame) -> Column:
 
 
 def _verdict(events: DataFrame, rule: Rule, clock: Clock) -> Column:
-    us, horizon = C.col(C.US), clock.horizon(rule)
-    rules: list[tuple[str, Column]] = [
-        (NULL_TIME, us.isNull()),
-        (IN_THE_FUTURE, us > clock.now + rule.max_future_skew),
-    ]
+    us = C.col(C.US)
+    rules: list[tuple[str, Column]] = [(NULL_TIME, us.isNull())]
     if rule.null_keys == "reject" and rule.key:
-        null_key = F.lit(False)
-        for name in rule.key:
-            null_key = null_key | C.col(name).isNull()
-        rules.insert(1, (NULL_KEY, null_key))
+        rules.append((NULL_KEY, reduce(or_, [C.col(name).isNull() for name in rule.key])))
+    if isinstance(rule.gap, DynamicGap):
+        rules.append((NON_POSITIVE_GAP, C.col(C.GAP).isNull() | (C.col(C.GAP) <= 0)))
+    rules.append((IN_THE_FUTURE, us > clock.now + rule.max_future_skew))
     if C.CHANGE_TYPE in events.columns:
-        rules.insert(0, (CORRECTION, C.col(C.CHANGE_TYPE) != "insert"))
-    if horizon is not None:
-        rules.append((LATE, us < horizon))
+        kind = C.col(C.CHANGE_TYPE)
+        if rule.corrections == "apply":
+            rules.insert(0, (WITHDRAWN, kind.isin("delete", "update_preimage")))
+            rules.append((CORRECTED, kind == "update_postimage"))
+        else:
+            rules.insert(0, (CORRECTION, kind != "insert"))
     (reason, holds), *others = rules
     verdict = F.when(holds, reason)
     for reason, holds in others:

@@ -37,6 +37,22 @@ def expression(text: str, frame: DataFrame, field: str) -> Column:
     return parsed
 
 
+def expression_of(text: str, names: DataFrame, field: str, hint: str = "") -> Column:
+    """The same over names that are not those of the source: what does not fit them is an error of the config.
+
+    names: of it only the schema counts; WHERE would find columns that a frame no longer has, so it gets another one.
+    """
+    try:
+        return expression(text, names.sparkSession.createDataFrame([], names.schema), field)
+    except SourceError as error:
+        said = first_line(cause) if isinstance(cause := error.__cause__, Exception) else error.rule
+        raise ConfigError(
+            f"{field} does not fit what it can use",
+            value=text,
+            remedy=f"{said} It can use: {', '.join(names.columns) or 'no names'}{hint}",
+        ) from error
+
+
 def _is_deterministic(parsed: Column, frame: DataFrame) -> bool:
     plan: Any = frame.select(parsed)._jdf.queryExecution().analyzed()
     return bool(plan.expressions().head().deterministic())

@@ -3,30 +3,44 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from lib.config import Aggregate, Config
+from lib.config import Aggregate, Config, Dedupe, DynamicGap
+
+HOUR = 3600 * 1_000_000
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How events become sessions (SEMANTICS §2, §4, §6). All durations are microseconds."""
+    """How events become sessions (SEMANTICS §2, §4 to §8). All durations are microseconds."""
 
     key: tuple[str, ...]
-    gap: int
+    gap: int | DynamicGap
     event_time: str = "event_time"
     where: str | None = None
     order_by: tuple[str, ...] = ()
     null_keys: Literal["reject", "group"] = "reject"
+    dedupe: Dedupe | None = None
     gap_boundary: Literal["joins", "splits"] = "joins"
+    max_duration: int | None = None
     watermark_from: Literal["max_event_time", "min_event_time"] = "max_event_time"
+    watermark_per: Literal["table", "key"] | tuple[str, ...] = "table"
     watermark_delay: int = 0
-    allowed_lateness: int = 24 * 3600 * 1_000_000
-    max_future_skew: int = 3600 * 1_000_000
+    allowed_lateness: int = 24 * HOUR
+    lateness: Literal["event", "session"] = "event"
+    revive: bool = False
+    max_future_skew: int = HOUR
+    idle_after: int | None = None
+    idle_clock: Literal["event_time", "processing_time"] = "event_time"
+    late_events: Literal["quarantine", "drop", "amend", "separate", "fail"] = "quarantine"
+    invalid_events: Literal["quarantine", "drop", "fail"] = "quarantine"
+    corrections: Literal["apply", "quarantine", "fail"] = "apply"
     aggregates: tuple[Aggregate, ...] = ()
+    traces: bool = False  # whether a run also tells which session each event went into
 
     @classmethod
     def of(cls, config: Config) -> "Rule":
         """The rule that a configuration file states."""
         source, session, time = config.source, config.session, config.time
+        idle = time.idle_timeout
         return cls(
             key=tuple(source.key),
             gap=session.gap,
@@ -34,10 +48,35 @@ class Rule:
             where=source.where,
             order_by=tuple(source.order_by),
             null_keys=source.null_keys,
+            dedupe=source.dedupe,
             gap_boundary=session.gap_boundary,
+            max_duration=session.max_duration,
             watermark_from=time.watermark.from_,
+            watermark_per=time.watermark.per,
             watermark_delay=time.watermark.delay,
             allowed_lateness=time.allowed_lateness,
+            lateness=time.lateness,
+            revive=time.revive,
             max_future_skew=time.max_future_skew,
+            idle_after=idle.after if idle else None,
+            idle_clock=idle.clock if idle else "event_time",
+            late_events=config.late_events,
+            invalid_events=config.invalid_events,
+            corrections=config.corrections,
             aggregates=tuple(config.aggregates),
+            traces=bool(config.outputs.event_sessions or config.outputs.session_updates),
         )
+
+    @property
+    def scope(self) -> tuple[str, ...]:
+        """The key columns that a watermark belongs to; none: one watermark for the table."""
+        if self.watermark_per == "table":
+            return ()
+        return self.key if self.watermark_per == "key" else self.watermark_per
+
+    @property
+    def bucket(self) -> int:
+        """Events of a key in one bucket this wide are always less than a gap apart."""
+        if isinstance(self.gap, DynamicGap):
+            return self.gap.at_least or 1
+        return self.gap

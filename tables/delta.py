@@ -139,6 +139,16 @@ class Table:
         last = self.transaction(commit.app_id)
         return last is not None and last >= commit.txn
 
+    def version_with(self, commit: Commit) -> int | None:
+        """The version that this transaction of the application, or the last one before it, has made."""
+        for version in range(self.version, -1, -1):
+            for line in self._actions(version, whole=True):
+                if line.startswith('{"txn"'):
+                    fence = json.loads(line)["txn"]
+                    if fence["appId"] == commit.app_id and int(fence["version"]) <= commit.txn:
+                        return version
+        return None
+
     @property
     def version(self) -> int:
         """The latest version."""
@@ -206,9 +216,33 @@ class Table:
             except DeltaConcurrentModificationException as error:
                 raise Superseded(str(error).splitlines()[0]) from error
 
-    def merge(self, source: DataFrame, condition: str, commit: Commit, *, delete_when: str) -> None:
+    def overwrite(self, rows: DataFrame, commit: Commit, partition_by: list[str]) -> None:
+        """Replace all rows, and the columns, in one commit, unless the fence says that it is done."""
+        writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+        if partition_by:
+            writer = writer.partitionBy(*partition_by)
+        with self.lock(), self._committing(commit):
+            try:
+                if self.by_name:
+                    writer.saveAsTable(self.location)
+                else:
+                    writer.save(self.location)
+            except DeltaConcurrentModificationException as error:
+                raise Superseded(str(error).splitlines()[0]) from error
+
+    def merge(
+        self,
+        source: DataFrame,
+        condition: str,
+        commit: Commit,
+        *,
+        delete_when: str,
+        insert_when: str | None = None,
+        update: tuple[str, ...] | None = None,
+    ) -> None:
         """Update, insert and delete by the source's rows (`s`), matched to the table's (`t`).
 
+        insert_when: which unmatched rows to add; None: all but those to delete. update: the columns; None: all.
         Errors: Superseded if another commit came first (raised by Delta, or shown by an empty result).
         """
         quoted = [f"`{name.replace('`', '``')}`" for name in self.schema.fieldNames()]
@@ -218,8 +252,8 @@ class Table:
             .alias("t")
             .merge(source.alias("s"), condition)
             .whenMatchedDelete(delete_when)
-            .whenMatchedUpdate(set=columns)
-            .whenNotMatchedInsert(f"NOT ({delete_when})", values=columns)
+            .whenMatchedUpdate(set=columns if update is None else {name: f"s.{name}" for name in update})
+            .whenNotMatchedInsert(insert_when or f"NOT ({delete_when})", values=columns)
         )
         with self.lock(), self._committing(commit):
             try:
@@ -228,6 +262,15 @@ class Table:
                 raise Superseded(str(error).splitlines()[0]) from error
             if result is not None and not result.collect():
                 raise Superseded(f"transaction {commit.txn} of {commit.app_id} was there already")
+
+    def restore(self, commit: Commit) -> None:
+        """Bring the table back to where this transaction has left it; without one, all rows are removed."""
+        version = self.version_with(commit)
+        if version is None:
+            self.delete("true")
+        elif version < self.version:
+            with self.lock():
+                self._delta().restoreToVersion(version)
 
     def delete(self, condition: str) -> None:
         """Remove the rows for which the condition is true; no commit where there are none."""

@@ -3,15 +3,21 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from lib import columns as C
 from lib.config import Config, Limits, StartTimestamp, StartVersion
 from lib.errors import SourceError
+from lib.expressions import require_columns
+from lib.past import Spans
+from lib.times import DAY
 from tables.delta import BYTES_WRITTEN, CHANGE_FEED, FILES_WRITTEN, ROWS_WRITTEN, Entry, Table
 from tables.manifest import Manifest
 
@@ -84,6 +90,35 @@ class Events:
         except PySparkException as error:
             raise self._unreadable(increment, error) from error
         return changed.drop(C.COMMIT_TIMESTAMP)
+
+    def as_of(self, version: int, spans: Spans | None) -> DataFrame:
+        """All rows at a version that lie in these spans of time (microseconds, inclusive), and maybe others.
+
+        Files are left closed by the statistics of `event_time`, where it is a column, else of `prune_by`.
+        """
+        if version < 0:
+            return self.table.read().limit(0)
+        rows = self.table.read(version)
+        within = self._within_spans(rows, spans) if spans is not None else None
+        return rows if within is None else rows.where(within)
+
+    def _within_spans(self, rows: DataFrame, spans: Spans) -> Column | None:
+        types = {f.name.lower(): f.dataType for f in rows.schema.fields}
+        name, margin = self.config.source.event_time, 0
+        if not isinstance(types.get(name.lower()), T.TimestampType):
+            if self.config.source.prune_by is None:
+                return None
+            name, margin = self.config.source.prune_by, DAY  # a day may be that of another time zone
+            require_columns((name,), rows, "source.prune_by")
+        kind = types.get(name.lower())
+        if not isinstance(kind, T.TimestampType | T.DateType):
+            return None
+
+        def edge(us: int) -> Column:
+            return F.timestamp_micros(F.lit(us)).cast(kind)
+
+        parts = [C.col(name).between(edge(low - margin), edge(high + margin)) for low, high in spans]
+        return reduce(or_, parts, C.col(name).isNull() if margin else F.lit(False))
 
     @contextmanager
     def reading(self, increment: Increment) -> Iterator[None]:

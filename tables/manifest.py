@@ -7,9 +7,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lib.rule import Rule
-from lib.watermarks import Clock
 
+Mode = Literal["run", "backfill", "readmit", "rebuild", "slide"]
 MARK = "sessionizer_run"
+POLICY = (
+    *("watermark_from", "watermark_delay", "allowed_lateness", "lateness", "revive"),
+    *("max_future_skew", "idle_after", "idle_clock", "late_events", "invalid_events", "corrections"),
+)
 
 
 class Manifest(BaseModel):
@@ -19,12 +23,13 @@ class Manifest(BaseModel):
 
     run_id: str
     run_seq: int = Field(description="Version of sessions that was read + 1: the fence")
-    mode: Literal["run"] = "run"
+    mode: Mode = "run"
     arguments: Mapping[str, Any] = {}
     product_version: str
     source_id: str
     source_from_version: int | None = Field(description="First version read; None: all rows as of the last")
     source_to_version: int | None = Field(description="Last version consumed; None: nothing yet")
+    source_began: int | None = Field(None, description="First version that any run has read; None: from the start")
     source_files: int = 0
     source_bytes: int = 0
     sessions_version: int = Field(description="Version of sessions that was read")
@@ -36,8 +41,9 @@ class Manifest(BaseModel):
     horizon_after: int | None
     flush_mark_before: int | None
     flush_mark_after: int | None
-    allowed_lateness: int
-    max_future_skew: int
+    scopes_before: tuple[str, ...] | None = Field(None, description="Watermarks of scopes, each as JSON")
+    scopes_after: tuple[str, ...] | None = None
+    policy: Mapping[str, Any] = Field(description="The parts of the rule that decide what is accepted, and when")
     rule_fingerprint: str
     rule: Mapping[str, Any]
     source_schema: str = Field(description="Hash of the source's columns: while it stays, so do the session's")
@@ -60,14 +66,12 @@ class Manifest(BaseModel):
         except ValidationError:
             return None
 
-    def clock_before(self) -> Clock:
-        """The clock that the run judged its events by."""
-        return Clock(now=self.now, watermark=self.watermark_before, flush_mark=self.flush_mark_before)
-
-    def clock_after(self, now: int) -> Clock:
-        """The clock that the next run starts from."""
-        return Clock(now=now, watermark=self.watermark_after, flush_mark=self.flush_mark_after)
-
     def as_judged(self, rule: Rule) -> Rule:
-        """The rule with the limits that this run judged by, which may have been changed since."""
-        return replace(rule, allowed_lateness=self.allowed_lateness, max_future_skew=self.max_future_skew)
+        """The rule with the policy of this run, which may have been changed since."""
+        known: dict[str, Any] = {name: value for name, value in self.policy.items() if name in POLICY}
+        return replace(rule, **known)
+
+
+def policy(rule: Rule) -> dict[str, Any]:
+    """The fields of a rule that runs may change without a rebuild."""
+    return {name: getattr(rule, name) for name in POLICY}

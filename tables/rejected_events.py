@@ -6,29 +6,59 @@ from pyspark.sql import types as T
 
 from lib import columns as C
 from lib.config import Config
+from lib.events import CORRECTION, DUPLICATE, IN_THE_FUTURE, LATE
 from tables.delta import Commit, Table
 from tables.manifest import Manifest
+
+KEPT_OUT = (LATE, DUPLICATE, IN_THE_FUTURE, CORRECTION)  # other reasons speak for themselves
 
 
 class RejectedEvents:
     """The rejected_events table."""
 
-    def __init__(self, spark: SparkSession, config: Config) -> None:
+    def __init__(self, spark: SparkSession, config: Config, table: Table | None = None) -> None:
+        """`table`: another one than that of sessions."""
         self.config = config
-        self.table = Table(spark, config.outputs.rejected_events, "outputs.rejected_events")
+        self.table = table or Table(spark, config.outputs.rejected_events, "outputs.rejected_events")
 
     def create_if_missing(self, source_schema: T.StructType) -> None:
         """Make the table, empty, unless it is there."""
         if not self.table.exists():
             self.table.create(rejected_schema(self.config, source_schema), [], {})
 
-    def append(self, rejected: DataFrame, manifest: Manifest, fence: str) -> None:
-        """Add the rejected events of a run, once."""
-        rows = rejected.withColumn(C.RUN_ID, F.lit(manifest.run_id)).withColumn(
-            C.RUN_SEQ, F.lit(manifest.run_seq).cast("bigint")
+    def before(self, run_seq: int) -> DataFrame:
+        """The events that runs before this one have kept out of sessions, valid as they are."""
+        rows = self.table.read()
+        return rows.where(C.col(C.REASON).isin(*KEPT_OUT) & (C.col(C.RUN_SEQ) < run_seq))
+
+    def all_before(self, run_seq: int) -> DataFrame:
+        """The events that runs before this one have rejected, for whatever reason."""
+        return self.table.read().where(C.col(C.RUN_SEQ) < run_seq)
+
+    def write(self, rejected: DataFrame | None, gone: DataFrame | None, manifest: Manifest, fence: str) -> None:
+        """Add the rejected events of a run and remove those that the source no longer has, once.
+
+        gone: rows of this table. Either may be None.
+        """
+        commit = Commit(fence, manifest.run_seq)
+        names = tuple(self.table.schema.fieldNames())
+        new = None
+        if rejected is not None:
+            new = rejected.withColumns(
+                {C.RUN_ID: F.lit(manifest.run_id), C.RUN_SEQ: F.lit(manifest.run_seq).cast("bigint")}
+            ).select(*C.cols(names), F.lit("insert").alias(C.CHANGE))
+        if gone is None:
+            if new is not None:
+                self.table.append(new.drop(C.CHANGE), commit)
+            return
+        old = gone.select(*C.cols(names), F.lit("delete").alias(C.CHANGE))
+        self.table.merge(
+            old if new is None else old.unionByName(new),
+            " AND ".join(f"t.{name} = s.{name}" for name in (C.EVENT_HASH, C.ORDINAL, C.RUN_SEQ))
+            + f" AND s.{C.CHANGE} = 'delete'",
+            commit,
+            delete_when=f"s.{C.CHANGE} = 'delete'",
         )
-        names = tuple(rejected_schema(self.config, self.table.schema).fieldNames())
-        self.table.append(rows.select(*C.cols(names)), Commit(fence, manifest.run_seq))
 
 
 def rejected_schema(config: Config, source_schema: T.StructType) -> T.StructType:

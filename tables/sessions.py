@@ -1,5 +1,6 @@
 """The sessions table: its columns, its position, its live rows, its commits."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -10,6 +11,7 @@ from lib import columns as C
 from lib.changes import DELETE
 from lib.config import Config
 from lib.errors import ConfigError, TableError
+from lib.past import Spans
 from tables.delta import CHANGE_FEED, Commit, Entry, Superseded, Table
 from tables.manifest import Manifest
 
@@ -90,28 +92,62 @@ class Sessions:
                 return Position(version, manifest, restored=in_force < version)
         return Position(version, None, restored=in_force < version)
 
+    def manifests(self) -> Iterator[Manifest]:
+        """The manifests in force, newest first, as far back as the history goes."""
+        in_force = self.table.version
+        for entry in self.table.history():
+            if entry.version > in_force:
+                continue
+            if entry.operation == "RESTORE":
+                in_force = _restored_version(entry)
+            elif (manifest := Manifest.parse(entry.metadata)) is not None:
+                yield manifest
+
+    def manifest_at(self, version: int) -> Manifest | None:
+        """The manifest in force as of a version."""
+        in_force = version
+        while in_force >= 0 and (entry := self.table.entry(in_force)) is not None:
+            if entry.operation == "RESTORE":
+                in_force = _restored_version(entry)
+            elif (manifest := Manifest.parse(entry.metadata)) is not None:
+                return manifest
+            else:
+                in_force -= 1
+        return None
+
     def live(self, version: int) -> DataFrame:
         """The rows that may still change, as of a version."""
         return self.table.read(version).where(~C.col(C.IS_FINAL))
 
-    def commit(self, changes: DataFrame, manifest: Manifest) -> Entry:
+    def final(self, version: int) -> DataFrame:
+        """The rows that do not change of themselves any more, as of a version."""
+        return self.table.read(version).where(C.col(C.IS_FINAL))
+
+    def commit(self, changes: DataFrame, manifest: Manifest, touched: Spans = ()) -> Entry:
         """Write the changes and the manifest in one commit, and return it.
 
         Where no row in the table changes, the rows are appended, final ones in files by time. Else they are merged
-        into the live rows: the literal `is_final = false` keeps Delta from even opening the history.
+        into the live rows: the literal `is_final = false` keeps Delta from even opening the history. Where final rows
+        change, `touched` spans of session_start (microseconds, inclusive) keep it to their files.
         Errors: Superseded if the table has moved on since the version that the manifest names.
         """
         fence = Commit(f"{self.table.id}:sessions", manifest.run_seq, manifest.text())
-        columns = tuple(self.table.schema.fieldNames())
-        rows = changes.withColumn(C.RUN_ID, F.lit(manifest.run_id)).select(*C.cols(columns), C.col(C.CHANGE))
+        rows = changes.withColumn(C.RUN_ID, F.lit(manifest.run_id))
+        named = tuple(n for n in rows.columns if n not in (C.RUN_ID, C.STATE, C.CHANGE))
+        columns = (*named, C.RUN_ID, C.STATE) if manifest.mode == "rebuild" else self.table.schema.fieldNames()
+        rows = rows.select(*C.cols(tuple(columns)), C.col(C.CHANGE))
         with self.table.lock():
             self._check_not_moved(manifest)
-            if manifest.sessions["updated"] == 0 and manifest.sessions["deleted"] == 0:
+            if manifest.mode == "rebuild":
+                self.table.overwrite(
+                    _by_time(rows.drop(C.CHANGE), manifest.sessions["rows"]), fence, self._partitions()
+                )
+            elif manifest.sessions["updated"] == 0 and manifest.sessions["deleted"] == 0:
                 self.table.append(_by_time(rows.drop(C.CHANGE), manifest.sessions["rows"]), fence)
             else:
                 self.table.merge(
                     rows,
-                    f"t.{C.SESSION_ID} = s.{C.SESSION_ID} AND t.{C.IS_FINAL} = false",
+                    f"t.{C.SESSION_ID} = s.{C.SESSION_ID} AND ({_reachable(touched)})",
                     fence,
                     delete_when=f"s.{C.CHANGE} = '{DELETE}'",
                 )
@@ -127,11 +163,24 @@ class Sessions:
                 return entry
         return None
 
+    def _partitions(self) -> list[str]:
+        return list(self.config.sessions.partition_by)
+
     def _check_not_moved(self, manifest: Manifest) -> None:
         """The fence stops other runs; this stops a run that was overtaken by a RESTORE or a manual change."""
         moved = self.table.version - manifest.sessions_version
         if moved and any(e.operation not in HARMLESS for e in self.table.history(moved)):
             raise Superseded(f"sessions has moved on since version {manifest.sessions_version}")
+
+
+def _reachable(touched: Spans) -> str:
+    """The rows of the table that a run may change, by literals alone: only those keep files closed."""
+    if not touched:
+        return f"t.{C.IS_FINAL} = false"
+    start = f"t.{C.SESSION_START}"
+    return " OR ".join(
+        f"({start} >= timestamp_micros({low}) AND {start} <= timestamp_micros({high}))" for low, high in touched
+    )
 
 
 def _by_time(rows: DataFrame, number: int) -> DataFrame:

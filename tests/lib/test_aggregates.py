@@ -8,9 +8,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from lib import columns as C
+from lib.aggregates import bind
 from lib.config import Aggregate
 from lib.errors import ConfigError, SourceError
-from lib.pipeline import sessionize
+from lib.pipeline import session_schema, sessionize
 from lib.rule import Rule
 from lib.watermarks import Clock
 
@@ -25,6 +26,16 @@ def rule(*aggregates: Aggregate) -> Rule:
 
 def aggregate(name: str, fn: Any, of: str | None = None, **more: Any) -> Aggregate:
     return Aggregate(name=name, fn=fn, of=of, **more)
+
+
+def sql(name: str, text: str) -> Aggregate:
+    return Aggregate(name=name, sql=text)
+
+
+def custom(**steps: str) -> Aggregate:
+    """The product of `i`, with some of its steps written otherwise."""
+    product = {"initial": "1L", "update": "acc * coalesce(value, 1)", "merge": "left * right"}
+    return aggregate("a", "custom", "i", **(product | steps))
 
 
 @pytest.fixture(scope="module")
@@ -74,18 +85,35 @@ WANTED = {
     ("count_distinct", "s"): 3,
     ("set", "i"): [-7, 3, 5],
     ("set", "upper(s)"): ["A", "B", "É"],
+    ("list", "s"): ["b", "é", "b", "a"],
+    ("stddev", "x"): pytest.approx(2.483277404),
+    ("approx_count_distinct", "s"): 3,
+    ("bool_or", "i > 4"): True,
+    ("bool_and", "i > 4"): False,
+}
+GREATEST = {"initial": "''", "update": "greatest(acc, value)", "merge": "greatest(left, right)"}
+MORE = {
+    aggregate("known", "last", "d", ignore_nulls=True): Decimal("0.01"),
+    aggregate("early", "list", "s", at_most=2): ["b", "é"],
+    aggregate("median", "approx_percentile", "x", percentile=0.5): 0.5,
+    aggregate("product", "custom", "i", **custom().model_dump(include={"initial", "update", "merge"})): -315,
+    aggregate("highest", "custom", "s", **GREATEST, finish="upper(acc)", ignore_nulls=True): "É",
+    sql("busy", "event_count > 4"): True,
+    sql("of_all", "a2 / (event_count * a0)"): 4 / 25,
+    sql("squared", "of_all * of_all"): (4 / 25) ** 2,
+    sql("cut", "early_truncated AND median < duration_seconds AND expires_at > session_start"): True,
 }
 
 
 def test_increments_give_what_one_run_gives(events: DataFrame) -> None:
     functions = [aggregate(f"a{n}", fn, of) for n, (fn, of) in enumerate(WANTED)]
-    by = rule(*functions, aggregate("known", "last", "d", ignore_nulls=True), aggregate("early", "first", "s"))
+    by = rule(*functions, *MORE)
 
     in_parts, at_once = merged(events, by), sessionize(events, None, by, Clock(now=2**60)).changes.collect()[0]
 
     found = {case: in_parts[f"a{n}"] for n, case in enumerate(WANTED)}
     assert found == WANTED
-    assert in_parts["known"] == Decimal("0.01")
+    assert {name: in_parts[name] for a in MORE if (name := a.name)} == {a.name: value for a, value in MORE.items()}
     assert {n: in_parts[n] for n in at_once.asDict() if n != C.CHANGE} == {
         n: v for n, v in at_once.asDict().items() if n != C.CHANGE
     }
@@ -121,11 +149,64 @@ def test_a_sum_of_decimals_does_not_widen_from_merge_to_merge(events: DataFrame)
         (aggregate("a", "set", "m"), ConfigError, "set cannot take a value of type MAP"),
         (aggregate("a", "sum", "nobody"), SourceError, "nobody"),
         (aggregate("a", "sum", "x +"), ConfigError, "aggregates.a.of is neither a column nor an SQL expression"),
+        (aggregate("a", "max", "at - at"), ConfigError, "type that a Delta table can hold, and this is INTERVAL DAY"),
+        (aggregate("a", "stddev", "s"), ConfigError, "stddev needs a number, and this is STRING"),
+        (aggregate("a", "approx_percentile", "at", percentile=0.5), ConfigError, "needs a number, and this is TIMEST"),
+        (aggregate("a", "bool_or", "s"), ConfigError, "needs true or false, and this is STRING: got 's'. Write a comp"),
+        (aggregate("a", "approx_count_distinct", "m"), ConfigError, "cannot take a value of type MAP"),
+        (aggregate("a", "list", "m", at_most=9), ConfigError, "list cannot take a value of type MAP"),
+        (custom(initial="1 +"), ConfigError, "aggregates.a.initial is neither"),
+        (custom(initial="big"), ConfigError, "aggregates.a.initial does not fit what it can use: got 'big'"),
+        (custom(update="acc + i"), ConfigError, "It can use: acc, value"),
+        (custom(update="acc) , (value"), ConfigError, "aggregates.a.update is neither"),
+        (custom(update="acc + value / 2"), ConfigError, "update gives DOUBLE, and initial BIGINT"),
+        (custom(update="acc + value / 2"), ConfigError, "for example initial: CAST(1L AS DOUBLE)"),
+        (
+            custom(initial="array(1L)", update="array(value)"),
+            ConfigError,
+            "gives ARRAY<INT>, and initial ARRAY<BIGINT>",
+        ),
+        (custom(update="acc + rand()"), ConfigError, "update must give the same value whenever"),
+        (custom(merge="acc + right"), ConfigError, "It can use: left, right"),
+        (custom(finish="acc + value"), ConfigError, "aggregates.a.finish does not fit what it can use"),
+        (sql("a", "event_count ="), ConfigError, "aggregates.a.sql is neither a column nor"),
+        (sql("a", "status = 'open'"), ConfigError, "not what changes while the session stays as it is, such as status"),
+        (sql("a", "is_final"), ConfigError, "It can use: session_start, session_end, expires_at, duration_seconds, ev"),
+        (sql("a", "sum(event_count)"), ConfigError, "aggregates.a.sql does not fit"),
+        (sql("a", "rand() < 0.5"), ConfigError, "aggregates.a.sql must give the same value whenever"),
+        (
+            sql("a", "session_end - session_start"),
+            ConfigError,
+            "type that a Delta table can hold, and this is INTERVAL",
+        ),
+        (sql("a", "_state.a"), ConfigError, "aggregates.a.sql does not fit what it can use"),
     ],
 )
 def test_what_a_function_cannot_take_is_named(
     events: DataFrame, wrong: Aggregate, error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error) as caught:
-        sessionize(events, None, rule(wrong), Clock(now=0))
+        bind(rule(wrong), events)
     assert says.lower() in str(caught.value).lower()
+
+
+def test_sql_columns_see_only_those_before_them(events: DataFrame) -> None:
+    one, other = sql("one", "event_count + 1"), sql("other", "one + pages")
+    pages = aggregate("pages", "count", "s")
+    bind(rule(one, other, pages), events)
+    with pytest.raises(ConfigError, match=r"aggregates\.other\.sql does not fit what it can use: got 'one . pages'"):
+        bind(rule(other, one, pages), events)
+
+
+def test_columns_with_sql_stand_where_the_config_has_them(spark: SparkSession, events: DataFrame) -> None:
+    by = rule(sql("bounced", "event_count = 1"), aggregate("n", "count"))
+    names = session_schema(events, by).names
+    assert names[names.index("event_count") :][:3] == ["event_count", "bounced", "n"]
+
+
+def test_a_custom_accumulator_keeps_the_type_of_initial(events: DataFrame) -> None:
+    total = custom(initial="CAST(0 AS DECIMAL(20, 2))", update="acc + value -- cents", merge="left + right")
+    priced = total.model_copy(update={"of": "d", "ignore_nulls": True})
+    counted = custom(initial="0L", update="IF(value > 0, 1, 0)", merge="left + right").model_copy(update={"name": "b"})
+    schema = session_schema(events, rule(priced, counted))
+    assert [schema[name].dataType.simpleString() for name in "ab"] == ["decimal(20,2)", "bigint"]

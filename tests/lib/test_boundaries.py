@@ -131,7 +131,7 @@ def test_a_session_that_nothing_touches_changes_state_with_the_watermark_alone(s
     first = sessionize(events(spark, {"a": [100]}), None, rule, NO_CLOCK)
     found, live, clock = [], first.changes, first.clock
     for watermark in (110, 111, 130, 131):
-        outcome = sessionize(events(spark, {}), live, rule, clock, Push(advance_to=watermark))
+        outcome = sessionize(events(spark, {}), live, rule, clock, push=Push(advance_to=watermark))
         found.append(micros(outcome.changes, C.CHANGE, C.STATUS))
         live, clock = (outcome.changes if found[-1] else live), outcome.clock
     assert found == [[], [("update", "closed")], [], [("update", "final")]]
@@ -233,7 +233,7 @@ def test_a_flush_sets_both_marks_one_microsecond_past_every_reach() -> None:
 
 def test_a_flush_ends_all_and_names_what_it_ended(spark: SparkSession) -> None:
     cases = {"over before": [9], "at the watermark": [10], "open": [20]}
-    outcome = sessionize(events(spark, cases), None, RULE, NO_CLOCK, Push(flush=True))
+    outcome = sessionize(events(spark, cases), None, RULE, NO_CLOCK, push=Push(flush=True))
     assert micros(outcome.changes, "case", C.EXPIRES_AT, C.STATUS, C.END_REASON) == [
         ("at the watermark", 20, "final", "flush"),
         ("open", 30, "final", "flush"),

@@ -120,7 +120,7 @@ def test_a_rejected_row_is_kept_whole_and_identical_ones_are_numbered(spark: Spa
         " AS t(`odd.name`, m, bytes, x, s)"
     ).withColumn("event_time", F.lit(None).cast("timestamp"))
     judged = judge(events, Rule(key=("odd.name",), gap=1), Clock(now=NOON, watermark=5))
-    rows = rejected(judged, Rule(key=("odd.name",), gap=1, allowed_lateness=5), Clock(now=NOON, watermark=5)).collect()
+    rows = rejected(judged, Rule(key=("odd.name",), gap=1, allowed_lateness=5)).collect()
     text = '{"odd.name":1,"m":{"a":null,"b":1},"bytes":"AP8=","x":1.5,"s":{"m":{"1":"x","2":"y"}},"event_time":null}'
     assert [row[C.EVENT] for row in rows] == [text, text]
     assert len({row[C.EVENT_HASH] for row in rows}) == 1

@@ -1,0 +1,99 @@
+"""Backfill: every session that touches a span of time, recomputed from events (SEMANTICS §3, §6)."""
+
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lib import columns as C
+from lib.aggregates import bind
+from lib.events import AMENDED, IN_THE_FUTURE, LATE, WITHDRAWN
+from lib.fold import fold
+from lib.outcome import Outcome
+from lib.past import Past, accepted, aliased, same_as_aliased
+from lib.pipeline import rows_near
+from lib.rule import Rule
+from lib.sessions import final_intervals, new_intervals
+from lib.step import Step, computed
+from lib.tally import Tally
+from lib.times import timestamp
+from lib.watermarks import Clock
+
+READMITTED = (LATE, IN_THE_FUTURE)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Which sessions: those with `session_start < high` and `session_end >= low` (microseconds), of these keys.
+
+    keys: rows of the key columns; None: all. readmit: rejected late events in the span are accepted after all;
+    otherwise the accepted set stays as it is, which is what verifying asks for.
+    """
+
+    low: int
+    high: int
+    keys: DataFrame | None = None
+    readmit: bool = True
+
+
+def backfill(span: Span, past: Past, rule: Rule, clock: Clock, sample: DataFrame) -> Outcome:
+    """What recomputing a span comes to. The clock stays as it is.
+
+    past: `sessions` are all rows of the table here, live and final. sample: rows of the source, for their types.
+    """
+    aggregates = bind(rule, sample)
+    quiet = replace(rule, dedupe=None)
+    kept_out = _kept_out(span, past, quiet)
+    inside = accepted(past.events([(span.low, span.high - 1)]), kept_out, quiet, clock)
+    inside = _of_keys(inside.where((C.col(C.US) >= span.low) & (C.col(C.US) < span.high)), span, rule)
+    new = new_intervals(fold(inside, rule, aggregates), clock.now).withColumn(C.VERDICT, F.lit(AMENDED))
+    assert past.sessions is not None
+    table = _of_keys(past.sessions.where(~C.col(C.IS_LATE)), span, rule)
+    low, high = timestamp(span.low), timestamp(span.high)
+    touching = table.where((C.col(C.SESSION_START) < high) & (C.col(C.SESSION_END) >= low))
+    # A session may have lost the events that made it: its place is affected as it stands.
+    places = (
+        final_intervals(touching, rule)
+        .drop(C.LIVE)
+        .withColumns(
+            {C.VERDICT: F.lit(WITHDRAWN), C.COUNT: F.lit(0).cast("bigint"), C.ARRIVED: F.lit(clock.now).cast("bigint")}
+        )
+    )
+    affected, seen = computed(
+        new.unionByName(places, allowMissingColumns=True),
+        {"low": F.min(C.col(C.START)), "high": F.max(C.col(C.REACH))},
+    )
+    near = rows_near(table, rule, seen.get("low") or span.low, seen.get("high") or span.high)
+    intervals = affected.unionByName(final_intervals(near, rule), allowMissingColumns=True)
+    step = Step(
+        rule, clock, clock, aggregates, lambda spans: accepted(past.events(spans), kept_out, quiet, clock), near
+    )
+    changed, redo = step.merged_and_rederived(intervals)
+    return Outcome.of(step, changed, redo, sample, Tally(0, {}, None, None))
+
+
+def readmitted(rejected: DataFrame, span: Span, rule: Rule) -> DataFrame:
+    """The rows of rejected_events that a backfill of this span takes into sessions."""
+    time = F.unix_micros(C.col(C.EVENT_TIME))
+    inside = C.col(C.REASON).isin(*READMITTED) & (time >= span.low) & (time < span.high)
+    return _of_keys(rejected.where(inside), span, rule)
+
+
+def _kept_out(span: Span, past: Past, rule: Rule) -> DataFrame | None:
+    if past.rejected is None or not span.readmit:
+        return past.rejected
+    time = F.unix_micros(C.col(C.EVENT_TIME))
+    comes_in = C.col(C.REASON).isin(*READMITTED) & (time >= span.low) & (time < span.high)
+    comes_in = F.coalesce(comes_in, F.lit(False))
+    if span.keys is None:
+        return past.rejected.where(~comes_in)
+    named = aliased(span.keys.withColumn("__mine", F.lit(True)), rule.key)
+    marked = past.rejected.join(F.broadcast(named), same_as_aliased(rule.key), "left")
+    kept = marked.where(~(comes_in & F.coalesce(F.col("__mine"), F.lit(False))))
+    return kept.select(*C.cols(tuple(past.rejected.columns)))
+
+
+def _of_keys(frame: DataFrame, span: Span, rule: Rule) -> DataFrame:
+    if span.keys is None:
+        return frame
+    return frame.join(F.broadcast(aliased(span.keys, rule.key)), same_as_aliased(rule.key), "left_semi")

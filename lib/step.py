@@ -1,0 +1,77 @@
+"""One step over intervals in hand: what merges as it is, what is recomputed from events, and what both change."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, Observation
+
+from lib import columns as C
+from lib.aggregates import Aggregate
+from lib.changes import changes, replacements
+from lib.islands import mark_islands
+from lib.lifecycle import salted, settle
+from lib.past import Spans, near_spans
+from lib.rederive import REDO, mark_roles, rederive, redone, role_columns, to_merge, to_redo, within_ranges
+from lib.rule import Rule
+from lib.sessions import merge_islands
+from lib.watermarks import Clock
+
+
+@dataclass(frozen=True)
+class Redo:
+    """What was recomputed: the events, the sessions made of them, the islands they lie in."""
+
+    inside: DataFrame
+    rows: DataFrame
+    ranges: DataFrame
+
+
+@dataclass(frozen=True)
+class Step:
+    """What changing sessions takes besides intervals.
+
+    before, after: the clock that events were judged by, and the one that gives rows their state.
+    accepted: makes the accepted events in spans of time. table: rows that may be replaced, None where there are none.
+    """
+
+    rule: Rule
+    before: Clock
+    after: Clock
+    aggregates: tuple[Aggregate, ...]
+    accepted: Callable[[Spans], DataFrame]
+    table: DataFrame | None
+
+    def merged(self, intervals: DataFrame) -> DataFrame:
+        """The changes that merging gives."""
+        rule, aggregates = self.rule, self.aggregates
+        marked = intervals if C.ISLAND in intervals.columns else mark_islands(intervals, rule)
+        sessions = merge_islands(marked, rule, aggregates, with_buckets=rule.traces)
+        settled = settle(salted(sessions, rule, self.before), rule, self.after, aggregates)
+        return changes(settled, each_watermark=rule.watermark_per == "key")
+
+    def merged_and_rederived(self, intervals: DataFrame) -> tuple[DataFrame, Redo | None]:
+        """The changes where some islands may have to be recomputed from events.
+
+        In: new partials and rows of the table as intervals, final rows too where something may touch them.
+        """
+        rule, aggregates = self.rule, self.aggregates
+        marked, seen = computed(mark_roles(intervals, rule), role_columns())
+        merging = self.merged(to_merge(marked))
+        if not seen[REDO]:
+            return merging, None
+        ranges = to_redo(marked, rule).localCheckpoint()
+        spans = [(row[0], row[1]) for row in ranges.select(C.col(C.LOW), C.col(C.HIGH)).distinct().collect()]
+        inside = within_ranges(self.accepted(near_spans(spans)), ranges, rule)
+        rows = rederive(inside, ranges, rule, (self.before, self.after), aggregates)
+        if rule.traces:
+            inside, rows = inside.localCheckpoint(), rows.localCheckpoint()
+        result = redone(rows, ranges, self.table, rule, aggregates)
+        replaced = replacements(result.rows, result.gone)
+        return merging.unionByName(replaced, allowMissingColumns=True), Redo(inside, rows, ranges)
+
+
+def computed(frame: DataFrame, metrics: Mapping[str, Column]) -> tuple[DataFrame, dict[str, int]]:
+    """The frame, computed once and held by the executors, and figures about it from the same pass."""
+    observation = Observation()
+    held = frame.observe(observation, *[c.alias(n) for n, c in metrics.items()]).localCheckpoint()
+    return held, observation.get

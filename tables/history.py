@@ -1,0 +1,134 @@
+"""The sessions table as it was: by version, by time, by run; and its changes since."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from lib import columns as C
+from lib.errors import TableError, UsageError
+from tables.delta import CHANGE_FEED
+from tables.lake import Lake
+from tables.manifest import Manifest
+from tables.sessions import HARMLESS
+
+# What Delta says of versions that it cannot give any more.
+GONE = (
+    "DELTA_VERSION_NOT_FOUND",
+    "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",
+    "DELTA_LOG_FILE_NOT_FOUND",
+    "DELTA_TRUNCATED_TRANSACTION_LOG",
+    "DELTA_MISSING_CHANGE_DATA",
+    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE",
+    "FILE_NOT_EXIST",
+)
+
+
+@dataclass(frozen=True)
+class RunCommit:
+    """A run, and the version of sessions that it made; None: the history no longer has it."""
+
+    run_id: str | None
+    run_seq: int
+    version: int | None
+
+
+BEFORE_ALL_RUNS = RunCommit(None, 0, -1)
+
+
+class History:
+    """What the sessions table was, and how it came to be what it is."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.runs = lake.runs.table
+        self.table = lake.sessions.table
+        self.sessions = lake.sessions
+
+    def version_at(self, us: int) -> int:
+        """The latest version that is not after this time. Errors: TableError if there is none (any more)."""
+        oldest = None
+        for oldest in self.table.history():
+            if oldest.timestamp_us <= us:
+                return oldest.version
+        made = oldest is not None and oldest.version == 0
+        raise TableError(
+            "the sessions table has no version of that time: "
+            + ("it was made later" if made else "Delta has cleaned up the log of those days"),
+            remedy="" if oldest is None else f"the oldest version it knows is {oldest.version}",
+        )
+
+    def read(self, version: int) -> DataFrame:
+        """All rows as of a version; to be called, and the rows to be read, within `reading`."""
+        latest = self.table.version
+        if version > latest:
+            raise UsageError(f"the sessions table has no such version, its latest is {latest}", value=version)
+        return self.table.read(version)
+
+    def changes(self, first: int, last: int) -> DataFrame:
+        """The change feed from version `first` to `last`, inclusive; within `reading`, as above."""
+        if self.table.setting(CHANGE_FEED) != "true":
+            raise TableError(
+                "the sessions table does not record its changes (sessions.change_feed)",
+                remedy=f"turn the table property {CHANGE_FEED} on and read from the next run on; "
+                "`changes --mode append` and `--mode complete` need no change feed",
+            )
+        if first > last:
+            return self.table.changes(last, last).limit(0)
+        return self.table.changes(first, last)
+
+    @contextmanager
+    def reading(self, what: str, remedy: str = "") -> Iterator[None]:
+        """Name the error that Delta has for versions whose log or files are gone, at once or while rows are read."""
+        try:
+            yield
+        except (PySparkException, Py4JJavaError) as error:
+            if not any(name in str(error) for name in GONE):
+                raise
+            kept = "how long they are kept: delta.deletedFileRetentionDuration, a week by default"
+            raise TableError(
+                f"{what} cannot be read any more: files or part of the log are gone, were never there, or are of other "
+                "columns",
+                remedy=f"{remedy}; {kept}" if remedy else kept,
+            ) from error
+
+    def now(self) -> tuple[int, RunCommit]:
+        """The latest version, and the run in force there: the last one, unless a RESTORE has undone it."""
+        position = self.sessions.position()
+        run = BEFORE_ALL_RUNS if position.manifest is None else self.run(position.manifest.run_id)
+        return position.version, run
+
+    def run(self, name: str) -> RunCommit:
+        """The run of this run_id or run_seq; 0 is the time before all runs. Errors: UsageError if there is none."""
+        if name == "0":
+            return BEFORE_ALL_RUNS
+        for entry in self.table.history():
+            if entry.operation in HARMLESS:  # such commits may repeat the manifest of the last run
+                continue
+            manifest = Manifest.parse(entry.metadata)
+            if manifest is not None and name in (manifest.run_id, str(manifest.run_seq)):
+                return RunCommit(manifest.run_id, manifest.run_seq, entry.version)
+        if self.runs.exists():
+            ledger = self.runs.read().where((C.col(C.RUN_ID) == name) | (C.col(C.RUN_SEQ).cast("string") == name))
+            for row in ledger.select(C.RUN_ID, C.RUN_SEQ).limit(1).collect():
+                return RunCommit(row[0], row[1], None)
+        raise UsageError("there is no such run", value=name, remedy="`sessionizer status` shows the last runs")
+
+    def later_runs(self, since: RunCommit, last: RunCommit) -> list[str]:
+        """The ids of the runs after one, up to the last, which may not be in the ledger yet."""
+        later = (C.col(C.RUN_SEQ) > since.run_seq) & (C.col(C.RUN_SEQ) <= last.run_seq)
+        ids = {str(row[0]) for row in self.runs.read().where(later).select(C.RUN_ID).collect()}
+        return sorted(ids | {str(last.run_id)} if last.run_seq > since.run_seq else ids)
+
+    def feed_start(self, now_us: int) -> int:
+        """The oldest version whose changes Delta still gives: within the retention of removed files."""
+        snapshot = self.table._snapshot()
+        kept_us = int(self.table._log().tombstoneRetentionMillis(snapshot.metadata())) * 1000
+        oldest = self.table.version
+        for entry in self.table.history():
+            if entry.timestamp_us <= now_us - kept_us:
+                break
+            oldest = entry.version
+        return oldest

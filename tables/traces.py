@@ -1,0 +1,46 @@
+"""event_sessions and session_updates: which session each event went into, and what the session came to with it."""
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lib import columns as C
+from lib.trace import INSERT, KIND, OLD_ID, REMOVE
+from tables.delta import Commit, Table
+from tables.manifest import Manifest
+
+
+class Trace:
+    """One of the two optional tables; both keep the rows of a session under its present id."""
+
+    def __init__(self, spark: SparkSession, location: str, name: str) -> None:
+        self.name = name
+        self.table = Table(spark, location, f"outputs.{name}")
+
+    def create_if_missing(self, schema: T.StructType) -> None:
+        """Make the table, empty, unless it is there."""
+        if not self.table.exists():
+            self.table.create(schema, [], {})
+
+    def write(self, rows: DataFrame, manifest: Manifest, fence: str) -> None:
+        """Add a run's rows, move those of sessions that were taken over, replace those of recomputed ones; once.
+
+        rows: what `lib.trace.event_sessions` or `session_updates` returns.
+        """
+        commit = Commit(fence, manifest.run_seq)
+        names = tuple(self.table.schema.fieldNames())
+        told = rows.withColumn(C.RUN_ID, F.lit(manifest.run_id)).select(*C.cols((*names, KIND, OLD_ID)))
+        if manifest.mode == "rebuild":
+            self.table.overwrite(told.drop(KIND, OLD_ID), commit, [])
+            return
+        if not manifest.sessions["moved"]:
+            self.table.append(told.drop(KIND, OLD_ID), commit)
+            return
+        self.table.merge(
+            told,
+            f"t.{C.SESSION_ID} = s.{OLD_ID} AND s.{KIND} <> '{INSERT}'",
+            commit,
+            delete_when=f"s.{KIND} = '{REMOVE}'",
+            insert_when=f"s.{KIND} = '{INSERT}'",
+            update=(C.SESSION_ID, C.RUN_ID),
+        )

@@ -1,0 +1,57 @@
+"""`python -m tests.conformance [FOLDER]`: run the cases of a folder (default: the bundled ones) and tell."""
+
+import os
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+os.environ["TZ"] = "UTC"
+time.tzset()
+
+from jobs.spark import spark_session
+from tests.conformance.cases import BUNDLED
+from tests.conformance.suite import Result, run
+
+OUTCOMES = ("passed", "failed", "not_applicable")
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code: 0 all that applies has passed, 1 a case failed, 2 there is no such folder or no case in it."""
+    folder = Path(arguments[0]) if arguments and arguments[0] else BUNDLED
+    if not folder.is_dir():
+        print(f"error: no such folder: {folder}", file=sys.stderr)
+        return 2
+    session = spark_session({"spark.driver.memory": "3g"})
+    results = run(session, folder)
+    session.stop()
+    if not results:
+        print(f"error: no cases in {folder} (kafka/*.json, peers/*.json)", file=sys.stderr)
+        return 2
+    print("\n".join(report(results)))
+    return 1 if any(result.outcome == "failed" for result in results) else 0
+
+
+def report(results: list[Result]) -> list[str]:
+    """Lines: a table by system, the reasons of what is not applicable, and the failed cases."""
+    counted = Counter((result.case.system, result.outcome) for result in results)
+    lines = [f"{'system':<12}{'passed':>8}{'failed':>8}{'not applicable':>16}{'all':>6}"]
+    for system in [*sorted({result.case.system for result in results}), "all"]:
+        n = [sum(c for (s, o), c in counted.items() if o == outcome and system in (s, "all")) for outcome in OUTCOMES]
+        lines.append(f"{system:<12}{n[0]:>8}{n[1]:>8}{n[2]:>16}{sum(n):>6}")
+    reasons = Counter((r.case.system, r.detail) for r in results if r.outcome == "not_applicable")
+    if reasons:
+        lines += ["", "not applicable"]
+        lines += [
+            f"{n:>4}  {system:<10}{why}" for (system, why), n in sorted(reasons.items(), key=lambda x: (x[0][0], -x[1]))
+        ]
+    for result in results:
+        if result.outcome == "failed":
+            case = result.case
+            lines += ["", f"failed: {case.system} / {case.file} / {case.name}"]
+            lines += [f"    {line}" for line in result.detail.splitlines()]
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

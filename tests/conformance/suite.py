@@ -1,0 +1,145 @@
+"""The suite: every case of a folder is passed, failed or not applicable."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pyspark.sql import SparkSession
+
+from tests.conformance import beam, flink, kafka, lookups, not_applicable, numaflow, sliding, spark
+from tests.conformance.cases import Case, NotApplicable, load
+from tests.conformance.plans import Plan
+from tests.conformance.plays import Ran, perform
+
+Outcome = Literal["passed", "failed", "not_applicable"]
+ADAPTERS: dict[str, Callable[[Case], Plan]] = {
+    "kafka": kafka.adapt,
+    "spark": spark.adapt,
+    "flink": flink.adapt,
+    "beam": beam.adapt,
+    "numaflow": numaflow.adapt,
+}
+OWN_RUNNERS = {"sliding": sliding.run_cases, "store": lookups.run_cases}
+YEARS = 6000 * 365 * 86_400 * 1_000_000
+
+
+# With so few rows, compiling each query to Java takes most of its time.
+FOR_FEW_ROWS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+class Result(NamedTuple):
+    """What became of a case; `detail`: what differs, or why it is not applicable."""
+
+    case: Case
+    outcome: Outcome
+    detail: str = ""
+
+
+def run(session: SparkSession, folder: Path) -> list[Result]:
+    """All cases of a folder, in its order."""
+    with _settings(session, FOR_FEW_ROWS):
+        return _run(session, load(folder))
+
+
+def _run(session: SparkSession, cases: list[Case]) -> list[Result]:
+    done: dict[int, Result] = {}
+    plans: list[tuple[int, Plan]] = []
+    for number, case in enumerate(cases):
+        try:
+            if case.kind not in OWN_RUNNERS:
+                plans.append((number, _plan(case)))
+        except NotApplicable as why:
+            done[number] = Result(case, "not_applicable", str(why))
+    for number, judged in zip([n for n, _ in plans], _judged(session, [p for _, p in plans]), strict=True):
+        done[number] = Result(cases[number], *judged)
+    for kind, runner in OWN_RUNNERS.items():
+        own = [n for n, case in enumerate(cases) if case.kind == kind and n not in done]
+        found = _by_runner(session, runner, [{"name": cases[n].name} | dict(cases[n].body) for n in own])
+        done |= {n: Result(cases[n], *judged) for n, judged in zip(own, found, strict=True)}
+    return [done[number] for number in range(len(cases))]
+
+
+@contextmanager
+def _settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    before = {name: session.conf.get(name) for name in settings}
+    try:
+        for name, value in settings.items():
+            session.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            session.conf.set(name, str(old))
+
+
+def _plan(case: Case) -> Plan:
+    if case.system not in ADAPTERS:
+        raise NotApplicable(f"cases of {case.system!r}")
+    with _known_shape(case.kind):
+        if why := not_applicable.reason(case):
+            raise NotApplicable(why)
+        plan = ADAPTERS[case.system](case)
+    for event in (event for play in plan.plays for run in play.runs for event in run.events):
+        if event.at is not None and not -YEARS <= event.at <= YEARS:
+            raise NotApplicable("times thousands of years from now")
+    return plan
+
+
+def _judged(session: SparkSession, plans: Sequence[Plan]) -> list[tuple[Outcome, str]]:
+    """All plays first, as few jobs as possible; then what they left is compared, and looked up."""
+    plays = [play for plan in plans for play in plan.plays]
+    played = iter(perform(session, plays))
+    performed = [[next(played) for _ in plan.plays] for plan in plans]
+    found: list[tuple[Outcome, str]] = []
+    queries: list[tuple[int, dict[str, Any]]] = []
+    for number, (plan, runs) in enumerate(zip(plans, performed, strict=True)):
+        errors = [ran for ran in runs if isinstance(ran, Exception)]
+        right: list[list[Ran]] = [ran for ran in runs if not isinstance(ran, Exception)]
+        if errors:
+            found.append(("failed", f"error: {str(errors[0])[:500]}"))
+            continue
+        try:
+            with _known_shape("expectation"):
+                lines, asked = plan.differences(right), plan.look_ups(right)
+        except NotApplicable as why:
+            found.append(("not_applicable", str(why)))
+            continue
+        found.append(("failed" if lines else "passed", "\n".join(lines)))
+        queries += [(number, query) for query in asked]
+    answers = _by_runner(session, lookups.run_cases, [query for _, query in queries])
+    for (number, query), (outcome, detail) in zip(queries, answers, strict=True):
+        before, lines = found[number]
+        if before == "passed" and outcome != "passed":
+            found[number] = (outcome, f"{query['name']}: {detail}")
+        elif outcome == "failed":
+            found[number] = ("failed", f"{lines}\n{query['name']}: {detail}")
+    return found
+
+
+@contextmanager
+def _known_shape(what: str) -> Iterator[None]:
+    """What an adapter stumbles over is a shape that it does not know: not applicable, and named."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
+        raise NotApplicable(f"{what} in another shape ({error!r})") from error
+
+
+def _by_runner(session: SparkSession, runner: Any, cases: list[dict[str, Any]]) -> list[tuple[Outcome, str]]:
+    """What another runner says of its cases; where it stumbles, in halves, until it is known over which case."""
+    try:
+        with _known_shape("case"):
+            return [(outcome, detail) for _, outcome, detail in (runner(session, cases) if cases else [])]
+    except NotApplicable as why:
+        if len(cases) == 1:
+            return [("not_applicable", str(why))]
+    except Exception as error:
+        if len(cases) == 1:
+            return [("failed", f"error: {str(error)[:500]}")]
+    half = len(cases) // 2
+    return _by_runner(session, runner, cases[:half]) + _by_runner(session, runner, cases[half:])

@@ -1,0 +1,94 @@
+"""Boundaries of sliding windows (SEMANTICS §10), and what a configuration may not say."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from pyspark.sql import SparkSession
+
+from lib import columns as C
+from lib.config import Config
+from lib.config_file import load_config
+from lib.errors import ConfigError
+from lib.rule import Rule
+from lib.sliding import points, truncated, windows
+from lib.sliding_rule import SlidingRule
+
+D = 10
+
+# case: times of one key -> windows as start: the times in them
+CASES: dict[str, tuple[list[int], dict[int, list[int]]]] = {
+    "one event": ([50], {40: [50]}),
+    "both ends are inclusive": ([50, 60], {40: [50], 50: [50, 60], 51: [60]}),
+    "an event further away than d is alone": ([50, 62], {40: [50], 52: [62]}),
+    "right window of one is left window of the other": ([50, 61], {40: [50], 51: [61]}),
+    "equal times have one set of windows": ([50, 50, 55], {40: [50, 50], 45: [50, 50, 55], 51: [55]}),
+    "early events share the window after the epoch": ([0, 3, 9], {0: [0, 3, 9], 1: [3, 9], 4: [9]}),
+    "at d the left window is the shared one": ([3, 10], {0: [3, 10], 4: [10]}),
+    "before the epoch": ([-5, -1, 4], {-15: [-5], -11: [-5, -1], -4: [-1, 4], 0: [4]}),
+    "the example of Kafka": ([80, 87, 90], {70: [80], 77: [80, 87], 80: [80, 87, 90], 81: [87, 90], 88: [90]}),
+}
+
+
+def test_windows_at_the_boundaries(spark: SparkSession) -> None:
+    rule = SlidingRule(Rule(key=("name",), gap=D), D, 1)
+    rows = [(name, t) for name, (times, _) in CASES.items() for t in times]
+    found = windows(points(spark.createDataFrame(rows, f"name STRING, {C.US} BIGINT"), rule, ()), rule, ())
+    made: dict[str, dict[int, tuple[int, int]]] = {name: {} for name in CASES}
+    for name, start, end, last, count in found.select("name", C.START, C.END, C.LAST, C.COUNT).collect():
+        assert end == start + D
+        assert start not in made[name]
+        made[name][start] = (last, count)
+    expected = {
+        name: {start: (max(times), len(times)) for start, times in held.items()} for name, (_, held) in CASES.items()
+    }
+    assert made == expected
+
+
+@pytest.mark.parametrize(("unit", "expected"), [(1, [-1, 0, 1999, 2000]), (1000, [-1000, 0, 1000, 2000])])
+def test_times_are_truncated_to_the_unit_towards_the_past(spark: SparkSession, unit: int, expected: list[int]) -> None:
+    rule = SlidingRule(Rule(key=(), gap=1000), 1000, unit)
+    frame = spark.createDataFrame([(-1,), (0,), (1999,), (2000,)], f"{C.US} BIGINT")
+    assert [row[0] for row in frame.select(truncated(C.col(C.US), rule)).collect()] == expected
+
+
+def configured(sliding: dict[str, Any], **sections: Any) -> Config:
+    tables = {"source": {"table": "w/events", "key": ["user"]}, "sessions": {"table": "w/sessions"}}
+    return Config.model_validate(tables | sections | {"sliding": {"table": "w/windows"} | sliding})
+
+
+@pytest.mark.parametrize(
+    ("sliding", "sections", "says"),
+    [
+        ({"time_difference": "0s"}, {}, "must be longer than 0s"),
+        ({"time_difference": "-5m"}, {}, "must be longer than 0s"),
+        ({"grace": "-1s"}, {}, "must not be negative"),
+        ({"time_difference": "1500us"}, {}, "must have a time_difference of whole time_units"),
+        ({"lateness": "window"}, {}, "'event' or 'session'"),
+        ({"aggregates": [{"name": "window_start", "fn": "count"}]}, {}, "nothing else in the windows table has"),
+        ({"table": "w/events"}, {}, "must not be the same place"),
+        ({}, {"late_events": "separate"}, "late_events: separate does not go with sliding"),
+        ({}, {"corrections": "quarantine"}, "corrections: quarantine does not go with sliding"),
+    ],
+)
+def test_a_configuration_that_cannot_be_meant_is_refused(sliding: Any, sections: Any, says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        configured(sliding, **sections)
+
+
+def test_defaults_are_those_of_the_contract() -> None:
+    config = configured({})
+    rule = SlidingRule.of(config)
+    minutes = timedelta(minutes=10) // timedelta(microseconds=1)
+    assert (rule.difference, rule.unit, rule.lateness) == (minutes, 1000, "event")
+    assert rule.events.allowed_lateness == 6 * minutes
+    assert config.sliding is not None
+    assert config.sliding.rejected_events == "w/rejected_window_events"
+
+
+def test_an_error_in_the_file_names_the_field(tmp_path: Any) -> None:
+    file = tmp_path / "sessionizer.yaml"
+    file.write_text("source: {table: e, key: [u]}\nsessions: {table: s}\nsliding: {table: w, time_difference: 0s}\n")
+    with pytest.raises(ConfigError, match="sliding.time_difference must be longer than 0s"):
+        load_config(file, {})
