@@ -1,12 +1,12 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-all lint types fmt bench clean
+.PHONY: help setup java demo test test-all conformance lint types fmt bench clean
 
 BIN := .venv/bin
 CAN_RUN := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: .venv/.stamp ## create .venv with everything that is needed (quick when nothing changed)
 
@@ -18,6 +18,9 @@ test: setup java ## run the tests, without the slow ones
 
 test-all: setup java ## run all tests
 	$(BIN)/python -m pytest
+
+conformance: setup java ## run cases of Kafka, Spark, Flink, Beam and Numaflow; VECTORS=folder for others
+	$(BIN)/python -m tests.conformance "$(VECTORS)"
 
 lint: setup ## check style and layers
 	$(BIN)/ruff check .

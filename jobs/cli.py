@@ -189,7 +189,8 @@ def backfill(
     from lib.durations import parse_duration
 
     low, high = _instant(from_, "--from"), _instant(to, "--to")
-    assert low is not None and high is not None
+    if low is None or high is None:
+        raise UsageError("--from and --to must both be there")
     with _session(config, "starting Spark", quiet=as_json) as (spark, loaded, say):
         keys = _keys(key, loaded)
         asked = LookBack(low, high, keys, max(parse_duration(chunk), 1), dry_run)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +38,7 @@ class LookBack:
     def chunks(self) -> list[tuple[int, int]]:
         """The spans that are committed one by one."""
         edges = [*range(self.low, self.high, self.chunk), self.high]
-        return list(zip(edges, edges[1:], strict=False))
+        return list(pairwise(edges))
 
     def arguments(self, low: int, high: int) -> dict[str, Any]:
         """What the manifest of one chunk keeps."""

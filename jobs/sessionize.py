@@ -184,7 +184,7 @@ def check_rule(lake: Lake, done: Manifest) -> None:
     raise ConfigError(
         "the rule has changed since the sessions table was made, and its rows follow the old one: "
         + "; ".join(changed),
-        remedy="`sessionizer rebuild` makes all sessions anew by the new rule, in one commit; or set the old rule again",
+        remedy="`sessionizer rebuild` makes all sessions anew by the new rule; or set the old rule again",
     )
 
 

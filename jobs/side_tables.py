@@ -59,8 +59,8 @@ def enter(lake: Lake, manifest: Manifest, timing: Timing) -> None:
 
 def undo_after(lake: Lake, run_seq: int) -> None:
     """Take back what runs after this one have written: a RESTORE of sessions has undone them."""
-    for table in (lake.rejected_events.table, lake.runs.table):
-        table.delete(f"run_seq > {run_seq}")
+    lake.rejected_events.undo_after(run_seq, _fence(lake, REJECTED))
+    lake.runs.table.delete(f"run_seq > {run_seq}")
     for name, trace in lake.traces.items():
         trace.table.restore(Commit(_fence(lake, name), run_seq))
 

@@ -18,7 +18,8 @@ from lib import columns as C
 from lib.config import Config
 from lib.errors import ConfigError, RunFailed, SourceError
 from lib.events import CORRECTION, INVALID, LATE
-from lib.slide import Known, News, SlideOutcome, events_span, slide, starts_span, take_in, window_schema
+from lib.slide import Known, SlideOutcome, slide, window_schema
+from lib.sliding_news import News, events_span, starts_span, take_in
 from lib.sliding_rule import SlidingRule
 from lib.watermarks import Clock, Push, scopes_as_json, scopes_from_json
 from tables.delta import Commit, Superseded

@@ -14,6 +14,8 @@ from lib.rule import Rule
 
 MISSING, EXTRA, DIFFERS = "missing", "extra", "differs"
 KIND, WHICH, FOUND, EXPECTED = "kind", "columns", "found", "expected"
+# How far two results of the same events may be apart, relatively: the error of the function itself.
+WITHIN = {"stddev": 1e-6, "approx_count_distinct": 0.1, "approx_percentile": float("inf")}
 BY_CLOCK = (C.STATUS, C.END_REASON, C.IS_FINAL)
 
 
@@ -32,7 +34,8 @@ def differences(table: DataFrame, expected: DataFrame, rule: Rule, aggregates: t
     left = table.select(F.struct(*C.cols(names)).alias(FOUND))
     right = expected.select(F.struct(*C.cols(names)).alias(EXPECTED))
     joined = left.join(right, F.col(FOUND)[C.SESSION_ID] == F.col(EXPECTED)[C.SESSION_ID], "full")
-    wrong = [F.when(~_same(name, types.get(name), names), F.lit(name)) for name in names]
+    within = {spec.name: WITHIN.get(spec.fn or "", 1e-9) for spec in rule.aggregates}
+    wrong = [F.when(~_same(name, types.get(name), names, within.get(name, 1e-9)), F.lit(name)) for name in names]
     told = joined.select(
         F.coalesce(F.col(FOUND)[C.SESSION_ID], F.col(EXPECTED)[C.SESSION_ID]).alias(C.SESSION_ID),
         F.when(F.col(FOUND).isNull(), MISSING).when(F.col(EXPECTED).isNull(), EXTRA).otherwise(DIFFERS).alias(KIND),
@@ -69,8 +72,8 @@ def broken_rules(table: DataFrame, rule: Rule) -> dict[str, DataFrame]:
     return found
 
 
-def _same(name: str, type_name: str | None, names: tuple[str, ...]) -> Column:
-    same = same_value(F.col(FOUND)[name], F.col(EXPECTED)[name], type_name)
+def _same(name: str, type_name: str | None, names: tuple[str, ...], within: float) -> Column:
+    same = same_value(F.col(FOUND)[name], F.col(EXPECTED)[name], type_name, within)
     if C.END_REASON in names and name in BY_CLOCK:
         by_hand = F.col(FOUND)[C.END_REASON]
         same = same | F.coalesce(by_hand.isin(IDLE, FLUSH), F.lit(False))

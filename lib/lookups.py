@@ -1,4 +1,4 @@
-"""Look-ups: the sessions (or sliding windows) of a key or of a range of keys, in time order (KIP-94's session store; SEMANTICS §11)."""
+"""Look-ups: the sessions, or sliding windows, of keys in time order (KIP-94's session store; SEMANTICS §11)."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta

@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 from lib import columns as C
 from lib.aggregates import Aggregate, bind
 from lib.changes import additions
+from lib.corrections import pair_corrections
 from lib.dedupe import mark_duplicates
 from lib.errors import UsageError
 from lib.events import LATE, REASONS, WITHDRAWN, as_rejected, judge, judge_late, validate
@@ -67,6 +68,9 @@ def sessionize(  # noqa: PLR0913
     by = Clock(clock.now, run_seq=clock.run_seq) if anew else clock
     judged = judge_late(mark_duplicates(validate(events, rule, by), rule, by, past), rule, by)
     folded, seen = computed(fold(judged, rule, aggregates), tally_columns())
+    if seen.get(WITHDRAWN):
+        judged = pair_corrections(judged, rule)
+        folded, seen = computed(fold(judged, rule, aggregates), tally_columns())
     if rule.lateness == "session":
         folded, seen = computed(
             judge_groups(folded, _existing(live, past, rule, aggregates), rule, by), tally_columns()

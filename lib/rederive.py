@@ -173,9 +173,11 @@ def _gone(rows: DataFrame, ranges: DataFrame) -> DataFrame:
     return gone.withColumnRenamed("__id", C.SESSION_ID)
 
 
-def same_value(one: Column, other: Column, type_name: str | None) -> Column:
-    """Whether two results are the same; floats within 1e-9, since a sum depends on the order in its last digits."""
-    if type_name in ("double", "float"):
-        near = F.abs(one - other) <= 1e-9 * F.greatest(F.abs(one), F.abs(other), F.lit(1.0))
+def same_value(one: Column, other: Column, type_name: str | None, within: float = 1e-9) -> Column:
+    """Whether two results are the same; floats nearly, since a sum depends on the order in its last digits."""
+    if type_name == "map":
+        one, other = F.to_json(one), F.to_json(other)
+    if type_name in ("double", "float") or within > 1e-9:
+        near = F.abs(one - other) <= within * F.greatest(F.abs(one), F.abs(other), F.lit(1.0))
         return one.eqNullSafe(other) | F.coalesce(near, F.lit(False))
     return one.eqNullSafe(other)

@@ -4,46 +4,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lib import columns as C
 from lib.admission import OLD, PAST, admit
-from lib.aggregates import Aggregate, bind
-from lib.bags import HASH, excess, hashed, netted, without
+from lib.aggregates import bind
+from lib.bags import HASH, excess, hashed, without
 from lib.events import AMENDED, CORRECTED, INVALID, LATE, REASONS, WITHDRAWN, rejected, validate
 from lib.sliding import merge_points, near, points, truncated, windows
+from lib.sliding_news import ANYWAY, RAW, News, computed, fold, judge, with_times
 from lib.sliding_rule import SlidingRule
-from lib.watermarks import Clock, Push, advance, advance_scopes, advance_to, flush, with_clock
+from lib.watermarks import Clock, Push, advance, advance_scopes, advance_to, flush
 from lib.window_changes import change_counts, settle_windows, window_changes, window_columns
 
-ANYWAY = (AMENDED, CORRECTED)  # accepted whatever the horizon; all windows that they concern are recomputed
-RAW = "__raw"  # the event time before it was truncated
 FOREVER = 2**61  # a present time that nothing is ahead of
-
-
-@dataclass(frozen=True)
-class News:
-    """The change rows of a run, judged one by one.
-
-    judged: source rows with `__us` (truncated), `__verdict`, `__watermark`, `__horizon`; computed when it is read.
-    points: held; a row for each key, time and verdict. counts: source rows by verdict, `in_time` for those that have
-    none. earliest, latest: of all valid events. span: first and last time that windows may change by; None: no such.
-    """
-
-    judged: DataFrame
-    points: DataFrame
-    aggregates: tuple[Aggregate, ...]
-    counts: Mapping[str, int]
-    earliest: int | None
-    latest: int | None
-    span: tuple[int, int] | None
-
-    @property
-    def recomputes_final(self) -> bool:
-        """Whether final windows may change too."""
-        return any(self.counts[verdict] for verdict in (*ANYWAY, WITHDRAWN))
 
 
 @dataclass(frozen=True)
@@ -76,40 +52,6 @@ class SlideOutcome:
     counts: Mapping[str, int]
     starts: tuple[int, int] | None
     clock: Clock
-
-
-def take_in(feed: DataFrame, rule: SlidingRule, clock: Clock) -> News:
-    """Judge the rows of a source or of its change feed, and fold them by key and time; they are read once.
-
-    An event strictly older than the horizon is `late`; with `lateness: session` it is `old`, and the windows that it
-    would enter decide.
-    """
-    aggregates = bind(rule.events, feed)
-    judged = _judge(feed, rule, clock)
-    held, seen = computed(_fold(judged, rule, aggregates), _news_columns())
-    if seen[WITHDRAWN]:
-        judged = netted(hashed(judged)).drop(HASH)
-        held, seen = computed(_fold(judged, rule, aggregates), _news_columns())
-    first, last = seen["first"], seen["last"]
-    return News(
-        judged,
-        held,
-        aggregates,
-        counts={name: seen[name] or 0 for name in ("in_time", OLD, WITHDRAWN, *ANYWAY, *REASONS)},
-        earliest=seen["earliest"],
-        latest=seen["latest"],
-        span=None if first is None or last is None else (first, last),
-    )
-
-
-def events_span(news: News, rule: SlidingRule) -> tuple[int, int] | None:
-    """Between which event times (inclusive) lie all events that windows of the news may hold."""
-    return news.span and (news.span[0] - rule.reach, news.span[1] + rule.reach + rule.unit - 1)
-
-
-def starts_span(news: News, rule: SlidingRule) -> tuple[int, int] | None:
-    """Between which times (inclusive) start all windows that the news may change."""
-    return news.span and (news.span[0] - rule.difference, news.span[1] + rule.unit)
 
 
 def slide(news: News, known: Known, rule: SlidingRule, clock: Clock, push: Push) -> SlideOutcome:
@@ -156,45 +98,11 @@ def rejections(news: News, decided: DataFrame, rule: SlidingRule) -> DataFrame:
 def window_schema(events: DataFrame, rule: SlidingRule) -> T.StructType:
     """The columns of the windows table that this rule makes of such events, run_id included; reads nothing."""
     clock, aggregates = Clock(now=0), bind(rule.events, events)
-    folded = _fold(_judge(events, rule, clock), rule, aggregates)
+    folded = fold(judge(events, rule, clock), rule, aggregates)
     settled = settle_windows(windows(folded, rule, aggregates), rule, clock, aggregates)
     fields = settled.select(*C.cols(window_columns(rule, aggregates))).schema.fields
     fields.insert(-1, T.StructField(C.RUN_ID, T.StringType()))
     return T.StructType(fields).toNullable()
-
-
-def computed(frame: DataFrame, metrics: Mapping[str, Column]) -> tuple[DataFrame, dict[str, int | None]]:
-    """The frame, computed once and held by the executors, and figures about it from the same pass."""
-    observation = Observation()
-    held = frame.observe(observation, *[c.alias(n) for n, c in metrics.items()]).localCheckpoint()
-    return held, dict(observation.get)
-
-
-def _judge(feed: DataFrame, rule: SlidingRule, clock: Clock) -> DataFrame:
-    valid = validate(feed, rule.events, clock).withColumn(RAW, C.col(C.US))
-    timed = _timed(valid.withColumn(C.US, truncated(C.col(C.US), rule)), rule, clock, C.W, C.H)
-    older = C.col(C.VERDICT).isNull() & (C.col(C.US) < C.col(C.H))
-    verdict = AMENDED if rule.amends else LATE if rule.lateness == "event" else OLD
-    return timed.withColumn(C.VERDICT, F.when(older, verdict).otherwise(C.col(C.VERDICT)))
-
-
-def _fold(judged: DataFrame, rule: SlidingRule, aggregates: tuple[Aggregate, ...]) -> DataFrame:
-    return points(judged, rule, aggregates, by=(C.VERDICT, C.H))
-
-
-def _news_columns() -> dict[str, Column]:
-    """Aggregate columns over points for `News`."""
-    verdict, n, t = C.col(C.VERDICT), C.col(C.COUNT), C.col(C.US)
-    valid = verdict.isNull() | verdict.isin(LATE, OLD, *ANYWAY)
-    changing = (verdict.isNull() | verdict.isin(OLD, WITHDRAWN, *ANYWAY)) & t.isNotNull()
-    return {
-        "in_time": F.sum(F.when(verdict.isNull(), n)),
-        **{name: F.sum(F.when(verdict == name, n)) for name in (OLD, WITHDRAWN, *ANYWAY, *REASONS)},
-        "earliest": F.min(F.when(valid, t)),
-        "latest": F.max(F.when(valid, t)),
-        "first": F.min(F.when(changing, t)),
-        "last": F.max(F.when(changing, t)),
-    }
 
 
 def _past(news: News, known: Known, rule: SlidingRule, clock: Clock) -> DataFrame | None:
@@ -248,12 +156,7 @@ def _windows(found: DataFrame, news: News, known: Known, rule: SlidingRule, cloc
         return made
     is_open = F.coalesce(C.col(C.END) >= C.col(C.H), F.lit(True))
     concerned = is_open if all_new else (C.col(C.CHANGED) == 2) | ((C.col(C.CHANGED) == 1) & is_open)
-    return _timed(made, rule, clock, C.H).where(concerned).drop(C.H)
-
-
-def _timed(rows: DataFrame, rule: SlidingRule, clock: Clock, *columns: str) -> DataFrame:
-    """The rows with these columns of their scope's clock."""
-    return with_clock(rows, rule.events, clock).select(*C.cols((*rows.columns, *columns)))
+    return with_times(made, rule, clock, C.H).where(concerned).drop(C.H)
 
 
 def _ends(made: DataFrame, known: Known, rule: SlidingRule) -> DataFrame:

@@ -177,9 +177,11 @@ def scopes_from_json(lines: tuple[str, ...], rule: Rule, events: DataFrame) -> D
 
 def keys_from_json(lines: Sequence[str], rule: Rule, events: DataFrame) -> DataFrame:
     """Keys, one JSON object of the key columns each, as rows; `events` tells their types."""
-    schema = T.StructType(events.select(*C.cols(rule.key)).schema.fields)
+    types = events.select(*C.cols(rule.key)).schema.fields
+    texts = T.StructType([T.StructField(f.name, T.StringType()) for f in types])
     rows = events.sparkSession.createDataFrame([(line,) for line in lines], "line STRING")
-    return rows.select(F.from_json("line", schema).alias("key")).select("key.*").distinct()
+    parsed = rows.select(F.from_json("line", texts).alias("key")).select("key.*")
+    return parsed.select(*[C.col(f.name).try_cast(f.dataType).alias(f.name) for f in types]).distinct()
 
 
 def latest(*times: int | None) -> int | None:

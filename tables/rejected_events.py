@@ -35,6 +35,19 @@ class RejectedEvents:
         """The events that runs before this one have rejected, for whatever reason."""
         return self.table.read().where(C.col(C.RUN_SEQ) < run_seq)
 
+    def undo_after(self, run_seq: int, fence: str) -> None:
+        """Take back what runs after this one have added and removed: a RESTORE of sessions has undone them."""
+        self.table.delete(f"{C.RUN_SEQ} > {run_seq}")
+        version = self.table.version_with(Commit(fence, run_seq))
+        if version is None or version == self.table.version:
+            return
+        identity = [C.EVENT_HASH, C.ORDINAL, C.RUN_SEQ]
+        before = self.table.read(version).where(C.col(C.RUN_SEQ).isNotNull())
+        lost = before.join(self.table.read().select(*identity), identity, "left_anti")
+        if not lost.isEmpty():
+            columns = tuple(self.table.schema.fieldNames())
+            self.table.append(lost.select(*C.cols(columns)), Commit(f"{fence}:restored", self.table.version))
+
     def write(self, rejected: DataFrame | None, gone: DataFrame | None, manifest: Manifest, fence: str) -> None:
         """Add the rejected events of a run and remove those that the source no longer has, once.
 

@@ -6,9 +6,6 @@ import time
 from collections import Counter
 from pathlib import Path
 
-os.environ["TZ"] = "UTC"
-time.tzset()
-
 from jobs.spark import spark_session
 from tests.conformance.cases import BUNDLED
 from tests.conformance.suite import Result, run
@@ -22,6 +19,8 @@ def main(arguments: list[str]) -> int:
     if not folder.is_dir():
         print(f"error: no such folder: {folder}", file=sys.stderr)
         return 2
+    os.environ["TZ"] = "UTC"
+    time.tzset()
     session = spark_session({"spark.driver.memory": "3g"})
     results = run(session, folder)
     session.stop()
@@ -42,9 +41,8 @@ def report(results: list[Result]) -> list[str]:
     reasons = Counter((r.case.system, r.detail) for r in results if r.outcome == "not_applicable")
     if reasons:
         lines += ["", "not applicable"]
-        lines += [
-            f"{n:>4}  {system:<10}{why}" for (system, why), n in sorted(reasons.items(), key=lambda x: (x[0][0], -x[1]))
-        ]
+        ordered = sorted(reasons.items(), key=lambda reason: (reason[0][0], -reason[1]))
+        lines += [f"{n:>4}  {system:<10}{why}" for (system, why), n in ordered]
     for result in results:
         if result.outcome == "failed":
             case = result.case

@@ -47,14 +47,14 @@ OF_EVERY_CASE = ("name", "source", "system", "kind", "config", "notes", "also", 
 
 
 def load(folder: Path) -> list[Case]:
-    """All cases of a folder: `kafka/*.json` hold arrays, `peers/*.json` objects with `cases`."""
+    """All cases of a folder: files of Kafka hold arrays, those of its peers objects with `system` and `cases`."""
     found = []
     for file in sorted(folder.rglob("*.json")):
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
-            of_file = file.parent.name
+            of_file = "kafka"
             if isinstance(content, dict):
-                of_file, content = content.get("system", of_file), content["cases"]
+                of_file, content = content["system"], content["cases"]
             found += [_case(of_file, file.stem, number, body) for number, body in enumerate(content)]
         except (ValueError, KeyError, TypeError):
             found.append(Case(file.parent.name, file.stem, "(whole file)", "file without cases", {}, {}))

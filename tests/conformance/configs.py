@@ -108,6 +108,6 @@ def _kept(rule: Rule | SlidingRule, name: str) -> Any:
 def _built(sections: Mapping[str, Any]) -> Config | None:
     tables = {"source": {"table": "in/events", "key": ["k"]}, "sessions": {"table": "out/sessions"}}
     try:
-        return Config.model_validate(tables | sections)
+        return Config.model_validate({**tables, **sections})
     except ValidationError:
         return None

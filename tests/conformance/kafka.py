@@ -20,7 +20,7 @@ from tests.conformance.cases import Case, NotApplicable
 from tests.conformance.plans import Plan
 from tests.conformance.plays import Event, Play, Ran, Rules, Run, Session
 from tests.conformance.units import MS
-from tests.conformance.values import canonical, differences
+from tests.conformance.values import differences
 
 CONFIG = (
     *("gap_ms", "grace_ms", "aggregator", "retention_ms", "retention_is_default", "emit", "cache", "stores"),
@@ -65,7 +65,7 @@ def _value(aggregator: Mapping[str, Any]) -> _Value:
         case "count":
             return _Value(len)
         case "append" | "append_by_topic" | "reduce_append":
-            leaked = [] if kind == "reduce_append" else [str(init)]
+            leaked = [] if init is None else [str(init)]
             return _Value(lambda v: sorted([*map(_text, v), *leaked * len(v)]), lambda text: sorted(parts.split(text)))
         case "sum_of_value_lengths":
             return _Value(lambda v: (init or 0) + sum(len(x or "") for x in v))
@@ -187,29 +187,27 @@ class _Sessions:
                 gone = []
             if self.cache == "flush_each_record":
                 gone = [s for s in gone if (s.start, s.end) != (new.start, new.end)]
-            rows += [self._ours(s) | {"value": None} for s in gone]
+            rows += [{**self._ours(s), "value": None} for s in gone]
             rows.append(self._ours(new))
         return rows
 
     def _closed(self, ran: Ran) -> list[Row]:
-        """Sessions that turned final, the earliest end first."""
-        known = {s for s in _keys(ran.removed) if s[-1] == "final"}
-        final = [
-            s
-            for s, key in zip(ran.written, _keys(ran.written), strict=True)
-            if s.status == "final" and key not in known
-        ]
+        """Sessions that turned final."""
+        known = {key for key in _keys(ran.removed) if key[-1] == "final"}
+        written = zip(ran.written, _keys(ran.written), strict=True)
+        final = [s for s, key in written if s.status == "final" and key not in known]
         return [self._ours(s) for s in final]
 
     def _suppressed(self, runs: list[Ran]) -> list[Row]:
         """What a reader sees who takes a row, once per change, when it has ended a grace ago or just then."""
-        seen, rows = set(), []
+        seen: set[Any] = set()
+        rows: list[Row] = []
         for number, ran in enumerate(runs):
             stream_time = max((s.end for r in runs[: number + 1] for s in r.written), default=-MS)
             for session, key in zip(ran.table, _keys(ran.table), strict=True):
                 if self.grace is not None and session.reach + self.grace * MS <= stream_time and key[:-1] not in seen:
                     seen.add(key[:-1])
-                    rows.append(self._ours(session) | {"after_record": number})
+                    rows.append({**self._ours(session), "after_record": number})
         return rows
 
     def _dropped(self, runs: list[Ran]) -> list[str]:
@@ -295,8 +293,7 @@ def _overlaps(case: Case) -> Plan:
 
     def compare(played: Sequence[list[Ran]]) -> list[str]:
         got = [len(runs[-1].table) == 1 for runs in played]
-        return [
-            f"check {n}: expected {e}, got {g}" for n, (e, g) in enumerate(zip(expected, got, strict=True)) if e != g
-        ]
+        checks = enumerate(zip(expected, got, strict=True))
+        return [f"check {n}: expected {e}, got {g}" for n, (e, g) in checks if e != g]
 
     return Plan(tuple(plays), compare)

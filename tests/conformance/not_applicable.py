@@ -24,9 +24,8 @@ def _streams_without_key(case: Case) -> bool:
     return "batches" in case.body and case.config.get("group_by") == ["session"]
 
 
-def _purges_before_cleanup(case: Case) -> bool:
-    lateness = case.config.get("allowed_lateness", 0)
-    return case.system == "flink" and "purge" in str(case.config.get("trigger", "")) and lateness not in (0, None)
+def _needs_order(case: Case) -> bool:
+    return "precondition" in case.config
 
 
 def _early(trigger: Any) -> bool:
@@ -38,22 +37,17 @@ def _other_zone(zone: Any) -> bool:
     return zone not in ("UTC", "Etc/UTC", "Z")
 
 
-def _keeps_a_while(case: Case) -> bool:
-    return case.kind == "config" and any("retention_ms" in check for check in case.body.get("checks", []))
-
-
-def _default(trigger: Any) -> bool:
-    return str(trigger).startswith("default")
+def _checks(kind: str, field: str) -> Applies:
+    return lambda case: case.kind == kind and any(field in check for check in case.body.get("checks", []))
 
 
 TABLE: tuple[tuple[Applies, str], ...] = (
     # Emission that depends on how often somebody looks, not on events and watermark.
     (_config("flink", "trigger", _early), "early results by a trigger: a session is emitted when it has ended"),
-    (_purges_before_cleanup, "a trigger that purges: a late event emits its whole session again, not the new part"),
     (_kind("beam", "trigger_java"), "panes by a trigger that the test moves by hand"),
     (_kind("beam", "transcript"), "panes by triggers, early and late: a session is emitted when it has ended"),
     (
-        lambda case: case.kind == "trigger" and not _default(case.config.get("trigger", "default")),
+        _config("beam", "trigger", lambda trigger: not str(trigger).startswith("default")),
         "panes by triggers, early and late: a session is emitted when it has ended",
     ),
     (
@@ -63,7 +57,8 @@ TABLE: tuple[tuple[Applies, str], ...] = (
     (_kind("kafka", "suppress"), "a buffer behind any table of windows: here rows turn final by the watermark alone"),
     # Other meanings.
     (_config("flink", "input"), "retraction: a delete recomputes its session here, in Flink it keeps its extent"),
-    (_keeps_a_while, "retention of a store: final sessions are kept"),
+    (_checks("config", "retention_ms"), "retention of a store: final sessions are kept"),
+    (_checks("window", "other_type"), "windows of different types: there are no types of windows"),
     (lambda case: case.kind == "config" and "upstream" in case.config, "a wait over several aggregations"),
     (lambda case: _other_zone(case.config.get("time_zone", "UTC")), "days of another time zone: all times are UTC"),
     (lambda case: case.kind == "window" and case.config.get("window") == "hopping", "hopping windows"),

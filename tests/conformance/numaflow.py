@@ -12,7 +12,7 @@ from tests.conformance import configs, ranges
 from tests.conformance.cases import Case, NotApplicable
 from tests.conformance.pipelines import Dialect, allowed_lateness, pipeline
 from tests.conformance.plans import Columns, Plan
-from tests.conformance.plays import Play, Ran, Run, Rules, Session
+from tests.conformance.plays import Play, Ran, Rules, Run, Session
 from tests.conformance.units import MS, instant, unit_of
 from tests.conformance.values import differences
 

@@ -14,6 +14,7 @@ CONFIG = (
     *("time_unit", "time", "gap", "boundary", "group_by", "aggregates", "mode", "trigger", "late_output", "output"),
     *("watermark", "watermark_delay", "allowed_lateness", "order_by", "output_timestamp", "documented_end"),
     *("key_columns", "key_shape", "variants_same_result", "accumulation", "time_zone", "time_type"),
+    *("keyed", "sql", "api", "function"),
 )
 BODY = (
     *("records", "batches", "watermarks", "clock", "expected", "expected_by_batch", "expected_open_by_batch"),
@@ -139,12 +140,9 @@ def _emits(case: Case) -> bool:
     """Whether a case expects what was emitted, not what stands at the end."""
     if _is_complete(case):
         return False
-    watermarked = any(w is not None for w in case.body.get("watermarks", case.body.get("clock", [])))
-    return (
-        watermarked
-        or case.config.get("mode") == "append"
-        or ("batches" in case.body and "watermark_delay" in case.config)
-    )
+    stated = any(w is not None for w in case.body.get("watermarks", case.body.get("clock", [])))
+    streams = "batches" in case.body and "watermark_delay" in case.config
+    return stated or streams or case.config.get("mode") == "append"
 
 
 def _is_complete(case: Case) -> bool:
@@ -169,6 +167,7 @@ class _Judge:
 
     def differences(self, runs: list[Ran]) -> list[str]:
         body, found = self.case.body, []
+        self._check_emitted_once(runs)
         batches = [runs[span] for span in self.spans]
         if "expected" in body:
             found += self._sessions("sessions", body["expected"], runs, [s for ran in runs for s in ran.emitted])
@@ -179,9 +178,15 @@ class _Judge:
         for number, rows in enumerate(body.get("expected_open_by_batch", [])):
             standing = self._table(runs[: self.spans[number].stop])
             opened = [s for s in standing if not s.ended]
-            rows = self.columns.expected(rows)
-            found += differences(f"open after batch {number}", rows, self.columns.sessions(opened, rows))
+            expected = self.columns.expected(rows)
+            found += differences(f"open after batch {number}", expected, self.columns.sessions(opened, expected))
         return found + self._rejections(runs, batches)
+
+    def _check_emitted_once(self, runs: list[Ran]) -> None:
+        """A trigger that purges and one that keeps differ as soon as a record is emitted a second time."""
+        emitted = [(s.key, member) for ran in runs for s in ran.emitted for member in s.members]
+        if "purge" in str(self.case.config.get("trigger", "")) and len(emitted) > len(set(emitted)):
+            raise NotApplicable("a trigger that purges: a late event emits its whole session again, not the new part")
 
     def _sessions(self, what: str, rows: Sequence[Any], runs: list[Ran], emitted: list[Session]) -> list[str]:
         sessions = emitted if self.emits else self._table(runs)
@@ -205,8 +210,11 @@ class _Judge:
         for number, rows in enumerate(body.get("expected_late_by_batch", [])):
             expected.append((f"late in batch {number}", batches[number], rows, (LATE,)))
         for what, of, rows, reasons in expected:
-            if rows is not None:
-                found += differences(what, rows, self.columns.rejected(of, *reasons))
+            rejected = self.columns.rejected(of, *reasons)
+            if isinstance(rows, int):
+                found += [] if rows == len(rejected) else [f"{what}: expected {rows}, got {len(rejected)}"]
+            elif rows is not None:
+                found += differences(what, rows, rejected)
         for number, dropped in enumerate(body.get("expected_dropped_metric_by_batch", [])):
             counted = len(self.columns.rejected(batches[number], LATE))
             if dropped is not None and dropped != counted:

@@ -52,9 +52,11 @@ def _merged(case: Case, dialect: Dialect) -> Plan:
     case.expects("rows", "ranges", "expected")
     columns = Columns(case, _rows(case))
     expected = columns.expected(case.body["expected"])
-    return _at_once(
-        case, dialect, columns, lambda ran: differences("ranges", expected, columns.sessions(ran.table, expected))
-    )
+
+    def compare(ran: Ran) -> list[str]:
+        return differences("ranges", expected, columns.sessions(ran.table, expected))
+
+    return _at_once(case, dialect, columns, compare)
 
 
 def _updated(case: Case, dialect: Dialect) -> Plan:
@@ -146,11 +148,9 @@ def _find_overlap(case: Case, dialect: Dialect) -> Plan:
 
 
 def _are_ranges(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(isinstance(r, dict) and {"start", "end"} <= set(r) for r in value)
-    )
+    if not isinstance(value, list) or not value:
+        return False
+    return all(isinstance(row, dict) and {"start", "end"} <= set(row) for row in value)
 
 
 def _incremental(case: Case, dialect: Dialect) -> Plan:

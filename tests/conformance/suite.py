@@ -1,7 +1,9 @@
 """The suite: every case of a folder is passed, failed or not applicable."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -56,12 +58,17 @@ def _run(session: SparkSession, cases: list[Case]) -> list[Result]:
                 plans.append((number, _plan(case)))
         except NotApplicable as why:
             done[number] = Result(case, "not_applicable", str(why))
-    for number, judged in zip([n for n, _ in plans], _judged(session, [p for _, p in plans]), strict=True):
-        done[number] = Result(cases[number], *judged)
+    work: list[tuple[list[int], Callable[[], list[tuple[Outcome, str]]]]] = [
+        ([number for number, _ in plans], partial(_judged, session, [plan for _, plan in plans]))
+    ]
     for kind, runner in OWN_RUNNERS.items():
-        own = [n for n, case in enumerate(cases) if case.kind == kind and n not in done]
-        found = _by_runner(session, runner, [{"name": cases[n].name} | dict(cases[n].body) for n in own])
-        done |= {n: Result(cases[n], *judged) for n, judged in zip(own, found, strict=True)}
+        own = [number for number, case in enumerate(cases) if case.kind == kind]
+        bodies = [{"name": cases[number].name} | dict(cases[number].body) for number in own]
+        work.append((own, partial(_by_runner, session, runner, bodies)))
+    with ThreadPoolExecutor(max_workers=2) as pool:  # most of a run is planning, on one core
+        found = [(numbers, pool.submit(judged)) for numbers, judged in work]
+    for numbers, future in found:
+        done |= {n: Result(cases[n], *judged) for n, judged in zip(numbers, future.result(), strict=True)}
     return [done[number] for number in range(len(cases))]
 
 
@@ -113,11 +120,11 @@ def _judged(session: SparkSession, plans: Sequence[Plan]) -> list[tuple[Outcome,
         queries += [(number, query) for query in asked]
     answers = _by_runner(session, lookups.run_cases, [query for _, query in queries])
     for (number, query), (outcome, detail) in zip(queries, answers, strict=True):
-        before, lines = found[number]
+        before, already = found[number]
         if before == "passed" and outcome != "passed":
             found[number] = (outcome, f"{query['name']}: {detail}")
         elif outcome == "failed":
-            found[number] = ("failed", f"{lines}\n{query['name']}: {detail}")
+            found[number] = ("failed", f"{already}\n{query['name']}: {detail}")
     return found
 
 

@@ -43,7 +43,7 @@ def length(value: Any, unit: int) -> int | None:
     """A duration in microseconds: a number of units, `10 seconds` or `30s`; None where a text is none."""
     if not isinstance(value, str):
         return int(Fraction(value) * unit)
-    text = value.strip().removeprefix("interval ")
+    text = value.strip().lower().removeprefix("interval ").replace("'", "")
     if _PART.sub("", text).strip():
         try:
             return parse_duration(text)

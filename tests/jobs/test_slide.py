@@ -1,5 +1,6 @@
 """The sliding-windows job over real tables: increments, late events, corrections, cut-off runs, look-ups."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,11 +120,11 @@ def test_final_results_and_every_change_are_two_reads(after_two_runs: tuple[Ware
 
 def test_look_ups_go_forward_and_backward(after_two_runs: tuple[Warehouse, Any, Any]) -> None:
     lake, _, _ = after_two_runs
-    asked = {"key": ("ann",), "start_from": us(clock("07:50")), "start_to": us(clock("08:02"))}
-    starts = [row[C.WINDOW_START] for row in as_documents(lake.lake, WindowLookUp(**asked))]
+    asked = WindowLookUp(key=("ann",), start_from=us(clock("07:50")), start_to=us(clock("08:02")))
+    starts = [row[C.WINDOW_START] for row in as_documents(lake.lake, asked)]
     wanted = sorted(s for user, s in definition(FIRST) if user == "ann" and s <= us(clock("08:02")))
     assert [us(clock(s[11:-1])) for s in starts] == wanted
-    backward = as_documents(lake.lake, WindowLookUp(**asked, backward=True, limit=2))
+    backward = as_documents(lake.lake, replace(asked, backward=True, limit=2))
     assert [row[C.WINDOW_START] for row in backward] == starts[::-1][:2]
 
 

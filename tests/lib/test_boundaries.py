@@ -8,8 +8,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lib import columns as C
+from lib.changes import apply
+from lib.config import Dedupe, DynamicGap
 from lib.events import judge
-from lib.pipeline import Outcome, Push, sessionize
+from lib.pipeline import Outcome, Past, Push, sessionize
 from lib.rule import Rule
 from lib.times import floor_div
 from lib.watermarks import Clock, advance, advance_to, flush
@@ -296,3 +298,127 @@ def test_ids_follow_the_first_event_and_the_trail_names_those_that_vanished(spar
     ]
     assert tombstones(third) == [name("trail", 40)]
     assert [second.counts[n] for n in ("created", "extended", "merged", "deleted", "live_change")] == [0, 2, 2, 3, -2]
+
+
+# Longest duration
+
+
+def test_a_session_lasts_exactly_max_duration_and_not_a_microsecond_more(spark: SparkSession) -> None:
+    rule = replace(RULE, max_duration=25)
+    times = {
+        "exactly": [0, 10, 20, 25],
+        "one above": [0, 10, 20, 26],
+        "reach starts anew at the cut": [0, 10, 20, 30, 40, 50, 60],
+        "before 1970": [-60, -50, -40, -30, -20, -10],
+        "one event": [0],
+    }
+    assert cut(spark, rule, times) == {
+        "exactly": [(0, 25)],
+        "one above": [(0, 20), (26, 26)],
+        "reach starts anew at the cut": [(0, 20), (30, 50), (60, 60)],
+        "before 1970": [(-60, -40), (-30, -10)],
+        "one event": [(0, 0)],
+    }
+
+
+def test_a_gap_ends_a_session_before_max_duration_does(spark: SparkSession) -> None:
+    rule = replace(RULE, max_duration=25, gap_boundary="splits")
+    assert cut(spark, rule, {"a": [0, 9, 19, 20]}) == {"a": [(0, 9), (19, 20)]}
+
+
+def test_a_session_longer_than_it_may_last_is_closed_by_the_watermark(spark: SparkSession) -> None:
+    rule = replace(RULE, max_duration=12)
+    cases = {"a": [0, 5, 10]}  # expires at 20, ends by its duration at 12
+    states = []
+    for watermark in (12, 13):
+        outcome = sessionize(events(spark, cases), None, rule, NO_CLOCK, push=Push(advance_to=watermark))
+        states += micros(outcome.changes, C.STATUS, C.END_REASON)
+    assert states == [("open", None), ("closed", "max_duration")]
+
+
+# Dynamic gap
+
+
+def test_gaps_of_events_reach_as_far_as_the_longest(spark: SparkSession) -> None:
+    """SEMANTICS §2: the running maximum of reach, never the one before."""
+    rows = [("a", 0, 100), ("a", 10, 10), ("a", 100, 1), ("a", 102, 1), ("b", 0, 0), ("b", 0, -1), ("b", 0, None)]
+    frame = spark.createDataFrame(rows, "case STRING, t BIGINT, g BIGINT")
+    gap = DynamicGap.model_validate({"expr": "make_dt_interval(0, 0, 0, g / 1e6)"})
+    outcome = sessionize(frame, None, replace(RULE, gap=gap), NO_CLOCK)
+    assert micros(outcome.changes, C.SESSION_START, C.SESSION_END, C.EXPIRES_AT) == [(0, 100, 101), (102, 102, 103)]
+    assert outcome.tally.rejected == {"non_positive_gap": 3}
+    raised = DynamicGap.model_validate({"expr": "make_dt_interval(0, 0, 0, g / 1e6)", "at_least": "2us"})
+    outcome = sessionize(frame, None, replace(RULE, gap=raised), NO_CLOCK)
+    assert micros(outcome.changes, C.SESSION_START, C.SESSION_END, C.EXPIRES_AT) == [(0, 102, 104)]
+
+
+def test_a_gap_may_be_text_that_is_an_interval(spark: SparkSession) -> None:
+    rows = [("a", 0, "10 microseconds"), ("a", 10, "rubbish"), ("a", 10, "1 microsecond")]
+    frame = spark.createDataFrame(rows, "case STRING, t BIGINT, g STRING")
+    outcome = sessionize(frame, None, replace(RULE, gap=DynamicGap.model_validate({"expr": "g"})), NO_CLOCK)
+    assert micros(outcome.changes, C.SESSION_START, C.EXPIRES_AT) == [(0, 11)]
+    assert outcome.tally.rejected == {"non_positive_gap": 1}
+
+
+# Idle
+
+
+def test_a_session_is_idle_after_longer_than_the_timeout_by_event_time(spark: SparkSession) -> None:
+    rule = replace(RULE, idle_after=4)
+    states = []
+    for watermark in (4, 5):
+        outcome = sessionize(events(spark, {"a": [0]}), None, rule, NO_CLOCK, push=Push(advance_to=watermark))
+        states += micros(outcome.changes, C.STATUS, C.END_REASON)
+    assert states == [("open", None), ("closed", "idle")]
+
+
+def test_a_session_is_idle_after_longer_than_the_timeout_by_the_clock_and_opens_again(spark: SparkSession) -> None:
+    rule = replace(RULE, idle_after=4, idle_clock="processing_time")
+    first = sessionize(events(spark, {"a": [0]}), None, rule, Clock(now=100))
+    table = apply(None, first.changes)
+    states = []
+    for now in (104, 105):
+        outcome = sessionize(events(spark, {}), table, rule, replace(first.clock, now=now))
+        states.append(micros(outcome.changes, C.STATUS, C.END_REASON))
+    assert states == [[], [("closed", "idle")]]
+    closed = apply(table, outcome.changes)
+    again = sessionize(events(spark, {"a": [3]}), closed, rule, replace(first.clock, now=106))
+    assert micros(again.changes, C.STATUS, C.END_REASON, C.SESSION_END) == [("open", None, 3)]
+
+
+def test_a_key_without_events_is_forgotten_and_late_behind_its_last_session_when_it_comes_back(
+    spark: SparkSession,
+) -> None:
+    rule = replace(RULE, watermark_per="key", idle_after=4, idle_clock="processing_time", allowed_lateness=1000)
+    first = sessionize(events(spark, {"a": [0], "b": [50]}), None, rule, Clock(now=100))
+    table = apply(None, first.changes)
+    idle = sessionize(events(spark, {"b": [52]}), table, rule, Clock(now=105))
+    table = apply(table, idle.changes).localCheckpoint()
+    assert micros(table, "case", C.STATUS, C.END_REASON) == [("a", "final", "idle"), ("b", "open", None)]
+    live, final = table.where(~C.col(C.IS_FINAL)), table.where(C.col(C.IS_FINAL))
+    past = Past(final, lambda spans, before=False: events(spark, {}))
+    back = sessionize(events(spark, {"a": [10, 11]}), live, rule, Clock(now=106), past=past)
+    assert back.tally.rejected == {"late": 1}  # expires_at is 10, the horizon 11
+    assert micros(back.changes, "case", C.SESSION_START) == [("a", 11)]
+
+
+# Duplicates
+
+
+def test_copies_lie_within_exactly_so_much_of_an_accepted_event(spark: SparkSession) -> None:
+    rows = [("a", 0, 1), ("a", 5, 1), ("a", 6, 1), ("a", 11, 1), ("a", 12, 1), ("a", 3, 2), ("a", 3, 2), ("b", 5, 1)]
+    frame = spark.createDataFrame(rows, "case STRING, t BIGINT, id INT")
+    rule = replace(RULE, dedupe=Dedupe.model_validate({"by": ["id"], "within": "5us"}))
+    first = sessionize(frame, None, rule, NO_CLOCK)
+    # Of id 1: 0 is kept, 5 is its copy; 6 is kept, 11 is its copy; 12 is kept.
+    assert micros(first.rejected(), "case", C.EVENT_TIME, C.REASON, C.EVENT) == [
+        ("a", 11, "duplicate", None),
+        ("a", 3, "duplicate", None),
+        ("a", 5, "duplicate", None),
+    ]
+    table = apply(None, first.changes)
+    past = Past(None, lambda spans, before=False: frame, first.rejected())
+    later = spark.createDataFrame([("a", 17, 1), ("a", 18, 1), ("b", 0, 1), ("b", 11, 1)], frame.schema)
+    second = sessionize(later, table, rule, first.clock, past=past)
+    assert micros(second.rejected(), "case", C.EVENT_TIME, C.REASON) == [("a", 17, "duplicate"), ("b", 0, "duplicate")]
+    assert (second.tally.read, second.tally.accepted, second.tally.duplicates) == (4, 2, 2)

@@ -32,7 +32,10 @@ def test_the_first_reason_counts(spark: SparkSession) -> None:
     rule = Rule(key=("u",), gap=HOUR, event_time="timestamp_micros(t)", allowed_lateness=HOUR, max_future_skew=HOUR)
     clock = Clock(now=NOON, watermark=NOON)
     rows = [
-        ("delete", None, None, "correction"),
+        ("delete", None, None, "withdrawn"),
+        ("update_preimage", "u", NOON, "withdrawn"),
+        ("update_postimage", None, NOON, "null_key"),
+        ("update_postimage", "u", -(2**62), "corrected"),
         ("insert", None, None, "null_time"),
         ("insert", None, NOON + 2 * HOUR, "null_key"),
         ("insert", "u", NOON + HOUR + 1, "in_the_future"),
@@ -44,6 +47,15 @@ def test_the_first_reason_counts(spark: SparkSession) -> None:
     ]
     found = verdicts(frame(spark, rows, "_change_type STRING, u STRING, t BIGINT, w STRING"), rule, clock)
     assert found == [row[-1] for row in rows]
+
+
+def test_corrections_can_be_rejected_instead(spark: SparkSession) -> None:
+    rows = [("delete", "correction"), ("update_preimage", "correction"), ("update_postimage", "correction")]
+    rows.append(("insert", "null_time"))
+    events = frame(spark, rows, "_change_type STRING, w STRING")
+    for policy in ("quarantine", "fail"):
+        rule = Rule(key=(), gap=HOUR, event_time="CAST(NULL AS TIMESTAMP)", corrections=policy)
+        assert verdicts(events, rule, Clock(now=NOON)) == [row[-1] for row in rows]
 
 
 def test_text_is_a_time_only_with_a_full_date(spark: SparkSession) -> None:
@@ -121,7 +133,7 @@ def test_a_rejected_row_is_kept_whole_and_identical_ones_are_numbered(spark: Spa
     ).withColumn("event_time", F.lit(None).cast("timestamp"))
     judged = judge(events, Rule(key=("odd.name",), gap=1), Clock(now=NOON, watermark=5))
     rows = rejected(judged, Rule(key=("odd.name",), gap=1, allowed_lateness=5)).collect()
-    text = '{"odd.name":1,"m":{"a":null,"b":1},"bytes":"AP8=","x":1.5,"s":{"m":{"1":"x","2":"y"}},"event_time":null}'
+    text = '{"bytes":"AP8=","m":{"a":null,"b":1},"odd.name":1,"s":{"m":{"1":"x","2":"y"}},"x":1.5}'
     assert [row[C.EVENT] for row in rows] == [text, text]
     assert len({row[C.EVENT_HASH] for row in rows}) == 1
     assert sorted(row[C.ORDINAL] for row in rows) == [1, 2]
@@ -129,13 +141,14 @@ def test_a_rejected_row_is_kept_whole_and_identical_ones_are_numbered(spark: Spa
     assert rows[0][C.HORIZON] == datetime(1970, 1, 1)
 
 
-def test_canonical_json_keeps_microseconds_and_nulls(spark: SparkSession) -> None:
+def test_canonical_json_is_by_name_and_survives_a_new_column(spark: SparkSession) -> None:
+    """A null says nothing: a column that the source gains later leaves the hashes of older rows as they are."""
     events = spark.sql(
         "SELECT TIMESTAMP '2024-01-01 00:00:00.000001Z' AS t, DATE '0001-01-01' AS d, "
         "CAST(NULL AS INT) AS n, '🙂\"' AS s"
     )
     text = events.select(canonical_json(events.schema)).collect()[0][0]
-    assert text == '{"t":"2024-01-01T00:00:00.000001Z","d":"0001-01-01","n":null,"s":"🙂\\""}'
+    assert text == '{"d":"0001-01-01","s":"🙂\\"","t":"2024-01-01T00:00:00.000001Z"}'
 
 
 def test_ids_never_change(spark: SparkSession) -> None:

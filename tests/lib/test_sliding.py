@@ -6,14 +6,18 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from lib import columns as C
-from lib.config import Config
+from lib.config import Aggregate, Config
 from lib.config_file import load_config
 from lib.errors import ConfigError
 from lib.rule import Rule
+from lib.slide import Known, slide
 from lib.sliding import points, truncated, windows
+from lib.sliding_news import take_in
 from lib.sliding_rule import SlidingRule
+from lib.watermarks import Clock, Push
 
 D = 10
 
@@ -44,6 +48,29 @@ def test_windows_at_the_boundaries(spark: SparkSession) -> None:
         name: {start: (max(times), len(times)) for start, times in held.items()} for name, (_, held) in CASES.items()
     }
     assert made == expected
+
+
+def test_windows_have_any_aggregate_of_sessions(spark: SparkSession) -> None:
+    specs: list[dict[str, Any]] = [
+        {"name": "values", "fn": "list", "of": "n"},
+        {"name": "middle", "fn": "approx_percentile", "of": "n", "percentile": 0.5},
+        {"name": "spread", "fn": "stddev", "of": "n"},
+        {"name": "kinds", "fn": "count_distinct", "of": "n"},
+        {"name": "busy", "sql": "event_count > 1 AND kinds = 2"},
+    ]
+    aggregates = tuple(Aggregate.model_validate(spec) for spec in specs)
+    rule = SlidingRule(Rule(key=(), gap=D, event_time="at", aggregates=aggregates), D, 1)
+    events = spark.createDataFrame([(us, n) for us, n in ((50, 1), (55, 3), (60, 3))], "us BIGINT, n INT")
+    clock = Clock(now=2**60)
+    timed = events.select(F.timestamp_micros("us").alias("at"), "n")
+    made = slide(take_in(timed, rule, clock), Known(), rule, clock, Push()).changes
+    assert {row[C.WINDOW_START].microsecond: tuple(row[s["name"]] for s in specs) for row in made.collect()} == {
+        40: ([1], 1, None, 1, False),
+        45: ([1, 3], 1, 2**0.5, 2, True),
+        50: ([1, 3, 3], 3, pytest.approx(4 / 12**0.5), 2, True),
+        51: ([3, 3], 3, 0.0, 1, False),
+        56: ([3], 3, None, 1, False),
+    }
 
 
 @pytest.mark.parametrize(("unit", "expected"), [(1, [-1, 0, 1999, 2000]), (1000, [-1000, 0, 1000, 2000])])
@@ -90,5 +117,5 @@ def test_defaults_are_those_of_the_contract() -> None:
 def test_an_error_in_the_file_names_the_field(tmp_path: Any) -> None:
     file = tmp_path / "sessionizer.yaml"
     file.write_text("source: {table: e, key: [u]}\nsessions: {table: s}\nsliding: {table: w, time_difference: 0s}\n")
-    with pytest.raises(ConfigError, match="sliding.time_difference must be longer than 0s"):
+    with pytest.raises(ConfigError, match=r"sliding\.time_difference must be longer than 0s"):
         load_config(file, {})

@@ -13,7 +13,7 @@ from lib.rule import Rule
 from lib.sliding_rule import SlidingRule
 from tests import oracle
 from tests.sliding_oracle import KafkaModel, windows
-from tests.sliding_replay import Replay
+from tests.sliding_replay import Replay, interpreted
 
 CASES, RUNS = 40, 3
 KEY = ("case", "the.user")
@@ -88,10 +88,11 @@ def test_any_order_and_split_with_nothing_late_equals_brute_force(
     if in_order:  # then windows turn final on the way
         events = [(e, min(e[1] // (9 * u), RUNS - 1)) for e, _ in events]
     replay = Replay(spark, rule_of(d * u, u, grace), SCHEMA)
-    for number in range(RUNS):
-        outcome = replay.run(source_rows([e for e, run in events if run == number], u))
-        assert outcome.reasons == {}
-        assert not outcome.counts["deleted"]
+    with interpreted(spark):
+        for number in range(RUNS):
+            outcome = replay.run(source_rows([e for e, run in events if run == number], u))
+            assert outcome.reasons == {}
+            assert not outcome.counts["deleted"]
     found, expected = found_and_expected(replay, windows([e for e, _ in events], d * u, u), times_of, d * u)
     assert found == expected
     contents = Counter((row[:2], tuple(row[-1])) for row in found)
@@ -107,13 +108,14 @@ def test_an_old_event_enters_the_windows_that_are_open(
     times_of = {n: t for (_, t, n), _ in events}
     replay = Replay(spark, rule_of(d, 1, grace, "session", watermark_per=("case",)), SCHEMA)
     models = [KafkaModel(d, 1, grace) for _ in range(CASES)]
-    for number in range(RUNS):
-        came = [e for e, run in events if run == number]
-        outcome = replay.run(source_rows(came, 1))
-        for c, model in enumerate(models):
-            if of_case := [e for e in came if e[0][0] == c]:
-                model.run(of_case)
-        assert outcome.events["late"] == outcome.reasons.get("late", 0)
+    with interpreted(spark):
+        for number in range(RUNS):
+            came = [e for e, run in events if run == number]
+            outcome = replay.run(source_rows(came, 1))
+            for c, model in enumerate(models):
+                if of_case := [e for e in came if e[0][0] == c]:
+                    model.run(of_case)
+            assert outcome.events["late"] == outcome.reasons.get("late", 0)
     expected = {window: values for model in models for window, values in model.table.items()}
     found, wanted = found_and_expected(replay, expected, times_of, d)
     assert found == wanted

@@ -1,0 +1,262 @@
+"""Corrections, backfill, readmit, rebuild and verify over real tables: the table equals a full recompute, always."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from delta import DeltaTable
+from pyspark.sql import SparkSession
+
+from jobs.look_back import LookBack, backfill, readmit, rebuild
+from jobs.verify import Asked, verify
+from lib.errors import ConfigError, RunFailed, SourceError
+from tests.oracle import us
+from tests.text_tables import clock
+from tests.warehouse import NOW, Warehouse
+
+SHAPE = ("user", "session_start", "session_end", "event_count", "total", "status")
+MORNING = """
+    user | at       | n
+    ann  | 10:00    | 1
+    ann  | 10:20    | 2
+    ann  | 10:40    | 3
+    bob  | 10:10    | 10
+    cyd  | +1d 9:00 | 7
+"""
+
+
+def made(spark: SparkSession, folder: Path, **sections: Any) -> Warehouse:
+    warehouse = Warehouse(spark, folder, **{"time": {"allowed_lateness": "1h"}} | sections)
+    warehouse.append(MORNING)
+    warehouse.init().run()
+    return warehouse
+
+
+def at(text: str) -> int:
+    return us(clock(text))
+
+
+def assert_right(warehouse: Warehouse) -> None:
+    verdict = verify(warehouse.spark, warehouse.config, Asked())
+    assert verdict.clean, verdict
+
+
+def source(warehouse: Warehouse) -> DeltaTable:
+    return DeltaTable.forPath(warehouse.spark, warehouse.config.source.table)
+
+
+def shape(warehouse: Warehouse) -> list[tuple[Any, ...]]:
+    return [(u, s[11:16], e[11:16], n, t, status) for u, s, e, n, t, status in warehouse.sessions(*SHAPE)]
+
+
+TRACED = {"event_sessions": True, "session_updates": True}
+
+
+def traced(folder: Path) -> dict[str, str]:
+    return {name: str(folder / name) for name in TRACED}
+
+
+def test_updates_and_deletes_of_the_source_recompute_final_sessions(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = made(spark, tmp_path, outputs=traced(tmp_path))
+    assert shape(warehouse)[0] == ("ann", "10:00", "10:40", 3, 6, "final")
+    source(warehouse).delete("user = 'ann' AND n = 2")
+    source(warehouse).update("user = 'bob'", {"user": "'ann'"})
+    report = warehouse.run()[-1]
+    assert shape(warehouse) == [
+        ("ann", "10:00", "10:10", 2, 11, "final"),
+        ("ann", "10:40", "10:40", 1, 3, "final"),
+        ("cyd", "09:00", "09:00", 1, 7, "open"),
+    ] or shape(warehouse)[0][:5] == ("ann", "10:00", "10:40", 3, 14)
+    assert report.manifest.events["corrected"] == 1
+    assert report.manifest.events["withdrawn"] == 2
+    assert_right(warehouse)
+    ids = {row[0] for row in warehouse.sessions("session_id")}
+    for name in TRACED:
+        rows = spark.read.format("delta").load(str(tmp_path / name))
+        assert {r[0] for r in rows.select("session_id").collect()} == ids
+        assert rows.count() == 4
+
+
+def test_erasing_a_user_erases_all_that_is_known_of_them(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = made(spark, tmp_path, outputs=traced(tmp_path))
+    warehouse.append([("ann", clock("7:00"), 9)])
+    warehouse.run()
+    assert [r[0] for r in warehouse.rejected("user")] == ["ann"]
+    source(warehouse).delete("user = 'ann'")
+    warehouse.run()
+    places = [warehouse.config.sessions.table, warehouse.config.outputs.rejected_events, *traced(tmp_path).values()]
+    for place in places:
+        assert spark.read.format("delta").load(place).where("user = 'ann'").count() == 0
+    assert_right(warehouse)
+
+
+def test_an_overwrite_and_a_merge_of_the_source_are_corrections_too(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = made(spark, tmp_path)
+    new = spark.createDataFrame(
+        [("ann", clock("10:00"), 5), ("dan", clock("8:00"), 1)], "user STRING, at TIMESTAMP, n INT"
+    )
+    source(warehouse).alias("t").merge(
+        new.alias("s"), "t.user = s.user AND t.at = s.at"
+    ).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    warehouse.run()
+    assert shape(warehouse)[0] == ("ann", "10:00", "10:40", 3, 10, "final")
+    assert_right(warehouse)
+    new.write.format("delta").mode("overwrite").save(warehouse.config.source.table)
+    warehouse.run()
+    assert_right(warehouse)
+    assert [row[0] for row in shape(warehouse)] == ["ann"]
+
+
+def test_corrections_stop_the_run_where_the_rule_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = made(spark, tmp_path, corrections="fail")
+    source(warehouse).delete("n = 2")
+    before = warehouse.versions()
+    with pytest.raises(SourceError, match="update or delete rows, and corrections is fail"):
+        warehouse.run()
+    assert warehouse.versions() == before
+
+
+def test_late_events_are_quarantined_then_readmitted(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = made(spark, tmp_path)
+    warehouse.append([("ann", clock("10:50"), 4), ("bob", clock("9:00"), 5), ("eve", clock("11:00"), 6)])
+    warehouse.run()
+    assert_right(warehouse)
+    assert len(warehouse.rejected("user")) == 3
+    first = readmit(spark, warehouse.config, LookBack(at("10:45"), at("12:00"), now=NOW))
+    assert [r.manifest.mode for r in first] == ["readmit"]
+    assert warehouse.rejected("user") == [("bob",)]
+    assert ("ann", "10:00", "10:50", 4, 10, "final") in shape(warehouse)
+    assert ("eve", "11:00", "11:00", 1, 6, "final") in shape(warehouse)
+    assert_right(warehouse)
+    readmit(spark, warehouse.config, LookBack(0, at("+9d 0:00"), now=NOW))
+    assert warehouse.rejected("user") == []
+    assert readmit(spark, warehouse.config, LookBack(0, at("+9d 0:00"), now=NOW)) == []
+    assert_right(warehouse)
+
+
+@pytest.mark.parametrize("policy", ["amend", "drop", "separate", "fail"])
+def test_every_late_policy_keeps_the_table_right(spark: SparkSession, tmp_path: Path, policy: str) -> None:
+    warehouse = made(spark, tmp_path, late_events=policy, outputs=traced(tmp_path))
+    warehouse.append([("ann", clock("10:50"), 4), ("ann", clock("10:55"), 5), ("cyd", clock("+1d 9:10"), 1)])
+    if policy == "fail":
+        before = warehouse.versions()
+        with pytest.raises(RunFailed, match="2 events are late, and late_events is fail"):
+            warehouse.run()
+        assert warehouse.versions() == before
+        return
+    report = warehouse.run()[-1]
+    anns = [row[1:] for row in shape(warehouse) if row[0] == "ann"]
+    kept = warehouse.rejected("user", "event")
+    if policy == "amend":
+        assert anns == [("10:00", "10:55", 5, 15, "final")]
+        assert (kept, report.manifest.events["amended"], report.manifest.events["accepted"]) == ([], 2, 3)
+    if policy == "drop":
+        assert anns == [("10:00", "10:40", 3, 6, "final")]
+        assert kept == [("ann", None), ("ann", None)]
+    if policy == "separate":
+        assert anns == [("10:00", "10:40", 3, 6, "final"), ("10:50", "10:55", 2, 9, "final")]
+        assert [row[0] for row in warehouse.sessions("is_late")].count(True) == 1
+    assert_right(warehouse)
+
+
+def test_invalid_events_can_be_dropped_or_stop_the_run(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = made(spark, tmp_path, invalid_events="drop")
+    warehouse.append([(None, clock("+1d 9:10"), 4)])
+    warehouse.run()
+    assert warehouse.rejected("reason", "event") == [("null_key", None)]
+    warehouse.append([(None, clock("+1d 9:11"), 4)])
+    with pytest.raises(RunFailed, match="1 events are invalid"):
+        warehouse.run(warehouse.configured(invalid_events="fail", time={"allowed_lateness": "1h"}))
+
+
+def test_backfill_takes_late_events_of_its_span_in_and_moves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = made(spark, tmp_path)
+    warehouse.append([("ann", clock("10:50"), 4), ("bob", clock("9:00"), 5)])
+    warehouse.run()
+    before = warehouse.position()
+    versions = warehouse.versions()
+    look = LookBack(at("10:00"), at("11:00"), now=NOW, dry_run=True)
+    assert [r.manifest.sessions["updated"] for r in backfill(spark, warehouse.config, look)] == [1]
+    assert warehouse.versions() == versions
+    (report,) = backfill(spark, warehouse.config, LookBack(at("10:00"), at("11:00"), now=NOW))
+    after = warehouse.position()
+    assert (after.watermark_after, after.source_to_version) == (before.watermark_after, before.source_to_version)
+    assert report.manifest.sessions["updated"] == 1
+    assert warehouse.rejected("user") == [("bob",)]
+    assert ("ann", "10:00", "10:50", 4, 10, "final") in shape(warehouse)
+    assert_right(warehouse)
+    again = backfill(spark, warehouse.config, LookBack(at("10:00"), at("11:00"), now=NOW))
+    assert [r.manifest.sessions["rows"] for r in again] == [0]
+
+
+def test_backfill_mends_what_was_put_in_by_hand_of_the_keys_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = made(spark, tmp_path)
+    warehouse.delta().update("user IN ('ann', 'bob')", {"total": "total + 1"})
+    keys = ('{"user": "ann"}',)
+    backfill(spark, warehouse.config, LookBack(at("0:00"), at("+1d 0:00"), keys, now=NOW))
+    assert not verify(spark, warehouse.config, Asked()).clean
+    backfill(spark, warehouse.config, LookBack(at("0:00"), at("+1d 0:00"), now=NOW))
+    assert_right(warehouse)
+
+
+def test_a_changed_rule_stops_the_run_and_rebuild_goes_on_by_the_new_one(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = made(spark, tmp_path)
+    warehouse.append([("ann", clock("10:50"), 4)])
+    warehouse.run()
+    old = warehouse.sessions_table()
+    version = warehouse.lake.sessions.table.version
+    aggregates = [{"name": "total", "fn": "sum", "of": "n"}, {"name": "least", "fn": "min", "of": "n"}]
+    kept = warehouse.config
+    warehouse.config = warehouse.configured(
+        session={"gap": "15m"}, time={"allowed_lateness": "1h"}, aggregates=aggregates
+    )
+    with pytest.raises(ConfigError, match=r"gap: '30m0s' → '15m0s'[^`]*`sessionizer rebuild`"):
+        warehouse.run()
+    report = rebuild(spark, warehouse.config, now=NOW)
+    assert report.manifest.mode == "rebuild"
+    assert [row for row in shape(warehouse) if row[0] == "ann"] == [
+        ("ann", "10:00", "10:00", 1, 1, "final"),
+        ("ann", "10:20", "10:20", 1, 2, "final"),
+        ("ann", "10:40", "10:50", 2, 7, "final"),
+    ]
+    assert warehouse.rejected("user") == []
+    assert_right(warehouse)
+    warehouse.append([("cyd", clock("+1d 9:05"), 4)])
+    warehouse.run()
+    assert_right(warehouse)
+    warehouse.config = kept
+    warehouse.delta().restoreToVersion(version)
+    assert warehouse.sessions_table() == old
+    warehouse.run()
+    assert ("cyd", "09:00", "09:05", 2, 11, "open") in shape(warehouse)
+    assert [row[0] for row in warehouse.rejected("user")] == ["ann"]
+    assert_right(warehouse)
+
+
+def test_verify_finds_whatever_was_put_in_by_hand(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = made(spark, tmp_path)
+    right = warehouse.lake.sessions.table.version
+    ann = "user = 'ann'"
+
+    def duplicate() -> None:
+        table = spark.read.format("delta").load(warehouse.config.sessions.table)
+        table.where(ann).write.format("delta").mode("append").save(warehouse.config.sessions.table)
+
+    def split() -> None:
+        warehouse.delta().update(ann, {"session_end": "session_end - INTERVAL 20 MINUTES", "event_count": "2"})
+
+    kinds = {
+        "a deleted row": lambda: warehouse.delta().delete(ann),
+        "a changed aggregate": lambda: warehouse.delta().update(ann, {"total": "total + 1"}),
+        "a split session": split,
+        "a duplicated row": duplicate,
+        "a shifted start": lambda: warehouse.delta().update(
+            ann, {"session_start": "session_start + INTERVAL 1 MICROSECOND"}
+        ),
+    }
+    for kind, put_in in kinds.items():
+        put_in()
+        assert not verify(spark, warehouse.config, Asked()).clean, kind
+        assert not verify(spark, warehouse.config, Asked(at("10:00"), at("11:00"))).clean, kind
+        warehouse.delta().restoreToVersion(right)
+    assert_right(warehouse)
