@@ -154,7 +154,8 @@ def _increment(lake: Lake, rule: SlidingRule, options: RunOptions, say: Say) -> 
             last = -1 if done is None or done.source_to_version is None else done.source_to_version
             increment = Increment(last + 1, last)
     now = options.now if options.now is not None else phases.started
-    say(f"reading source versions {'up' if increment.first is None else increment.first} to {increment.last}")
+    first = "all events as of version" if increment.first is None else f"source versions {increment.first} to"
+    say("reading no new events" if increment.is_empty else f"reading {first} {increment.last}")
     with phases("slide"), lake.events.reading(increment):
         before = Inputs(lake, position, increment, Clock(now, run_seq=position.version + 1), rule, options.push, "")
         inputs = _as_it_stands(before)

@@ -1,3 +1,3 @@
 """Session rules and algorithms as pure functions: frames in, frames out."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

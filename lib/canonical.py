@@ -57,9 +57,7 @@ def _holds_map(data_type: T.DataType) -> bool:
             return False
 
 
-def session_id(
-    key: list[Column], key_types: list[T.DataType], start_us: Column, salt: Column | None = None
-) -> Column:
+def session_id(key: list[Column], key_types: list[T.DataType], start_us: Column, salt: Column | None = None) -> Column:
     """The first 32 hex digits of SHA-256 over the key and the session's start (SEMANTICS §9).
 
     Each key column is written as tag, length in bytes, ':' and value (`s5:alice`), a null as `n`, and the start in

@@ -138,9 +138,7 @@ class Watermark(Section):
     from_: Literal["max_event_time", "min_event_time"] = Field(
         "max_event_time", alias="from", description="Event time of a run that the watermark follows"
     )
-    per: Scope = Field(
-        "table", description="Scope of a watermark: table, key, or a list of some of the key columns"
-    )
+    per: Scope = Field("table", description="Scope of a watermark: table, key, or a list of some of the key columns")
     delay: Wait = Field(
         0,
         description="How far the watermark stays behind that event time",

@@ -230,7 +230,7 @@ class Table:
             except DeltaConcurrentModificationException as error:
                 raise Superseded(str(error).splitlines()[0]) from error
 
-    def merge(
+    def merge(  # noqa: PLR0913
         self,
         source: DataFrame,
         condition: str,

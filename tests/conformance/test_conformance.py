@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from tests.conformance.cases import BUNDLED, load
 from tests.conformance.suite import ADAPTERS, Result, run
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 NOT_APPLICABLE = {"kafka": 13, "spark": 8, "beam": 6, "flink": 3}
 

@@ -1,5 +1,6 @@
 """Corrections, backfill, readmit, rebuild and verify over real tables: the table equals a full recompute, always."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -245,7 +246,7 @@ def test_verify_finds_whatever_was_put_in_by_hand(spark: SparkSession, tmp_path:
     def split() -> None:
         warehouse.delta().update(ann, {"session_end": "session_end - INTERVAL 20 MINUTES", "event_count": "2"})
 
-    kinds = {
+    kinds: dict[str, Callable[[], Any]] = {
         "a deleted row": lambda: warehouse.delta().delete(ann),
         "a changed aggregate": lambda: warehouse.delta().update(ann, {"total": "total + 1"}),
         "a split session": split,

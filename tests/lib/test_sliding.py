@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lib import columns as C
+from lib.admission import OLD, PAST, admit
 from lib.config import Aggregate, Config
 from lib.config_file import load_config
 from lib.errors import ConfigError
@@ -48,6 +49,32 @@ def test_windows_at_the_boundaries(spark: SparkSession) -> None:
         name: {start: (max(times), len(times)) for start, times in held.items()} for name, (_, held) in CASES.items()
     }
     assert made == expected
+
+
+# case: remembered times of the key, horizon, time of the old event -> whether it still enters a window
+ADMISSIONS: dict[str, tuple[list[int], int, int, bool]] = {
+    "nothing remembered": ([], 100, 99, False),
+    "within the left window of one in time": ([109], 100, 99, True),
+    "just before that window": ([110], 100, 99, False),
+    "within a right window that ends at the horizon": ([89], 100, 99, True),
+    "within a right window that ends just before": ([88], 100, 99, False),
+    "after a remembered one": ([95], 100, 97, True),
+    "before a remembered one that is old itself": ([97], 100, 95, False),
+    "at the time of a remembered one": ([99], 100, 99, False),
+    "early, and the shared window ends at the horizon": ([], 10, 3, True),
+    "early, and the shared window is closed": ([], 11, 3, False),
+}
+
+
+def test_an_old_event_is_admitted_where_a_window_is_open(spark: SparkSession) -> None:
+    rule = SlidingRule(Rule(key=("name",), gap=D), D, 1, "session")
+    remembered = [(name, t, PAST, None) for name, (times, _, _, _) in ADMISSIONS.items() for t in times]
+    old = [(name, t, OLD, horizon) for name, (_, horizon, t, _) in ADMISSIONS.items()]
+    schema = f"name STRING, {C.US} BIGINT, {C.VERDICT} STRING, {C.H} BIGINT"
+    decided = admit(spark.createDataFrame(remembered + old, schema), rule).where(C.col(C.H).isNotNull())
+    assert {row["name"]: row[C.VERDICT] is None for row in decided.collect()} == {
+        name: admitted for name, (_, _, _, admitted) in ADMISSIONS.items()
+    }
 
 
 def test_windows_have_any_aggregate_of_sessions(spark: SparkSession) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC
 from typing import Any
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
@@ -116,9 +117,23 @@ class Memory:
 
 
 # A case is one of forty in a Spark job: shrinking would run for minutes and name no smaller case.
-@settings(max_examples=10, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+PHASES = [Phase.explicit, Phase.reuse, Phase.generate]
+
+
+@settings(max_examples=3, phases=PHASES)
 @given(rule=rules(), drawn=cases)
 def test_the_table_is_a_function_of_the_accepted_events(spark: SparkSession, rule: Rule, drawn: Any) -> None:
+    assert_equal_to_the_oracle(spark, rule, drawn)
+
+
+@pytest.mark.slow
+@settings(max_examples=40, phases=PHASES)
+@given(rule=rules(), drawn=cases)
+def test_the_same_over_many_rules(spark: SparkSession, rule: Rule, drawn: Any) -> None:
+    assert_equal_to_the_oracle(spark, rule, drawn)
+
+
+def assert_equal_to_the_oracle(spark: SparkSession, rule: Rule, drawn: Any) -> None:
     numbered = [
         ({"case": c, "user": u, "t": t, "at": at(t), "o": o, "x": x, "g": g}, run)
         for c, case in enumerate(drawn)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from jobs import sessionize
+from jobs import side_tables
 from jobs.sessionize import RunReport
 from lib import columns as C
 from lib.config import StartTimestamp
@@ -44,6 +44,10 @@ LEDGER = (
 
 class Killed(BaseException):
     """As a kill, nothing catches it."""
+
+
+def counted(report: RunReport) -> dict[str, int]:
+    return {name: n for name, n in report.manifest.events.items() if n}
 
 
 def run_killed_at(warehouse: Warehouse, owner: Any, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +186,7 @@ def test_a_dry_run_shows_the_changes_and_writes_nothing(after_one_run: Warehouse
     before = warehouse.versions()
     (report,) = warehouse.run(dry_run=True)
     assert warehouse.versions() == before
-    assert report.manifest.events == {"events_read": 5, "accepted": 4, "late": 1, "invalid": 0}
+    assert counted(report) == {"events_read": 5, "accepted": 4, "late": 1}
     assert report.changes is not None
     assert warehouse.sorted_rows(report.changes.where(F.col(C.CHANGE) != "delete"), C.CHANGE, "user", "total") == [
         ("insert", "dan", 1),
@@ -205,7 +209,7 @@ def test_a_late_event_alone_moves_the_position_and_is_rejected(after_two_runs: W
     warehouse = copied(after_two_runs)
     warehouse.append("user | at | n \n ann | 08:25 | 1")
     (report,) = warehouse.run()
-    assert report.manifest.events == {"events_read": 1, "accepted": 0, "late": 1, "invalid": 0}
+    assert counted(report) == {"events_read": 1, "late": 1}
     assert warehouse.sessions_table() == after_two_runs.sessions_table()
     assert len(warehouse.rejected("user")) == len(after_two_runs.rejected("user")) + 1
 
@@ -329,7 +333,7 @@ def test_a_first_run_from_latest_reads_nothing_and_takes_the_position(
 # What stops it
 
 
-@pytest.mark.parametrize("step", ["_reject", "_enter"])
+@pytest.mark.parametrize("step", ["write", "enter"])
 def test_a_run_cut_off_after_its_commit_is_finished_by_the_next(
     after_one_run: Warehouse,
     after_two_runs: Warehouse,
@@ -338,7 +342,7 @@ def test_a_run_cut_off_after_its_commit_is_finished_by_the_next(
     step: str,
 ) -> None:
     warehouse = copied(after_one_run)
-    run_killed_at(warehouse, sessionize, step, monkeypatch)
+    run_killed_at(warehouse, side_tables, step, monkeypatch)
     assert warehouse.sessions_table() == after_two_runs.sessions_table()
     assert len(warehouse.ledger(C.RUN_ID)) == 1
 
@@ -362,7 +366,7 @@ def test_a_repair_judges_by_the_limits_of_the_run_that_it_finishes(
     after_one_run: Warehouse, after_two_runs: Warehouse, copied: Copied, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warehouse = copied(after_one_run)
-    run_killed_at(warehouse, sessionize, "_reject", monkeypatch)
+    run_killed_at(warehouse, side_tables, "write", monkeypatch)
     warehouse.config = warehouse.configured(time={"allowed_lateness": "9h"})
     assert warehouse.run() == []
     assert_as_undisturbed(warehouse, after_two_runs)

@@ -1,0 +1,75 @@
+"""event_sessions and session_updates: every event has its session, whatever sessions go through."""
+
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from lib import columns as C
+from tests.text_tables import clock
+from tests.warehouse import Warehouse
+
+RUNS = [
+    [("ann", clock("10:00"), 1), ("ann", clock("10:50"), 2), ("bob", clock("10:00"), 3), ("bob", clock("10:00"), 3)],
+    [("ann", clock("10:25"), 4), ("bob", clock("10:20"), 5)],  # bridges ann's two sessions
+    [("ann", clock("9:40"), 6), ("bob", clock("15:00"), 7)],  # ann's session starts earlier: another id
+    [("bob", clock("11:00"), 8), ("bob", clock("10:40"), 9)],  # late and amended
+]
+
+
+def traced(spark: SparkSession, folder: Path, **sections: Any) -> Warehouse:
+    outputs = {name: str(folder / name) for name in ("event_sessions", "session_updates")}
+    return Warehouse(spark, folder, outputs=outputs, late_events="amend", time={"allowed_lateness": "1h"}, **sections)
+
+
+def sessions_by_range(warehouse: Warehouse) -> list[tuple[Any, ...]]:
+    events = warehouse.lake.events.table.read().alias("e")
+    sessions = warehouse.lake.sessions.table.read().alias("s")
+    joined = events.join(sessions, "user").where("at BETWEEN session_start AND session_end")
+    return warehouse.sorted_rows(joined.withColumnRenamed("at", C.EVENT_TIME), "user", C.EVENT_TIME, C.SESSION_ID)
+
+
+def test_every_event_has_its_session_after_every_run(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = traced(spark, tmp_path, source={"order_by": ["n"]})
+    for number, events in enumerate(RUNS):
+        warehouse.append(events)
+        if not number:
+            warehouse.init()
+        warehouse.run()
+        found = spark.read.format("delta").load(str(tmp_path / "event_sessions"))
+        rows = warehouse.sorted_rows(found, "user", C.EVENT_TIME, C.SESSION_ID)
+        assert rows == sessions_by_range(warehouse), number
+    assert found.columns == ["user", "event_time", "n", "session_id", "run_id"]
+
+
+def test_running_aggregates_follow_arrival_and_end_at_the_session(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = traced(spark, tmp_path)
+    told = []
+    for number, events in enumerate(RUNS):
+        warehouse.append(events)
+        if not number:
+            warehouse.init()
+        warehouse.run()
+        updates = spark.read.format("delta").load(str(tmp_path / "session_updates"))
+        rows = warehouse.sorted_rows(updates, "user", C.EVENT_TIME, "n", "total")
+        told.append([(user, at[11:16], n, total) for user, at, n, total in rows])
+        ends = warehouse.sorted_rows(updates.groupBy(C.SESSION_ID).agg({"n": "max"}), C.SESSION_ID, "max(n)")
+        assert ends == warehouse.sessions(C.SESSION_ID, C.EVENT_COUNT), number
+    assert told[0] == [
+        ("ann", "10:00", 1, 1),
+        ("ann", "10:50", 1, 2),
+        ("bob", "10:00", 1, 3),
+        ("bob", "10:00", 2, 6),
+    ]
+    # Merged: the third event of the session came last.
+    assert ("ann", "10:25", 3, 7) in told[1]
+    assert ("ann", "09:40", 4, 13) in told[2]
+    # Recomputed: in time order.
+    assert [row for row in told[3] if row[0] == "bob"] == [
+        ("bob", "10:00", 1, 3),
+        ("bob", "10:00", 2, 6),
+        ("bob", "10:20", 3, 11),
+        ("bob", "10:40", 4, 20),
+        ("bob", "11:00", 5, 28),
+        ("bob", "15:00", 1, 7),
+    ]
