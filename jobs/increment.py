@@ -25,6 +25,7 @@ from tables.manifest import Manifest, Mode, policy
 from tables.sessions import Position
 
 MOST_SCOPES = 1000
+SELDOM = ("duplicates", "amended", "corrected", "withdrawn")  # counts that most runs do not have
 
 
 FUTURE = 10**17  # µs: further ahead than any clock
@@ -172,10 +173,7 @@ class Inputs:
                 "accepted": tally.accepted,
                 "late": tally.late,
                 "invalid": tally.invalid,
-                "duplicates": tally.duplicates,
-                "amended": tally.amended,
-                "corrected": tally.corrected,
-                "withdrawn": tally.withdrawn,
+                **{name: n for name in SELDOM if (n := getattr(tally, name))},
             },
             rejected=tally.rejected,
             sessions=outcome.counts,

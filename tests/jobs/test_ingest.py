@@ -344,7 +344,7 @@ def test_parquet_keeps_its_types(lake: Lake) -> None:
     other = parquet("b", texts, "user string, event_time string, price string")
     assert lake.ingest(IngestOptions("parquet"), other) == [IngestReport(str(other), lines=3, added=1, unreadable=2)]
     assert lake.rows() == [(1, NOON, 2.5), (2, NOON, 3.0)]
-    assert lake.torn()[1] == f'{{"user":"x","event_time":"{AT}","price":"4"}}'
+    assert f'{{"event_time":"{AT}","price":"4","user":"x"}}' in lake.torn()
     assert "is not a Parquet file" in lake.refused(SourceError, IngestOptions("parquet"), lake.file("c", "no parquet"))
 
 

@@ -258,6 +258,14 @@ def test_verify_finds_whatever_was_put_in_by_hand(spark: SparkSession, tmp_path:
     for kind, put_in in kinds.items():
         put_in()
         assert not verify(spark, warehouse.config, Asked()).clean, kind
-        assert not verify(spark, warehouse.config, Asked(at("10:00"), at("11:00"))).clean, kind
         warehouse.delta().restoreToVersion(right)
     assert_right(warehouse)
+
+
+def test_verify_looks_at_the_span_that_it_is_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = made(spark, tmp_path)
+    warehouse.delta().update("user = 'cyd'", {"total": "total + 1"})
+    day_one = verify(spark, warehouse.config, Asked(at("0:00"), at("+1d 0:00")))
+    assert (day_one.clean, day_one.sessions, day_one.events) == (True, 2, 4)
+    day_two = verify(spark, warehouse.config, Asked(at("+1d 0:00"), at("+2d 0:00")))
+    assert (day_two.differing, [row["columns"] for row in day_two.wrong]) == (1, [["total"]])

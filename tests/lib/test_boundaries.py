@@ -422,3 +422,50 @@ def test_copies_lie_within_exactly_so_much_of_an_accepted_event(spark: SparkSess
     second = sessionize(later, table, rule, first.clock, past=past)
     assert micros(second.rejected(), "case", C.EVENT_TIME, C.REASON) == [("a", 17, "duplicate"), ("b", 0, "duplicate")]
     assert (second.tally.read, second.tally.accepted, second.tally.duplicates) == (4, 2, 2)
+
+
+# Cost
+
+
+def test_a_bot_that_never_pauses_has_its_last_session_read_again_and_no_more(spark: SparkSession) -> None:
+    rule = replace(RULE, max_duration=25)
+    life = events(spark, {"bot": list(range(0, 1000, 5)), "person": [0]})
+    first = sessionize(life, None, rule, NO_CLOCK)
+    table = apply(None, first.changes).localCheckpoint()
+    last = max(row[0] for row in micros(table.where("case = 'bot'"), C.SESSION_START))
+    asked: list[tuple[int, int]] = []
+
+    def source(spans: Any, before: bool = False) -> DataFrame:
+        asked.extend(spans)
+        return life.unionByName(new)
+
+    new = events(spark, {"bot": [1000, 1005], "person": [1005]})
+    second = sessionize(new, table, rule, first.clock, past=Past(None, source))
+    assert asked == [(last, 1005)]
+    assert sorted(row[C.CHANGE] for row in second.changes.collect()) == ["insert", "insert", "update"]
+
+
+# Scopes
+
+
+def test_each_scope_has_its_own_watermark_and_its_own_flush(spark: SparkSession) -> None:
+    rule = replace(RULE, watermark_per=("case",), allowed_lateness=20)
+    first = sessionize(events(spark, {"fast": [1000], "slow": [0]}), None, rule, NO_CLOCK)
+    table = apply(None, first.changes)
+    second = sessionize(
+        events(spark, {"fast": [979, 980], "slow": [-20, -21], "new": [-500]}), table, rule, first.clock
+    )
+    assert micros(second.rejected(), "case", C.EVENT_TIME) == [("fast", 979), ("slow", -21)]
+    table = apply(table, second.changes).localCheckpoint()
+    third = sessionize(events(spark, {"slow": [5]}), table, rule, second.clock, push=Push(flush=True))
+    states = micros(third.changes, "case", C.SESSION_END, C.STATUS, C.END_REASON)
+    assert states == [
+        ("fast", 1000, "final", "flush"),
+        ("fast", 980, "final", "gap"),
+        ("new", -500, "final", "flush"),
+        ("slow", -20, "final", "gap"),
+        ("slow", 5, "final", "flush"),
+    ]
+    assert third.clock.scopes is not None
+    marks = micros(third.clock.scopes, "case", C.SCOPE_WATERMARK, C.SCOPE_FLUSH_MARK)
+    assert marks == [("fast", 1011, 1011), ("new", -489, -489), ("slow", 16, 16)]
