@@ -8,6 +8,7 @@ event; sliding windows know all that hold different events.
 import argparse
 import shutil
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -105,8 +106,10 @@ def measure(spark: SparkSession, folder: Path, rows: int, rounds: int) -> dict[s
         for name, way in WAYS.items():
             started = time.perf_counter()
             way(spark.read.parquet(path)).write.format("noop").mode("overwrite").save()
+            seconds = time.perf_counter() - started
+            sys.stderr.write(f"{rows:,} events, {name}: {seconds:.2f} s{' (warm-up)' * (number < WARM_UP)}\n")
             if number >= WARM_UP:
-                taken[name].append(time.perf_counter() - started)
+                taken[name].append(seconds)
     return taken
 
 

@@ -12,7 +12,7 @@ from tests.warehouse import Warehouse
 RUNS = [
     [("ann", clock("10:00"), 1), ("ann", clock("10:50"), 2), ("bob", clock("10:00"), 3), ("bob", clock("10:00"), 3)],
     [("ann", clock("10:25"), 4), ("bob", clock("10:20"), 5)],  # bridges ann's two sessions
-    [("ann", clock("9:40"), 6), ("bob", clock("15:00"), 7)],  # ann's session starts earlier: another id
+    [("ann", clock("9:55"), 6), ("bob", clock("15:00"), 7)],  # ann's session starts earlier: another id
     [("bob", clock("11:00"), 8), ("bob", clock("10:40"), 9)],  # late and amended
 ]
 
@@ -63,7 +63,7 @@ def test_running_aggregates_follow_arrival_and_end_at_the_session(spark: SparkSe
     ]
     # Merged: the third event of the session came last.
     assert ("ann", "10:25", 3, 7) in told[1]
-    assert ("ann", "09:40", 4, 13) in told[2]
+    assert ("ann", "09:55", 4, 13) in told[2]
     # Recomputed: in time order.
     assert [row for row in told[3] if row[0] == "bob"] == [
         ("bob", "10:00", 1, 3),

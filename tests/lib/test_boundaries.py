@@ -442,7 +442,10 @@ def test_a_bot_that_never_pauses_has_its_last_session_read_again_and_no_more(spa
     new = events(spark, {"bot": [1000, 1005], "person": [1005]})
     second = sessionize(new, table, rule, first.clock, past=Past(None, source))
     assert asked == [(last, 1005)]
-    assert sorted(row[C.CHANGE] for row in second.changes.collect()) == ["insert", "insert", "update"]
+    assert micros(second.changes, C.CHANGE, "case", C.SESSION_START, C.SESSION_END) == [
+        ("insert", "person", 1005, 1005),
+        ("update", "bot", last, 1005),
+    ]
 
 
 # Scopes

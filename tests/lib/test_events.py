@@ -131,8 +131,8 @@ def test_a_rejected_row_is_kept_whole_and_identical_ones_are_numbered(spark: Spa
         " (1, map('a', null, 'b', 1), X'00ff', 1.5D, named_struct('m', map(1, 'x', 2, 'y')))"
         " AS t(`odd.name`, m, bytes, x, s)"
     ).withColumn("event_time", F.lit(None).cast("timestamp"))
-    judged = judge(events, Rule(key=("odd.name",), gap=1), Clock(now=NOON, watermark=5))
-    rows = rejected(judged, Rule(key=("odd.name",), gap=1, allowed_lateness=5)).collect()
+    rule = Rule(key=("odd.name",), gap=1, allowed_lateness=5)
+    rows = rejected(judge(events, rule, Clock(now=NOON, watermark=5)), rule).collect()
     text = '{"bytes":"AP8=","m":{"a":null,"b":1},"odd.name":1,"s":{"m":{"1":"x","2":"y"}},"x":1.5}'
     assert [row[C.EVENT] for row in rows] == [text, text]
     assert len({row[C.EVENT_HASH] for row in rows}) == 1
