@@ -91,6 +91,7 @@ def test_erasing_a_user_erases_all_that_is_known_of_them(spark: SparkSession, tm
     assert_right(warehouse)
 
 
+@pytest.mark.slow
 def test_an_overwrite_and_a_merge_of_the_source_are_corrections_too(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = made(spark, tmp_path)
     new = spark.createDataFrame(
@@ -135,7 +136,7 @@ def test_late_events_are_quarantined_then_readmitted(spark: SparkSession, tmp_pa
     assert_right(warehouse)
 
 
-@pytest.mark.parametrize("policy", ["amend", "drop", "separate", "fail"])
+@pytest.mark.parametrize("policy", ["amend", pytest.param("drop", marks=pytest.mark.slow), "separate", "fail"])
 def test_every_late_policy_keeps_the_table_right(spark: SparkSession, tmp_path: Path, policy: str) -> None:
     warehouse = made(spark, tmp_path, late_events=policy, outputs=traced(tmp_path))
     warehouse.append([("ann", clock("10:50"), 4), ("ann", clock("10:55"), 5), ("cyd", clock("+1d 9:10"), 1)])
@@ -190,6 +191,7 @@ def test_backfill_takes_late_events_of_its_span_in_and_moves_nothing(spark: Spar
     assert [r.manifest.sessions["rows"] for r in again] == [0]
 
 
+@pytest.mark.slow
 def test_backfill_mends_what_was_put_in_by_hand_of_the_keys_asked_for(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = made(spark, tmp_path)
     warehouse.delta().update("user IN ('ann', 'bob')", {"total": "total + 1"})
@@ -262,6 +264,7 @@ def test_verify_finds_whatever_was_put_in_by_hand(spark: SparkSession, tmp_path:
     assert_right(warehouse)
 
 
+@pytest.mark.slow
 def test_verify_looks_at_the_span_that_it_is_asked_for(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = made(spark, tmp_path)
     warehouse.delta().update("user = 'cyd'", {"total": "total + 1"})

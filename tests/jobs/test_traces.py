@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from lib import columns as C
@@ -29,6 +30,7 @@ def sessions_by_range(warehouse: Warehouse) -> list[tuple[Any, ...]]:
     return warehouse.sorted_rows(joined.withColumnRenamed("at", C.EVENT_TIME), "user", C.EVENT_TIME, C.SESSION_ID)
 
 
+@pytest.mark.slow
 def test_every_event_has_its_session_after_every_run(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = traced(spark, tmp_path, source={"order_by": ["n"]})
     for number, events in enumerate(RUNS):
