@@ -14,6 +14,7 @@ from lib.errors import SessionizerError, UsageError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from jobs.console import Line
     from lib.config import Config
 
 app = typer.Typer(
@@ -194,7 +195,7 @@ def backfill(
     with _session(config, "starting Spark", quiet=as_json) as (spark, loaded, say):
         keys = _keys(key, loaded)
         asked = LookBack(low, high, keys, max(parse_duration(chunk), 1), dry_run)
-        done = recompute(spark, loaded, asked, say, lambda _, n, of: say(f"{n} of {of} spans done"))
+        done = recompute(spark, loaded, asked, say, lambda _, n, of: say.bar(n, of, "spans"))
         _result(as_document(done), as_json, lambda: show_backfill(done))
 
 
@@ -451,9 +452,7 @@ def demo(
 
 
 @contextmanager
-def _session(
-    config: Path, first: str, *, quiet: bool
-) -> "Iterator[tuple[SparkSession, Config, Callable[[str], None]]]":
+def _session(config: Path, first: str, *, quiet: bool) -> "Iterator[tuple[SparkSession, Config, Line]]":
     from jobs.console import progress
     from lib.config_file import load_config
 

@@ -2,18 +2,20 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from rich.console import Console
+from rich.columns import Columns
+from rich.console import Console, RenderableType
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from jobs.sessionize import Say
-
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+BAR_WIDTH = 40
 PLAIN_WIDTH = 160  # columns of a result that goes into a file or a pipe
 
 
@@ -27,18 +29,39 @@ def stderr() -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
+class Line:
+    """A line of what is going on: `line("writing")`, or `line.bar(3, 10, "spans")` where the end is known."""
+
+    def __init__(self, show: Callable[[RenderableType], None], *, drawn: bool = False) -> None:
+        """drawn: the line is overwritten in place, so that a bar can grow."""
+        self._show = show
+        self._drawn = drawn
+        self._begun = time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        """Say what comes now."""
+        self._show(text)
+
+    def bar(self, done: int, total: int, what: str) -> None:
+        """Say how much is done, and how long the rest takes if it goes on like this."""
+        left = timedelta(seconds=round((time.monotonic() - self._begun) / max(done, 1) * (total - done)))
+        text = f"{done} of {total} {what} done" + (f", about {left} left" if done < total else "")
+        drawing = Columns([ProgressBar(total, done, width=BAR_WIDTH), text])
+        self._show(drawing if self._drawn else text)
+
+
 @contextmanager
-def progress(first: str, *, quiet: bool = False) -> Iterator[Say]:
+def progress(first: str, *, quiet: bool = False) -> Iterator[Line]:
     """A line of what is going on: a spinner on a terminal, plain lines in a log; nothing if quiet."""
     console = stderr()
     if quiet:
-        yield lambda _: None
+        yield Line(lambda _: None)
     elif console.is_terminal:
         with console.status(first) as status:
-            yield status.update
+            yield Line(status.update, drawn=True)
     else:
         console.print(first)
-        yield console.print
+        yield Line(console.print)
 
 
 def print_json(value: object) -> None:

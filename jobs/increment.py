@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lib import __version__
+from lib import __version__, bags
 from lib import columns as C
 from lib.backfill import Span, backfill
 from lib.errors import ConfigError, UsageError
@@ -51,7 +51,7 @@ class Inputs:
         """Of the run that comes next; raises if the source no longer fits the sessions table."""
         done, rule = position.manifest, Rule.of(lake.config)
         events = lake.events.read(increment)
-        schema = hashlib.sha256(events.schema.json().encode()).hexdigest()[:16]
+        schema = _hash_of(events)
         if done is None or done.source_schema != schema:
             lake.sessions.check_schema(session_schema(events, rule))
         clock = Clock(now, run_seq=position.version + 1)
@@ -79,22 +79,42 @@ class Inputs:
         return cls(lake, position, increment, clock, rule, push, began, schema, mode, arguments)
 
     @classmethod
+    def anew(cls, lake: Lake, position: Position, now: int) -> "Inputs":
+        """Of a rebuild: the whole source as it stands. Another source than the one read before sets the clock anew."""
+        done = _consumed(position)
+        last, rule = lake.events.table.version, Rule.of(lake.config)
+        clock, increment, began = Clock(now, run_seq=position.version + 1), Increment(last + 1, last), None
+        schema = _hash_of(lake.events.read(increment))
+        if lake.events.table.id == done.source_id and last >= (done.source_to_version or 0):
+            clock = replace(clock, watermark=done.watermark_after, flush_mark=done.flush_mark_after)
+            clock = _scoped(clock, done.scopes_after, rule, lake.events.as_of(last, None))
+            began = done.source_began
+        return cls(lake, position, increment, clock, rule, Push(), began, schema, "rebuild", {})
+
+    @classmethod
     def look_back(cls, lake: Lake, position: Position, now: int, mode: Mode, arguments: Mapping[str, Any]) -> "Inputs":
-        """Of a job that reads no new events: backfill, readmit, rebuild, verify."""
-        done = position.manifest
-        if done is None or done.source_to_version is None:
-            raise UsageError("nothing has been consumed yet", remedy="`sessionizer run` comes first")
-        last, rule = done.source_to_version, Rule.of(lake.config)
+        """Of a job that reads no new events: backfill, readmit, verify."""
+        done = _consumed(position)
+        lake.events.check_same(done)
+        last, rule = done.source_to_version or 0, Rule.of(lake.config)
         clock = Clock(now, done.watermark_after, done.flush_mark_after, run_seq=position.version + 1)
         increment, push = Increment(last + 1, last), Push()
         events = lake.events.as_of(last, None)
-        schema = hashlib.sha256(lake.events.read(increment).schema.json().encode()).hexdigest()[:16]
+        schema = _hash_of(lake.events.read(increment))
         clock = _scoped(clock, done.scopes_after, rule, events)
         return cls(lake, position, increment, clock, rule, push, done.source_began, schema, mode, arguments)
 
     def events(self) -> DataFrame:
         """The rows to read."""
         return self.lake.events.read(self.increment)
+
+    def everything(self) -> DataFrame:
+        """All rows of the source, but those from before the first version that a run was to read."""
+        rows = self.lake.events.as_of(self.increment.last, None)
+        if not self.began:
+            return rows
+        older = self.lake.events.as_of(self.began - 1, None)
+        return bags.without(bags.hashed(rows), bags.hashed(older)).drop(bags.HASH)
 
     def sample(self) -> DataFrame:
         """No rows of the source, with its columns."""
@@ -189,9 +209,19 @@ def compute(lake: Lake, inputs: Inputs) -> Outcome:
             past = replace(inputs.past(), sessions=lake.sessions.table.read(version))
             return backfill(inputs.span(), past, inputs.rule, inputs.clock, inputs.sample())
         case "rebuild":
-            everything = lake.events.as_of(inputs.increment.last, None)
-            return sessionize(everything, None, inputs.rule, inputs.clock, anew=True)
+            return sessionize(inputs.everything(), None, inputs.rule, inputs.clock, anew=True)
     return sessionize(inputs.events(), inputs.live(), inputs.rule, inputs.clock, push=inputs.push, past=inputs.past())
+
+
+def _consumed(position: Position) -> Manifest:
+    done = position.manifest
+    if done is None or done.source_to_version is None:
+        raise UsageError("nothing has been consumed yet", remedy="`sessionizer run` comes first")
+    return done
+
+
+def _hash_of(rows: DataFrame) -> str:
+    return hashlib.sha256(rows.schema.json().encode()).hexdigest()[:16]
 
 
 def _scoped(clock: Clock, scopes: tuple[str, ...] | None, rule: Rule, events: DataFrame) -> Clock:

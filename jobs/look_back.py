@@ -1,6 +1,7 @@
 """Backfill, readmit, rebuild: sessions made again from events that have been consumed before."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -14,11 +15,10 @@ from jobs.sessionize import Phases, RunReport, Say, check_rule, commit, repair, 
 from lib import columns as C
 from lib.backfill import Span, readmitted
 from lib.config import Config
-from lib.errors import UsageError
+from lib.errors import ConfigError, SourceError, UsageError
 from lib.rule import Rule
 from tables.lake import Lake
 from tables.manifest import Mode
-from tables.sessions import Position
 
 DAY = 24 * 3600 * 1_000_000
 CHUNK = 7 * DAY
@@ -95,9 +95,10 @@ def readmit(spark: SparkSession, config: Config, asked: LookBack, say: Say = lam
 
 
 def rebuild(spark: SparkSession, config: Config, now: int | None = None, say: Say = lambda _: None) -> RunReport:
-    """Make all sessions anew from the consumed source version, by the present rule, in one atomic overwrite.
+    """Make all sessions anew from the source as it stands, by the present rule, in one atomic overwrite.
 
-    The table as it was stays reachable by time travel, and RESTORE brings it back with its position.
+    Nothing is late, and the position is the version read, so that this serves a source, too, that was made again or
+    has lost its changes. The table as it was stays reachable by time travel; RESTORE brings it back with its position.
     """
     lake = Lake(spark, config)
     lake.require()
@@ -111,12 +112,18 @@ def _look_back(lake: Lake, mode: Mode, arguments: Mapping[str, Any], asked: Look
     phases = Phases()
     with phases("plan"):
         position = lake.sessions.position()
-        if not asked.dry_run and _follows_rule(lake, position):
-            repair(lake, position, say)
+        if not asked.dry_run:
+            # What an unfinished run would still write, a rebuild replaces: it need not be possible any more.
+            with suppress(SourceError, ConfigError) if mode == "rebuild" else nullcontext():
+                repair(lake, position, say)
         if position.manifest is not None and mode != "rebuild":
             check_rule(lake, position.manifest)
         now = asked.now if asked.now is not None else wall_clock()
-        inputs = Inputs.look_back(lake, position, now, mode, arguments)
+        inputs = (
+            Inputs.anew(lake, position, now)
+            if mode == "rebuild"
+            else Inputs.look_back(lake, position, now, mode, arguments)
+        )
     say("reading events again")
     with phases("sessionize"), lake.events.reading(inputs.increment):
         outcome = compute(lake, inputs)
@@ -125,11 +132,6 @@ def _look_back(lake: Lake, mode: Mode, arguments: Mapping[str, Any], asked: Look
         return RunReport(manifest, phases.timing(), dry_run=True, changes=outcome.changes)
     say(f"writing {outcome.counts['rows']:,} sessions")
     return commit(lake, inputs, outcome, manifest, phases)
-
-
-def _follows_rule(lake: Lake, position: Position) -> bool:
-    """Whether an unfinished run could be computed again: not by another rule."""
-    return position.manifest is None or position.manifest.rule_fingerprint == lake.config.fingerprint()
 
 
 def _done_before(lake: Lake, asked: LookBack, number: int) -> int:

@@ -109,6 +109,7 @@ def repair(lake: Lake, position: Position, say: Say = lambda _: None) -> bool:
         side_tables.enter(lake, manifest, Timing())
         return True
     check_rule(lake, manifest)
+    lake.events.check_same(manifest)
     inputs = Inputs.again(lake, manifest)
     with lake.events.reading(inputs.increment):
         side_tables.write(lake, inputs, compute(lake, inputs), manifest)

@@ -22,8 +22,12 @@ from tables.delta import BYTES_WRITTEN, CHANGE_FEED, FILES_WRITTEN, ROWS_WRITTEN
 from tables.manifest import Manifest
 
 ANEW = (
-    "to start over, remove the sessions, runs and rejected_events tables, then `sessionizer init` and `sessionizer run`"
+    "`sessionizer rebuild` makes all sessions anew from the source as it stands (before a first run set "
+    "source.start: earliest; for sliding windows remove their table, then `sessionizer init` and `sessionizer slide`)"
 )
+
+# What Spark and Delta say of versions that cannot be read any more.
+GONE = ("FILE_NOT_EXIST", "DELTA_VERSION_NOT_FOUND", "DELTA_UNSUPPORTED_TIME_TRAVEL", "DELTA_LOG_FILE_NOT_FOUND")
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ class Events:
         last = latest if to_version is None else to_version
         if done is None or done.source_to_version is None:
             return self._first(last, limits)
-        self._check_same(done, latest)
+        self.check_same(done)
         first = done.source_to_version + 1
         if first > last:
             return None
@@ -122,12 +126,19 @@ class Events:
 
     @contextmanager
     def reading(self, increment: Increment) -> Iterator[None]:
-        """Name the error that comes only when the rows are read: changes that are no longer there."""
+        """Name the error that comes only when the rows are read: files that are no longer there."""
         try:
             yield
         except (PySparkException, Py4JJavaError) as error:
             text = str(error)
-            vacuumed = "FILE_NOT_EXIST" in text and (self.table.by_name or self.table.location in text)
+            vacuumed = any(name in text for name in GONE) and (self.table.by_name or self.table.location in text)
+            if increment.is_empty and vacuumed:
+                raise SourceError(
+                    f"the source cannot be read as of version {increment.last}, which is the one that was consumed",
+                    value=_first_line(error),
+                    remedy="its files were vacuumed, or its log was cleaned up; if it has newer versions, "
+                    f"`sessionizer run` consumes them and then this works again; else {ANEW}",
+                ) from error
             if increment.first is not None and (vacuumed or "DELTA_MISSING_CHANGE_DATA" in text):
                 raise self._unreadable(increment, error) from error
             raise
@@ -135,11 +146,13 @@ class Events:
     def _unreadable(self, increment: Increment, error: Exception) -> SourceError:
         return SourceError(
             f"the source's changes of versions {increment.first} to {increment.last} cannot be read",
-            value=next(line for line in str(error).splitlines() if "[" in line or line.strip()),
+            value=_first_line(error),
             remedy=f"they were vacuumed, or made while its change data feed was off; {ANEW}",
         )
 
-    def _check_same(self, done: Manifest, latest: int) -> None:
+    def check_same(self, done: Manifest) -> None:
+        """Raise unless this is the table that a run has read, with the versions that it has read."""
+        latest = self.table.version
         if self.table.id != done.source_id:
             raise SourceError(
                 "the source is not the table that was read before: it was dropped and made again",
@@ -206,3 +219,7 @@ class Events:
             sum(e.metric(FILES_WRITTEN) for e in read),
             sum(e.metric(BYTES_WRITTEN) for e in read),
         )
+
+
+def _first_line(error: Exception) -> str:
+    return next(line for line in str(error).splitlines() if "[" in line or line.strip())

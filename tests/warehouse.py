@@ -112,6 +112,9 @@ class Warehouse:
     def delta(self) -> DeltaTable:
         return DeltaTable.forPath(self.spark, self.config.sessions.table)
 
+    def delta_source(self) -> DeltaTable:
+        return DeltaTable.forPath(self.spark, self.config.source.table)
+
 
 def files_of_final_rows(warehouse: Warehouse) -> set[str]:
     frame = warehouse.lake.sessions.table.read().where(C.col(C.IS_FINAL))

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from delta import DeltaTable
 from pyspark.sql import SparkSession
 
 from jobs.look_back import LookBack, backfill, readmit, rebuild
@@ -42,10 +41,6 @@ def assert_right(warehouse: Warehouse) -> None:
     assert verdict.clean, verdict
 
 
-def source(warehouse: Warehouse) -> DeltaTable:
-    return DeltaTable.forPath(warehouse.spark, warehouse.config.source.table)
-
-
 def shape(warehouse: Warehouse) -> list[tuple[Any, ...]]:
     return [(u, s[11:16], e[11:16], n, t, status) for u, s, e, n, t, status in warehouse.sessions(*SHAPE)]
 
@@ -60,8 +55,8 @@ def traced(folder: Path) -> dict[str, str]:
 def test_updates_and_deletes_of_the_source_recompute_final_sessions(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = made(spark, tmp_path, outputs=traced(tmp_path))
     assert shape(warehouse)[0] == ("ann", "10:00", "10:40", 3, 6, "final")
-    source(warehouse).delete("user = 'ann' AND n = 2")
-    source(warehouse).update("user = 'bob'", {"user": "'ann'"})
+    warehouse.delta_source().delete("user = 'ann' AND n = 2")
+    warehouse.delta_source().update("user = 'bob'", {"user": "'ann'"})
     report = warehouse.run()[-1]
     assert shape(warehouse) == [
         ("ann", "10:00", "10:10", 2, 11, "final"),
@@ -83,7 +78,7 @@ def test_erasing_a_user_erases_all_that_is_known_of_them(spark: SparkSession, tm
     warehouse.append([("ann", clock("7:00"), 9)])
     warehouse.run()
     assert [r[0] for r in warehouse.rejected("user")] == ["ann"]
-    source(warehouse).delete("user = 'ann'")
+    warehouse.delta_source().delete("user = 'ann'")
     warehouse.run()
     places = [warehouse.config.sessions.table, warehouse.config.outputs.rejected_events, *traced(tmp_path).values()]
     for place in places:
@@ -97,7 +92,7 @@ def test_an_overwrite_and_a_merge_of_the_source_are_corrections_too(spark: Spark
     new = spark.createDataFrame(
         [("ann", clock("10:00"), 5), ("dan", clock("8:00"), 1)], "user STRING, at TIMESTAMP, n INT"
     )
-    source(warehouse).alias("t").merge(
+    warehouse.delta_source().alias("t").merge(
         new.alias("s"), "t.user = s.user AND t.at = s.at"
     ).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
     warehouse.run()
@@ -111,7 +106,7 @@ def test_an_overwrite_and_a_merge_of_the_source_are_corrections_too(spark: Spark
 
 def test_corrections_stop_the_run_where_the_rule_says_so(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = made(spark, tmp_path, corrections="fail")
-    source(warehouse).delete("n = 2")
+    warehouse.delta_source().delete("n = 2")
     before = warehouse.versions()
     with pytest.raises(SourceError, match="update or delete rows, and corrections is fail"):
         warehouse.run()

@@ -104,7 +104,7 @@ def test_a_source_that_was_dropped_and_made_again(after_two_runs: Warehouse, cop
     shutil.rmtree(warehouse.folder / "events")
     warehouse.append(FIRST_EVENTS)
     message = refusal(warehouse, SourceError)
-    assert_says(message, "dropped and made again", warehouse.position().source_id, "sessionizer init")
+    assert_says(message, "dropped and made again", warehouse.position().source_id, "sessionizer rebuild")
 
 
 def test_a_source_that_has_lost_its_last_version(after_two_runs: Warehouse, copied: Copied) -> None:
@@ -112,7 +112,7 @@ def test_a_source_that_has_lost_its_last_version(after_two_runs: Warehouse, copi
     for file in (warehouse.folder / "events" / "_delta_log").glob("*1.*"):
         file.unlink()
     message = refusal(warehouse, SourceError)
-    assert_says(message, "the source has gone back: version 1 was read before: got 0", "to start over")
+    assert_says(message, "the source has gone back: version 1 was read before: got 0", "sessionizer rebuild")
 
 
 def test_updates_deletes_and_restores_of_the_source_where_corrections_fail(
@@ -139,7 +139,7 @@ def test_changes_whose_files_were_vacuumed(after_one_run: Warehouse, copied: Cop
     for name in added - {Path(f).name for f in warehouse.lake.events.table.read(0).inputFiles()}:
         (warehouse.folder / "events" / name).unlink()
     message = refusal(warehouse, SourceError)
-    assert_says(message, "changes of versions 1 to 1 cannot be read", "vacuumed", "to start over")
+    assert_says(message, "changes of versions 1 to 1 cannot be read", "vacuumed", "sessionizer rebuild")
 
 
 def test_changes_from_before_the_feed_was_on(spark: SparkSession, tmp_path: Path) -> None:
