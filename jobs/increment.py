@@ -25,7 +25,7 @@ from tables.manifest import Manifest, Mode, policy
 from tables.sessions import Position
 
 MOST_SCOPES = 1000
-SELDOM = ("duplicates", "amended", "corrected", "withdrawn")  # counts that most runs do not have
+SELDOM = ("duplicates", "amended", "corrected", "withdrawn", "readmitted")  # counts that most runs do not have
 
 
 FUTURE = 10**17  # µs: further ahead than any clock

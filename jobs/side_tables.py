@@ -78,7 +78,9 @@ def is_complete(lake: Lake, manifest: Manifest) -> bool:
 
 
 def _owes_rejects(manifest: Manifest) -> bool:
-    return manifest.mode != "run" or bool(manifest.rejected) or bool(manifest.events.get("withdrawn"))
+    if manifest.mode == "rebuild":
+        return True
+    return bool(manifest.rejected) or any(manifest.events.get(name) for name in ("withdrawn", "readmitted"))
 
 
 def _fence(lake: Lake, role: str) -> str:

@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 
 from lib import columns as C
 from lib.aggregates import bind
+from lib.computed import computed
 from lib.events import AMENDED, IN_THE_FUTURE, LATE, WITHDRAWN
 from lib.fold import fold
 from lib.outcome import Outcome
@@ -14,7 +15,7 @@ from lib.past import Past, accepted, aliased, same_as_aliased
 from lib.pipeline import rows_near
 from lib.rule import Rule
 from lib.sessions import final_intervals, new_intervals
-from lib.step import Step, computed
+from lib.step import Step
 from lib.tally import Tally
 from lib.times import timestamp
 from lib.watermarks import Clock
@@ -43,9 +44,12 @@ def backfill(span: Span, past: Past, rule: Rule, clock: Clock, sample: DataFrame
     """
     aggregates = bind(rule, sample)
     quiet = replace(rule, dedupe=None)
-    kept_out = _kept_out(span, past, quiet)
-    inside = accepted(past.events([(span.low, span.high - 1)]), kept_out, quiet, clock)
-    inside = _of_keys(inside.where((C.col(C.US) >= span.low) & (C.col(C.US) < span.high)), span, rule)
+    comes_in = 0
+    if span.readmit and past.rejected is not None:
+        comes_in = readmitted(past.rejected, span, rule).count()
+    kept_out = _kept_out(span, past, quiet) if comes_in else past.rejected
+    all_of_it = [(span.low, span.high - 1)]
+    inside = _of_keys(accepted(past.events(all_of_it), kept_out, quiet, clock, all_of_it), span, rule)
     new = new_intervals(fold(inside, rule, aggregates), clock.now).withColumn(C.VERDICT, F.lit(AMENDED))
     assert past.sessions is not None
     table = _of_keys(past.sessions.where(~C.col(C.IS_LATE)), span, rule)
@@ -66,10 +70,10 @@ def backfill(span: Span, past: Past, rule: Rule, clock: Clock, sample: DataFrame
     near = rows_near(table, rule, seen.get("low") or span.low, seen.get("high") or span.high)
     intervals = affected.unionByName(final_intervals(near, rule), allowMissingColumns=True)
     step = Step(
-        rule, clock, clock, aggregates, lambda spans: accepted(past.events(spans), kept_out, quiet, clock), near
+        rule, clock, clock, aggregates, lambda spans: accepted(past.events(spans), kept_out, quiet, clock, spans), near
     )
     changed, redo = step.merged_and_rederived(intervals)
-    return Outcome.of(step, changed, redo, sample, Tally(0, {}, None, None))
+    return Outcome.of(step, changed, redo, sample, Tally(0, {}, None, None, readmitted=comes_in))
 
 
 def readmitted(rejected: DataFrame, span: Span, rule: Rule) -> DataFrame:
@@ -79,9 +83,8 @@ def readmitted(rejected: DataFrame, span: Span, rule: Rule) -> DataFrame:
     return _of_keys(rejected.where(inside), span, rule)
 
 
-def _kept_out(span: Span, past: Past, rule: Rule) -> DataFrame | None:
-    if past.rejected is None or not span.readmit:
-        return past.rejected
+def _kept_out(span: Span, past: Past, rule: Rule) -> DataFrame:
+    assert past.rejected is not None
     time = F.unix_micros(C.col(C.EVENT_TIME))
     comes_in = C.col(C.REASON).isin(*READMITTED) & (time >= span.low) & (time < span.high)
     comes_in = F.coalesce(comes_in, F.lit(False))

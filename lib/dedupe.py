@@ -58,9 +58,8 @@ def _with_past(valid: DataFrame, rule: Rule, clock: Clock, past: Past | None, id
     if past is None or bounds is None or bounds["low"] is None:
         return valid.withColumn(SEEN, nothing)
     assert rule.dedupe is not None
-    span = (bounds["low"] - rule.dedupe.within, bounds["high"] + rule.dedupe.within)
-    before = accepted(past.events([span], before=True), past.rejected, rule, clock)
-    near = before.where(C.col(C.US).between(*span))
+    spans = [(bounds["low"] - rule.dedupe.within, bounds["high"] + rule.dedupe.within)]
+    near = accepted(past.events(spans, before=True), past.rejected, rule, clock, spans)
     seen = aliased(near.groupBy(*C.cols(ids)).agg(F.collect_set(C.col(C.US)).alias(SEEN)), ids)
     joined = without_aliases(valid.join(seen, same_as_aliased(ids), "left"))
     return joined.withColumn(SEEN, F.coalesce(C.col(SEEN), nothing))

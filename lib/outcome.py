@@ -9,13 +9,14 @@ from pyspark.sql import functions as F
 
 from lib import columns as C
 from lib.changes import ABOUT, counts
+from lib.computed import computed
 from lib.errors import UsageError
 from lib.events import REASONS, WITHDRAWN, as_rejected, rejected
 from lib.lifecycle import table_columns
 from lib.past import Spans, near_spans
 from lib.rederive import OLD
 from lib.rule import Rule
-from lib.step import Redo, Step, computed
+from lib.step import Redo, Step
 from lib.tally import Tally
 from lib.times import DAY, floor_div
 from lib.trace import OLD_ID, Trace, arrived

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from lib import columns as C
+from lib.computed import computed
 from lib.events import validate, with_hash
 from lib.rule import Rule
 from lib.watermarks import Clock
@@ -31,19 +33,27 @@ class Past:
     rejected: DataFrame | None = None
 
 
-def accepted(events: DataFrame, rejected: DataFrame | None, rule: Rule, clock: Clock) -> DataFrame:
+def accepted(
+    events: DataFrame, rejected: DataFrame | None, rule: Rule, clock: Clock, spans: Spans | None = None
+) -> DataFrame:
     """The accepted set: source rows minus rejected ones, as a bag of whole rows (SEMANTICS §3).
 
     In: rows of the source; `rejected`: the key columns, event_time and event_hash, one row for each rejected row.
-    Out: what `events.validate` returns, of valid rows alone.
+    Out: what `events.validate` returns, of valid rows within these spans of time alone.
     """
     valid = validate(events, rule, clock).where(C.col(C.VERDICT).isNull())
+    if spans is not None:
+        valid = valid.where(_within(spans))
     if rejected is None:
         return valid
     key = (*rule.key, C.US)
-    bag = rejected.withColumn(C.US, F.unix_micros(C.col(C.EVENT_TIME))).groupBy(*C.cols((*key, C.EVENT_HASH)))
-    counted = aliased(bag.agg(F.count(F.lit(1)).alias("__n")), (*key, C.EVENT_HASH))
-    places = aliased(rejected.withColumn(C.US, F.unix_micros(C.col(C.EVENT_TIME))).select(*C.cols(key)).distinct(), key)
+    near = rejected.select(*C.cols(rule.key), F.unix_micros(C.col(C.EVENT_TIME)).alias(C.US), C.col(C.EVENT_HASH))
+    near, seen = computed(near if spans is None else near.where(_within(spans)), {"rows": F.count(F.lit(1))})
+    if not seen.get("rows"):
+        return valid
+    counted = near.groupBy(*C.cols((*key, C.EVENT_HASH))).agg(F.count(F.lit(1)).alias("__n"))
+    counted = aliased(counted, (*key, C.EVENT_HASH))
+    places = aliased(near.select(*C.cols(key)).distinct(), key)
     clean = valid.join(places, same_as_aliased(key), "left_anti")
     suspects = with_hash(valid.join(places, same_as_aliased(key), "left_semi"))
     alike = Window.partitionBy(*C.cols((*key, C.EVENT_HASH))).orderBy(C.US)
@@ -51,6 +61,10 @@ def accepted(events: DataFrame, rejected: DataFrame | None, rule: Rule, clock: C
     left = numbered.join(counted, same_as_aliased((*key, C.EVENT_HASH)), "left")
     kept = left.where(F.col("__ordinal") > F.coalesce(F.col("__n"), F.lit(0)))
     return clean.unionByName(kept.select(*C.cols(tuple(clean.columns))))
+
+
+def _within(spans: Spans) -> Column:
+    return reduce(or_, [C.col(C.US).between(low, high) for low, high in spans], F.lit(False))
 
 
 def without_withdrawn(rejected: DataFrame, withdrawn: DataFrame) -> DataFrame:

@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 from lib import columns as C
 from lib.aggregates import Aggregate, bind
 from lib.changes import additions
+from lib.computed import computed
 from lib.corrections import pair_corrections
 from lib.dedupe import mark_duplicates
 from lib.errors import UsageError
@@ -23,7 +24,7 @@ from lib.past import Past, Spans, accepted, aliased, same_as_aliased, without_wi
 from lib.rule import Rule
 from lib.separate import separate_sessions
 from lib.sessions import LIVE_TYPE, final_intervals, live_intervals, merge_islands, new_intervals
-from lib.step import Step, computed
+from lib.step import Step
 from lib.tally import Tally, tally_columns
 from lib.trace import OLD_ID, Trace, event_sessions, session_updates
 from lib.watermarks import Clock, Push, advance, advance_scopes, advance_to, clocks_of_keys, flush
@@ -138,7 +139,7 @@ def _accepted(arrival: _Arrival, past: Past | None, rule: Rule, clock: Clock, sp
     if tally.rejected:
         now = as_rejected(judged.where(C.col(C.VERDICT).isin(*REASONS) & C.col(C.US).isNotNull()), rule)
         rejects = now if rejects is None else rejects.select(*C.cols(tuple(now.columns))).unionByName(now)
-    return accepted(arrival.events if past is None else past.events(spans), rejects, rule, clock)
+    return accepted(arrival.events if past is None else past.events(spans), rejects, rule, clock, spans)
 
 
 def _with_final(intervals: DataFrame, past: Past | None, tally: Tally, rule: Rule) -> DataFrame:

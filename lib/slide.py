@@ -12,9 +12,10 @@ from lib import columns as C
 from lib.admission import OLD, PAST, admit
 from lib.aggregates import bind
 from lib.bags import HASH, excess, hashed, without
+from lib.computed import computed
 from lib.events import AMENDED, CORRECTED, INVALID, LATE, REASONS, WITHDRAWN, rejected, validate
 from lib.sliding import merge_points, near, points, truncated, windows
-from lib.sliding_news import ANYWAY, RAW, News, computed, fold, judge, with_times
+from lib.sliding_news import ANYWAY, RAW, News, fold, judge, with_times
 from lib.sliding_rule import SlidingRule
 from lib.watermarks import Clock, Push, advance, advance_scopes, advance_to, flush
 from lib.window_changes import change_counts, settle_windows, window_changes, window_columns

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lib import columns as C
 from lib.admission import OLD
 from lib.aggregates import Aggregate, bind
 from lib.bags import HASH, hashed, netted
+from lib.computed import computed
 from lib.events import AMENDED, CORRECTED, LATE, REASONS, WITHDRAWN, validate
 from lib.sliding import points, truncated
 from lib.sliding_rule import SlidingRule
@@ -74,13 +75,6 @@ def events_span(news: News, rule: SlidingRule) -> tuple[int, int] | None:
 def starts_span(news: News, rule: SlidingRule) -> tuple[int, int] | None:
     """Between which times (inclusive) start all windows that the news may change."""
     return news.span and (news.span[0] - rule.difference, news.span[1] + rule.unit)
-
-
-def computed(frame: DataFrame, metrics: Mapping[str, Column]) -> tuple[DataFrame, dict[str, int | None]]:
-    """The frame, computed once and held by the executors, and figures about it from the same pass."""
-    observation = Observation()
-    held = frame.observe(observation, *[c.alias(n) for n, c in metrics.items()]).localCheckpoint()
-    return held, dict(observation.get)
 
 
 def judge(feed: DataFrame, rule: SlidingRule, clock: Clock) -> DataFrame:

@@ -1,13 +1,14 @@
 """One step over intervals in hand: what merges as it is, what is recomputed from events, and what both change."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import DataFrame
 
 from lib import columns as C
 from lib.aggregates import Aggregate
 from lib.changes import changes, replacements
+from lib.computed import computed
 from lib.islands import mark_islands
 from lib.lifecycle import salted, settle
 from lib.past import Spans, near_spans
@@ -64,14 +65,8 @@ class Step:
         inside = within_ranges(self.accepted(near_spans(spans)), ranges, rule)
         rows = rederive(inside, ranges, rule, (self.before, self.after), aggregates)
         if rule.traces:
-            inside, rows = inside.localCheckpoint(), rows.localCheckpoint()
+            inside = inside.localCheckpoint()
+        rows = rows.localCheckpoint()
         result = redone(rows, ranges, self.table, rule, aggregates)
         replaced = replacements(result.rows, result.gone)
         return merging.unionByName(replaced, allowMissingColumns=True), Redo(inside, rows, ranges)
-
-
-def computed(frame: DataFrame, metrics: Mapping[str, Column]) -> tuple[DataFrame, dict[str, int]]:
-    """The frame, computed once and held by the executors, and figures about it from the same pass."""
-    observation = Observation()
-    held = frame.observe(observation, *[c.alias(n) for n, c in metrics.items()]).localCheckpoint()
-    return held, observation.get

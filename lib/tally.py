@@ -15,8 +15,9 @@ class Tally:
     """Counts of events; read = accepted + the rejected of every reason. Times: microseconds.
 
     accepted: with the amended and the corrected ones. withdrawn: rows that the source no longer has, which count as
-    read in the run that read them. earliest, latest: of valid events, late ones too. low, high: the least start and
-    the greatest reach of what has sessions recomputed; None where nothing has.
+    read in the run that read them. readmitted: rejected ones of earlier runs that are accepted now. earliest, latest:
+    of valid events, late ones too. low, high: the least start and the greatest reach of what has sessions recomputed;
+    None where nothing has.
     """
 
     accepted: int
@@ -26,6 +27,7 @@ class Tally:
     amended: int = 0
     corrected: int = 0
     withdrawn: int = 0
+    readmitted: int = 0
     low: int | None = None
     high: int | None = None
 
