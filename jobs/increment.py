@@ -137,17 +137,18 @@ class Inputs:
         sessions = lake.sessions.final(self.position.version) if self.position.manifest else None
         return Past(sessions, events, self._kept_out())
 
-    def _kept_out(self) -> DataFrame:
+    def _kept_out(self) -> DataFrame | None:
         """Rows of the source that are in no session: those rejected, and those from before the first version read."""
         names = (*self.rule.key, C.EVENT_TIME, C.EVENT_HASH, C.REASON)
-        rejected = self.lake.rejected_events.before(self.clock.run_seq).select(*C.cols(names))
+        rejected = self.lake.rejected_events.before(self.clock.run_seq)
+        rejected = None if rejected is None else rejected.select(*C.cols(names))
         if not self.began:
             return rejected
         valid = validate(self.lake.events.as_of(self.began - 1, None), self.rule, self.clock)
         time = F.timestamp_micros(C.col(C.US)).alias(C.EVENT_TIME)
         older = with_hash(valid).select(*C.cols(self.rule.key), time, C.col(C.EVENT_HASH))
         older = older.withColumn(C.REASON, F.lit(None).cast("string"))
-        return rejected.unionByName(older)
+        return older if rejected is None else rejected.unionByName(older)
 
     def span(self) -> Span:
         """What a backfill recomputes."""

@@ -42,6 +42,8 @@ def write(lake: Lake, inputs: Inputs, outcome: Outcome, manifest: Manifest) -> N
 
 def _no_longer_rejected(lake: Lake, inputs: Inputs, outcome: Outcome) -> DataFrame | None:
     """Rows of rejected_events that a run takes away: withdrawn, taken into sessions, or judged anew."""
+    if lake.rejected_events.is_empty:
+        return None
     before = lake.rejected_events.all_before(inputs.clock.run_seq)
     match inputs.mode:
         case "rebuild":

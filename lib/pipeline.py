@@ -70,7 +70,7 @@ def sessionize(  # noqa: PLR0913
     judged = judge_late(mark_duplicates(validate(events, rule, by), rule, by, past), rule, by)
     folded, seen = computed(fold(judged, rule, aggregates), tally_columns())
     if seen.get(WITHDRAWN):
-        judged = pair_corrections(judged, rule)
+        judged = pair_corrections(judged, rule).localCheckpoint()  # read again for its places and its hashes
         folded, seen = computed(fold(judged, rule, aggregates), tally_columns())
     if rule.lateness == "session":
         folded, seen = computed(

@@ -26,10 +26,18 @@ class RejectedEvents:
         if not self.table.exists():
             self.table.create(rejected_schema(self.config, source_schema), [], {})
 
-    def before(self, run_seq: int) -> DataFrame:
-        """The events that runs before this one have kept out of sessions, valid as they are."""
+    def before(self, run_seq: int) -> DataFrame | None:
+        """The events that runs before this one have kept out of sessions, valid as they are; None: there are none."""
+        if self.is_empty:
+            return None
         rows = self.table.read()
         return rows.where(C.col(C.REASON).isin(*KEPT_OUT) & (C.col(C.RUN_SEQ) < run_seq))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has ever been rejected, as the table's log tells at once."""
+        files, _ = self.table.size()
+        return files == 0
 
     def all_before(self, run_seq: int) -> DataFrame:
         """The events that runs before this one have rejected, for whatever reason."""
