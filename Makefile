@@ -1,6 +1,6 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-all conformance lint types fmt bench clean
+.PHONY: help setup java demo test test-all conformance lint types fmt bench bench-history bench-sliding clean
 
 BIN := .venv/bin
 CAN_RUN := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
@@ -35,6 +35,12 @@ fmt: setup ## format the code and fix what can be fixed
 
 bench: setup java ## run the small benchmark
 	$(BIN)/python -m bench.small
+
+bench-history: setup java ## time backfills and late events against the length of the history
+	$(BIN)/python -m bench.history
+
+bench-sliding: setup java ## time sliding windows against Spark's hopping ones
+	$(BIN)/python -m bench.sliding
 
 clean: ## remove caches, build and demo output (not .venv)
 	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

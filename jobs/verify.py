@@ -18,6 +18,7 @@ from lib.config import Config
 from lib.past import accepted
 from lib.pipeline import Past, sessionize
 from lib.rule import Rule
+from lib.times import timestamp
 from lib.watermarks import Clock, clocks_of_keys
 from tables.lake import Lake
 
@@ -163,18 +164,19 @@ def _wide(lake: Lake, inputs: Inputs, asked: Asked) -> list[tuple[int, int]]:
     low = -FUTURE if asked.low is None else asked.low
     high = FUTURE if asked.high is None else asked.high
     rows = lake.sessions.table.read(inputs.position.version)
-    first, last = F.unix_micros(C.col(C.SESSION_START)), F.unix_micros(C.col(C.EXPIRES_AT))
-    near = rows.where((first < high) & (last >= low)).agg(F.min(first).alias("low"), F.max(last).alias("high")).first()
-    if near is None or near["low"] is None:
+    first, last = C.col(C.SESSION_START), C.col(C.EXPIRES_AT)
+    near = rows.where((first < timestamp(high)) & (last >= timestamp(low)))
+    bounds = near.agg(F.unix_micros(F.min(first)).alias("low"), F.unix_micros(F.max(last)).alias("high")).first()
+    if bounds is None or bounds["low"] is None:
         return [(low, high)]
-    return [(min(low, int(near["low"])), max(high, int(near["high"])))]
+    return [(min(low, int(bounds["low"])), max(high, int(bounds["high"])))]
 
 
 def _asked_for(rows: DataFrame, asked: Asked, rule: Rule) -> DataFrame:
     if asked.low is not None:
-        rows = rows.where(F.unix_micros(C.col(C.SESSION_END)) >= asked.low)
+        rows = rows.where(C.col(C.SESSION_END) >= timestamp(asked.low))
     if asked.high is not None:
-        rows = rows.where(F.unix_micros(C.col(C.SESSION_START)) < asked.high)
+        rows = rows.where(C.col(C.SESSION_START) < timestamp(asked.high))
     if asked.sample is not None and rule.key:
         rows = rows.where(_in_sample(rule, asked.sample))
     return rows
