@@ -1,5 +1,6 @@
 """Corrections, backfill, readmit, rebuild and verify over real tables: the table equals a full recompute, always."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,40 @@ MORNING = """
 """
 
 
-def made(spark: SparkSession, folder: Path, **sections: Any) -> Warehouse:
-    warehouse = Warehouse(spark, folder, **{"time": {"allowed_lateness": "1h"}} | sections)
-    warehouse.append(MORNING)
-    warehouse.init().run()
-    return warehouse
+TRACED = ("event_sessions", "session_updates")
+Made = Callable[..., Warehouse]
+
+
+@pytest.fixture(scope="module")
+def after_morning(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
+    """The folder of a warehouse that has consumed MORNING, with or without the tables that trace events."""
+    folders: dict[bool, Path] = {}
+
+    def folder_of(traces: bool) -> Path:
+        if traces not in folders:
+            folders[traces] = tmp_path_factory.mktemp("after_morning")
+            warehouse = Warehouse(spark, folders[traces], **sections_of(folders[traces], traces))
+            warehouse.append(MORNING)
+            warehouse.init().run()
+        return folders[traces]
+
+    return folder_of
+
+
+@pytest.fixture
+def made(spark: SparkSession, after_morning: Callable[[bool], Path], tmp_path: Path) -> Made:
+    """A copy of it, to be changed by one test, under a config of its own."""
+
+    def make(*, traces: bool = False, **sections: Any) -> Warehouse:
+        shutil.copytree(after_morning(traces), tmp_path / "copy")
+        return Warehouse(spark, tmp_path / "copy", **sections_of(tmp_path / "copy", traces), **sections)
+
+    return make
+
+
+def sections_of(folder: Path, traces: bool) -> dict[str, Any]:
+    outputs = {name: str(folder / name) for name in TRACED} if traces else {}
+    return {"time": {"allowed_lateness": "1h"}, "outputs": outputs}
 
 
 def at(text: str) -> int:
@@ -45,15 +75,12 @@ def shape(warehouse: Warehouse) -> list[tuple[Any, ...]]:
     return [(u, s[11:16], e[11:16], n, t, status) for u, s, e, n, t, status in warehouse.sessions(*SHAPE)]
 
 
-TRACED = {"event_sessions": True, "session_updates": True}
+def traced(warehouse: Warehouse) -> list[str]:
+    return [str(warehouse.folder / name) for name in TRACED]
 
 
-def traced(folder: Path) -> dict[str, str]:
-    return {name: str(folder / name) for name in TRACED}
-
-
-def test_updates_and_deletes_of_the_source_recompute_final_sessions(spark: SparkSession, tmp_path: Path) -> None:
-    warehouse = made(spark, tmp_path, outputs=traced(tmp_path))
+def test_updates_and_deletes_of_the_source_recompute_final_sessions(spark: SparkSession, made: Made) -> None:
+    warehouse = made(traces=True)
     assert shape(warehouse)[0] == ("ann", "10:00", "10:40", 3, 6, "final")
     warehouse.delta_source().delete("user = 'ann' AND n = 2")
     warehouse.delta_source().update("user = 'bob'", {"user": "'ann'"})
@@ -67,28 +94,28 @@ def test_updates_and_deletes_of_the_source_recompute_final_sessions(spark: Spark
     assert report.manifest.events["withdrawn"] == 2
     assert_right(warehouse)
     ids = {row[0] for row in warehouse.sessions("session_id")}
-    for name in TRACED:
-        rows = spark.read.format("delta").load(str(tmp_path / name))
+    for place in traced(warehouse):
+        rows = spark.read.format("delta").load(place)
         assert {r[0] for r in rows.select("session_id").collect()} == ids
         assert rows.count() == 4
 
 
-def test_erasing_a_user_erases_all_that_is_known_of_them(spark: SparkSession, tmp_path: Path) -> None:
-    warehouse = made(spark, tmp_path, outputs=traced(tmp_path))
+def test_erasing_a_user_erases_all_that_is_known_of_them(spark: SparkSession, made: Made) -> None:
+    warehouse = made(traces=True)
     warehouse.append([("ann", clock("7:00"), 9)])
     warehouse.run()
     assert [r[0] for r in warehouse.rejected("user")] == ["ann"]
     warehouse.delta_source().delete("user = 'ann'")
     warehouse.run()
-    places = [warehouse.config.sessions.table, warehouse.config.outputs.rejected_events, *traced(tmp_path).values()]
+    places = [warehouse.config.sessions.table, warehouse.config.outputs.rejected_events, *traced(warehouse)]
     for place in places:
         assert spark.read.format("delta").load(place).where("user = 'ann'").count() == 0
     assert_right(warehouse)
 
 
 @pytest.mark.slow
-def test_an_overwrite_and_a_merge_of_the_source_are_corrections_too(spark: SparkSession, tmp_path: Path) -> None:
-    warehouse = made(spark, tmp_path)
+def test_an_overwrite_and_a_merge_of_the_source_are_corrections_too(spark: SparkSession, made: Made) -> None:
+    warehouse = made()
     new = spark.createDataFrame(
         [("ann", clock("10:00"), 5), ("dan", clock("8:00"), 1)], "user STRING, at TIMESTAMP, n INT"
     )
@@ -104,8 +131,8 @@ def test_an_overwrite_and_a_merge_of_the_source_are_corrections_too(spark: Spark
     assert [row[0] for row in shape(warehouse)] == ["ann"]
 
 
-def test_corrections_stop_the_run_where_the_rule_says_so(spark: SparkSession, tmp_path: Path) -> None:
-    warehouse = made(spark, tmp_path, corrections="fail")
+def test_corrections_stop_the_run_where_the_rule_says_so(made: Made) -> None:
+    warehouse = made(corrections="fail")
     warehouse.delta_source().delete("n = 2")
     before = warehouse.versions()
     with pytest.raises(SourceError, match="update or delete rows, and corrections is fail"):
@@ -113,8 +140,8 @@ def test_corrections_stop_the_run_where_the_rule_says_so(spark: SparkSession, tm
     assert warehouse.versions() == before
 
 
-def test_late_events_are_quarantined_then_readmitted(spark: SparkSession, tmp_path: Path) -> None:
-    warehouse = made(spark, tmp_path)
+def test_late_events_are_quarantined_then_readmitted(spark: SparkSession, made: Made) -> None:
+    warehouse = made()
     warehouse.append([("ann", clock("10:50"), 4), ("bob", clock("9:00"), 5), ("eve", clock("11:00"), 6)])
     warehouse.run()
     assert_right(warehouse)
@@ -132,8 +159,8 @@ def test_late_events_are_quarantined_then_readmitted(spark: SparkSession, tmp_pa
 
 
 @pytest.mark.parametrize("policy", ["amend", pytest.param("drop", marks=pytest.mark.slow), "separate", "fail"])
-def test_every_late_policy_keeps_the_table_right(spark: SparkSession, tmp_path: Path, policy: str) -> None:
-    warehouse = made(spark, tmp_path, late_events=policy, outputs=traced(tmp_path))
+def test_every_late_policy_keeps_the_table_right(made: Made, policy: str) -> None:
+    warehouse = made(traces=True, late_events=policy)
     warehouse.append([("ann", clock("10:50"), 4), ("ann", clock("10:55"), 5), ("cyd", clock("+1d 9:10"), 1)])
     if policy == "fail":
         before = warehouse.versions()
@@ -156,8 +183,8 @@ def test_every_late_policy_keeps_the_table_right(spark: SparkSession, tmp_path: 
     assert_right(warehouse)
 
 
-def test_invalid_events_can_be_dropped_or_stop_the_run(spark: SparkSession, tmp_path: Path) -> None:
-    warehouse = made(spark, tmp_path, invalid_events="drop")
+def test_invalid_events_can_be_dropped_or_stop_the_run(made: Made) -> None:
+    warehouse = made(invalid_events="drop")
     warehouse.append([(None, clock("+1d 9:10"), 4)])
     warehouse.run()
     assert warehouse.rejected("reason", "event") == [("null_key", None)]
@@ -166,8 +193,8 @@ def test_invalid_events_can_be_dropped_or_stop_the_run(spark: SparkSession, tmp_
         warehouse.run(warehouse.configured(invalid_events="fail", time={"allowed_lateness": "1h"}))
 
 
-def test_backfill_takes_late_events_of_its_span_in_and_moves_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    warehouse = made(spark, tmp_path)
+def test_backfill_takes_late_events_of_its_span_in_and_moves_nothing(spark: SparkSession, made: Made) -> None:
+    warehouse = made()
     warehouse.append([("ann", clock("10:50"), 4), ("bob", clock("9:00"), 5)])
     warehouse.run()
     before = warehouse.position()
@@ -187,8 +214,8 @@ def test_backfill_takes_late_events_of_its_span_in_and_moves_nothing(spark: Spar
 
 
 @pytest.mark.slow
-def test_backfill_mends_what_was_put_in_by_hand_of_the_keys_asked_for(spark: SparkSession, tmp_path: Path) -> None:
-    warehouse = made(spark, tmp_path)
+def test_backfill_mends_what_was_put_in_by_hand_of_the_keys_asked_for(spark: SparkSession, made: Made) -> None:
+    warehouse = made()
     warehouse.delta().update("user IN ('ann', 'bob')", {"total": "total + 1"})
     keys = ('{"user": "ann"}',)
     backfill(spark, warehouse.config, LookBack(at("0:00"), at("+1d 0:00"), keys, now=NOW))
@@ -197,8 +224,8 @@ def test_backfill_mends_what_was_put_in_by_hand_of_the_keys_asked_for(spark: Spa
     assert_right(warehouse)
 
 
-def test_a_changed_rule_stops_the_run_and_rebuild_goes_on_by_the_new_one(spark: SparkSession, tmp_path: Path) -> None:
-    warehouse = made(spark, tmp_path)
+def test_a_changed_rule_stops_the_run_and_rebuild_goes_on_by_the_new_one(spark: SparkSession, made: Made) -> None:
+    warehouse = made()
     warehouse.append([("ann", clock("10:50"), 4)])
     warehouse.run()
     old = warehouse.sessions_table()
@@ -231,8 +258,8 @@ def test_a_changed_rule_stops_the_run_and_rebuild_goes_on_by_the_new_one(spark: 
     assert_right(warehouse)
 
 
-def test_verify_finds_whatever_was_put_in_by_hand(spark: SparkSession, tmp_path: Path) -> None:
-    warehouse = made(spark, tmp_path)
+def test_verify_finds_whatever_was_put_in_by_hand(spark: SparkSession, made: Made) -> None:
+    warehouse = made()
     right = warehouse.lake.sessions.table.version
     ann = "user = 'ann'"
 
@@ -260,8 +287,8 @@ def test_verify_finds_whatever_was_put_in_by_hand(spark: SparkSession, tmp_path:
 
 
 @pytest.mark.slow
-def test_verify_looks_at_the_span_that_it_is_asked_for(spark: SparkSession, tmp_path: Path) -> None:
-    warehouse = made(spark, tmp_path)
+def test_verify_looks_at_the_span_that_it_is_asked_for(spark: SparkSession, made: Made) -> None:
+    warehouse = made()
     warehouse.delta().update("user = 'cyd'", {"total": "total + 1"})
     day_one = verify(spark, warehouse.config, Asked(at("0:00"), at("+1d 0:00")))
     assert (day_one.clean, day_one.sessions, day_one.events) == (True, 2, 4)
