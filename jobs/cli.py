@@ -261,11 +261,16 @@ def verify(
 @app.command(epilog="Example: sessionizer status")
 def status(config: ConfigOption = CONFIG, as_json: JsonOption = False) -> None:
     """Where the sessions table stands: position, lag, watermark, counts, last runs."""
-    from jobs.status import show
+    from jobs.status import show, status_without_spark
     from jobs.status import status as look
+    from lib.config_file import load_config
+    from tables.local import NeedsSpark
 
-    with _session(config, "starting Spark", quiet=as_json) as (spark, loaded, _):
-        found = look(spark, loaded)
+    try:
+        found = status_without_spark(load_config(config))
+    except NeedsSpark as reason:
+        with _session(config, f"starting Spark, since {reason}", quiet=as_json) as (spark, loaded, _):
+            found = look(spark, loaded)
     _result(found, as_json, lambda: show(found))
 
 
@@ -406,7 +411,10 @@ def windows(
             show(lake, asked)
 
 
-@app.command(epilog='Example: sessionizer sql "SELECT status, count(*) FROM sessions GROUP BY status"')
+@app.command(
+    epilog='Example: sessionizer sql "SELECT status, count(*) FROM sessions GROUP BY status" · '
+    'sessionizer sql --engine duckdb --csv "SELECT * FROM sessions WHERE session_date = DATE \'2026-01-01\'"'
+)
 def sql(
     query: Annotated[
         str,
@@ -415,14 +423,37 @@ def sql(
         ),
     ],
     config: ConfigOption = CONFIG,
+    engine: Annotated[
+        str, typer.Option(help="spark | duckdb: answers in a second, for tables on a path, in its own SQL.")
+    ] = "spark",
     limit: Annotated[int, typer.Option(min=1, help="Rows shown at most in a terminal table.")] = 200,
     as_csv: Annotated[bool, typer.Option("--csv", help="All rows as CSV.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Query the tables; nothing can be changed."""
+    if engine not in ("spark", "duckdb"):
+        raise UsageError("--engine must be one of spark, duckdb", value=engine)
+    begin = "starting Spark"
+    if engine == "duckdb":
+        from jobs import sql_duckdb
+        from lib.config_file import load_config
+        from tables.local import NeedsSpark
+
+        try:
+            rows = sql_duckdb.checked_query(load_config(config), query)
+        except NeedsSpark as reason:
+            begin = f"starting Spark, since {reason}"
+        else:
+            if as_json:
+                _result(sql_duckdb.documents(rows), True, lambda: None)
+            elif as_csv:
+                sys.stdout.writelines(sql_duckdb.csv_lines(rows))
+            else:
+                sql_duckdb.show(rows, limit)
+            return
     from jobs.sql import csv_lines, documents, query_frame, show
 
-    with _session(config, "starting Spark", quiet=as_json or as_csv) as (spark, loaded, _):
+    with _session(config, begin, quiet=as_json or as_csv) as (spark, loaded, _):
         frame = query_frame(spark, loaded, query)
         if as_json:
             _result(documents(frame), True, lambda: None)
