@@ -128,7 +128,8 @@ def ingest(
 
 
 @app.command(
-    epilog="Example: sessionizer run -c shop.yaml · sessionizer run --flush · sessionizer run --dry-run --json"
+    epilog="Example: sessionizer run -c shop.yaml · sessionizer run --flush · sessionizer run --dry-run --json · "
+    "sessionizer run --metrics-file /var/lib/node_exporter/sessionizer.prom --log-json"
 )
 def run(
     config: ConfigOption = CONFIG,
@@ -142,14 +143,24 @@ def run(
     now: Annotated[
         str | None, typer.Option(metavar="TIME", help="Take this for the present time, in judging future events.")
     ] = None,
+    metrics_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the metrics to this Prometheus text file."),
+    ] = None,
+    log_json: Annotated[bool, typer.Option("--log-json", help="A line of JSON on stderr for each run.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Merge the new events into the sessions table."""
-    from jobs.report_run import as_document, show
-    from jobs.sessionize import RunOptions
+    from jobs.report_run import as_document, log_line, show
+    from jobs.sessionize import RunOptions, wall_clock
     from jobs.sessionize import run as sessionize
     from lib.pipeline import Push
 
+    if metrics_file is not None:
+        from jobs.metrics import check_writable, write_metrics
+        from tables.lake import Lake
+
+        check_writable(metrics_file)
     options = RunOptions(
         once=once,
         to_version=to_version,
@@ -157,9 +168,11 @@ def run(
         dry_run=dry_run,
         now=_instant(now, "--now"),
     )
-    with _session(config, "starting Spark", quiet=as_json) as (spark, loaded, say):
-        reports = sessionize(spark, loaded, options, say)
-        _result(as_document(reports), as_json, lambda: show(spark, loaded, reports))
+    with _session(config, "starting Spark", quiet=as_json or log_json) as (spark, loaded, say):
+        reports = sessionize(spark, loaded, options, say, lambda r: log_line(r, loaded) if log_json else None)
+        if metrics_file is not None:
+            write_metrics(Lake(spark, loaded), metrics_file, wall_clock())
+        _result(as_document(reports), as_json, lambda: show(spark, loaded, reports, notes=not log_json))
 
 
 @app.command(
@@ -413,7 +426,7 @@ def windows(
 
 @app.command(
     epilog='Example: sessionizer sql "SELECT status, count(*) FROM sessions GROUP BY status" · '
-    'sessionizer sql --engine duckdb --csv "SELECT * FROM sessions WHERE session_date = DATE \'2026-01-01\'"'
+    "sessionizer sql --engine duckdb --csv \"SELECT * FROM sessions WHERE session_date = DATE '2026-01-01'\""
 )
 def sql(
     query: Annotated[
@@ -461,6 +474,57 @@ def sql(
             sys.stdout.writelines(csv_lines(frame))
         else:
             show(frame, limit)
+
+
+@app.command(
+    epilog="Example: sessionizer advise · sessionizer advise --plot gaps.html · sessionizer advise --sample 500000"
+)
+def advise(
+    config: ConfigOption = CONFIG,
+    sample: Annotated[
+        int, typer.Option(min=1, metavar="EVENTS", help="About how many events to look at: all those of some keys.")
+    ] = 2_000_000,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw it, too: a .png, .svg, .pdf or .html file.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Which gap? Looks at the times between the events of each key; needs the source, and no other table."""
+    from jobs.advise import advice, as_document, check_plot, show
+    from jobs.advise import plot as draw
+    from jobs.sessionize import wall_clock
+
+    if plot is not None:
+        check_plot(plot)
+    with _session(config, "starting Spark", quiet=as_json) as (spark, loaded, say):
+        say("measuring the times between events")
+        found = advice(spark, loaded, sample, wall_clock())
+    if plot is not None:
+        draw(found, plot)
+    _result(as_document(found, loaded), as_json, lambda: show(found))
+
+
+@app.command(epilog="Example: sessionizer report -o report.html · sessionizer report -c shop.yaml -o shop.html")
+def report(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")] = Path(
+        "report.html"
+    ),
+    config: ConfigOption = CONFIG,
+    as_json: JsonOption = False,
+) -> None:
+    """Write one page about the sessions: when, how long, how many, late ones, runs, quality; to look at or to send."""
+    from jobs.report import by_duckdb, by_spark, write_report
+    from jobs.sessionize import wall_clock
+    from lib.config_file import load_config
+    from tables.local import NeedsSpark
+
+    loaded = load_config(config)
+    try:
+        figures = write_report(by_duckdb(loaded), loaded, output, wall_clock())
+    except NeedsSpark as reason:
+        with _session(config, f"starting Spark, since {reason}", quiet=as_json) as (spark, loaded, _):
+            figures = write_report(by_spark(spark, loaded), loaded, output, wall_clock())
+    _result(figures, as_json, lambda: print(f"wrote {output}"))
 
 
 @app.command(epilog="Example: sessionizer schema > sessionizer.schema.json")
@@ -581,8 +645,11 @@ def _spark_message(error: Exception) -> str:
 def _fail(message: str, code: int, as_json: bool) -> None:
     from jobs.console import print_json, stderr
 
-    stderr().print("[bold red]error:[/]", end=" ")
-    stderr().print(message, markup=False)
+    if "--log-json" in sys.argv:
+        print(json.dumps({"level": "error", "event": "error", "message": message, "exit_code": code}), file=sys.stderr)
+    else:
+        stderr().print("[bold red]error:[/]", end=" ")
+        stderr().print(message, markup=False)
     if as_json:
         print_json({"error": message, "exit_code": code})
     sys.exit(code)

@@ -75,8 +75,14 @@ class Phases:
         return Timing(wall_clock(), seconds, commit.metric(FILES_WRITTEN), commit.metric(BYTES_WRITTEN))
 
 
-def run(spark: SparkSession, config: Config, options: RunOptions, say: Say = lambda _: None) -> list[RunReport]:
-    """Increments until caught up, or one. No report: nothing was new.
+def run(
+    spark: SparkSession,
+    config: Config,
+    options: RunOptions,
+    say: Say = lambda _: None,
+    done: "Callable[[RunReport], None]" = lambda _: None,
+) -> list[RunReport]:
+    """Increments until caught up, or one; `done` hears of each as it is complete. No report: nothing was new.
 
     A run that another one has overtaken starts over from the new version.
     Errors: SourceError, TableError, ConfigError as named; RunFailed after too many races in a row.
@@ -86,6 +92,7 @@ def run(spark: SparkSession, config: Config, options: RunOptions, say: Say = lam
     reports: list[RunReport] = []
     while (report := with_retries(partial(_increment, lake, options, say), say)) is not None:
         reports.append(report)
+        done(report)
         if options.once or options.dry_run:
             break
         options = replace(options, push=Push())  # what was asked of the clock is done once
