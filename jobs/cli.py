@@ -28,6 +28,8 @@ app = typer.Typer(
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="The config file.", metavar="FILE")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for machines.")]
 CONFIG = Path("sessionizer.yaml")
+# Which extra of the package brings a library that only some commands need.
+EXTRAS = {"great_expectations": "quality", "jinja2": "report", "markupsafe": "report", "matplotlib": "report"}
 
 
 def main() -> None:
@@ -39,6 +41,11 @@ def main() -> None:
         _fail(str(error), error.exit_code, as_json)
     except KeyboardInterrupt:
         _fail("stopped; what was committed stays, the next run goes on from there", 130, as_json)
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get(str(error.name).split(".")[0])
+        if extra is None:
+            raise
+        _fail(f"this needs {error.name}, which is not installed. pip install 'sessionizer[{extra}]'.", 2, as_json)
     except Exception as error:
         if not _from_spark(error):
             raise
@@ -527,6 +534,40 @@ def report(
     _result(figures, as_json, lambda: print(f"wrote {output}"))
 
 
+@app.command(
+    epilog="Example: sessionizer check · sessionizer check --max-lag 2h --max-late 1% · "
+    "sessionizer check --suite my-expectations.yaml --docs public/quality"
+)
+def check(
+    config: ConfigOption = CONFIG,
+    suite: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="A suite of your own about sessions, JSON or YAML.")
+    ] = None,
+    docs: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the Data Docs go.")] = Path("data-docs"),
+    max_late: Annotated[str, typer.Option(metavar="SHARE", help="The share of events that may be late.")] = "5%",
+    max_lag: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="How far the watermark may be behind the clock.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check the tables with Great Expectations; exit 1 if data break an expectation, 3 if one cannot be evaluated."""
+    from jobs.check import Asked, as_document, show
+    from jobs.check import check as validate
+    from jobs.sessionize import wall_clock
+    from lib.durations import parse_duration
+
+    try:
+        lag = None if max_lag is None else parse_duration(max_lag)
+    except ValueError as error:
+        raise UsageError(f"--max-lag: {error}") from error
+    asked = Asked(wall_clock(), _share(max_late, "--max-late") or 0.0, lag, tuple(suite or ()), docs)
+    with _session(config, "starting Spark", quiet=as_json) as (spark, loaded, say):
+        checked = validate(spark, loaded, asked, say)
+    _result(as_document(checked), as_json, lambda: show(checked))
+    if checked.exit_code:
+        raise typer.Exit(checked.exit_code)
+
+
 @app.command(epilog="Example: sessionizer schema > sessionizer.schema.json")
 def schema() -> None:
     """Print the JSON Schema of the config file."""
@@ -603,7 +644,7 @@ def _keys(values: list[str] | None, config: "Config") -> tuple[str, ...] | None:
     return tuple(json.dumps(p) for p in parsed)
 
 
-def _share(text: str | None) -> float | None:
+def _share(text: str | None, option: str = "--sample") -> float | None:
     """`1%` or `0.01` as a number between 0 and 1."""
     if text is None:
         return None
@@ -612,7 +653,7 @@ def _share(text: str | None) -> float | None:
     except ValueError:
         share = -1.0
     if not 0 < share <= 1:
-        raise UsageError("--sample must be a share of the keys", value=text, remedy="write it as 1% or 0.01")
+        raise UsageError(f"{option} must be a share above 0", value=text, remedy="write it as 1% or 0.01")
     return share
 
 

@@ -16,11 +16,6 @@ from lib.errors import ConfigError, explain
 
 PREFIX = "SESSIONIZER__"
 
-# Parts of the contract that a later release brings: "not yet" helps more than "unknown".
-_LATER_KEYS = {
-    "expectations",
-}
-
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})$")
 _BOOL = re.compile(r"(true|True|TRUE|false|False|FALSE)$")
 _NULL = re.compile(r"(~|null|Null|NULL|)$")
@@ -165,8 +160,6 @@ def _setter(names: tuple[str, ...], origins: Mapping[tuple[str, ...], str]) -> s
 
 
 def _unknown_key(label: str, names: tuple[str, ...]) -> _Problem:
-    if ".".join(names) in _LATER_KEYS:
-        return _Problem(f"{label} is not supported in this release", remedy="Remove it")
     known = list(_keys(_model_of(names[:-1])))
     near = difflib.get_close_matches(names[-1].lower(), known, n=1)
     elsewhere = [key for key in _all_keys(Config) if key.split(".")[-1] == names[-1].lower()]
