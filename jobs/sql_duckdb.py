@@ -40,6 +40,9 @@ def checked_query(config: Config, query: str) -> Query:
     text = query.strip().rstrip(";")
     try:
         connection = connect(LocalLake(config), text)
+        statements = connection.extract_statements(text)
+        if len(statements) != 1:
+            raise UsageError("sql takes one query (SELECT …) and changes nothing", value=text)
         found = connection.execute(f"SELECT * FROM (\n{text}\n) LIMIT 0")  # only a query may stand in parentheses
         return Query(connection, text, tuple((column[0], str(column[1])) for column in found.description))
     except duckdb.ParserException as error:

@@ -75,15 +75,16 @@ class LocalTable:
             what = ", ".join(sorted(wanted - READABLE_FEATURES)) or "columnMapping"
             raise NeedsSpark(f"{self.field} uses {what}")
         try:
-            log = DeltaTable(self.location, version=self.version)
-            return log.to_pyarrow_dataset(parquet_read_options=ParquetReadOptions(coerce_int96_timestamp_unit="us"))
+            return self._log.to_pyarrow_dataset(
+                parquet_read_options=ParquetReadOptions(coerce_int96_timestamp_unit="us")
+            )
         except DeltaError as error:
             raise self._beyond(error) from error
 
     @cached_property
     def _log(self) -> DeltaTable:
         try:
-            return DeltaTable(self.location, without_files=True)
+            return DeltaTable(self.location)
         except DeltaError as error:
             raise self._beyond(error) from error
 
