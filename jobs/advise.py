@@ -93,7 +93,7 @@ def reason(found: Advice) -> str:
         return "The intervals are of one kind, so this is the knee: beyond it a longer gap joins ever fewer sessions."
     return (
         f"Intervals are of two kinds: within visits (half are under {text(m.within_median)}) and between them (half "
-        f"are over {text(m.between_median)}). One of {text(m.split)} is as likely of either kind."
+        f"are over {text(m.between_median)}). One of {text(m.split)} is as likely to be of either."
     )
 
 
@@ -140,8 +140,9 @@ def check_plot(file: Path) -> None:
 
 def text(seconds: float) -> str:
     """A duration for the eye and for the config: 45m, 6h30m, 1d."""
-    if seconds >= 10 * MINUTE / 1e6:
-        seconds = round(seconds / 60) * 60
+    if seconds >= 60:
+        whole = 60 if seconds >= 600 else 1
+        seconds = round(seconds / whole) * whole
     if seconds >= DAY and seconds % DAY == 0:
         return f"{seconds / DAY:.0f}d"
     written = format_duration(round(seconds * 10) * 100_000)

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from lib.errors import ConfigError, RunFailed
-from lib.expectations import Expectation, Suite
+from lib.expectations import UNEXPECTED_ROWS, Expectation, Suite
 
 SHOWN = 10  # rows that break an expectation
 SITE = {
@@ -50,49 +50,40 @@ class Quality:
             self.context.add_data_docs_site("site", {**SITE, "store_backend": backend})
 
     def validate(self, frame: DataFrame, name: str, suite: Suite, named_by: str | None = None) -> list[Verdict]:
-        """The verdict on each expectation. named_by: the column whose values tell which rows break one."""
-        expectations = self.context.suites.add(self.gx.ExpectationSuite(name=name))
-        for expectation in suite:
-            expectations.add_expectation_configuration(self._configuration(expectation))
-        expectations.save()
-        batch = self.source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("all")
-        definition = self.gx.ValidationDefinition(name=name, data=batch, suite=expectations)
-        definition = self.context.validation_definitions.add(definition)
-        sites = self.gx.checkpoint.UpdateDataDocsAction(name="docs", site_names=["site"])
+        """The verdict on each expectation. named_by: the column whose values tell which rows break one.
+
+        Queries are a suite of their own: GE shows their rows (200 at most) only where it would give all rows of others.
+        """
+        queries = [e for e in suite if e.type == UNEXPECTED_ROWS]
+        others = [e for e in suite if e.type != UNEXPECTED_ROWS]
         told: dict[str, Any] = {"result_format": "SUMMARY", "partial_unexpected_count": SHOWN}
         if named_by is not None:
             told["unexpected_index_column_names"] = [named_by]
+        batch = self.source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("all")
+        verdicts = self._run(frame, batch, (name, name), others, told) if others else []
+        if queries:
+            verdicts += self._run(frame, batch, (name, f"{name}_queries"), queries, {"result_format": "COMPLETE"})
+        return verdicts
+
+    def _run(
+        self, frame: DataFrame, batch: Any, names: tuple[str, str], suite: Suite, told: dict[str, Any]
+    ) -> list[Verdict]:
+        about, name = names
+        expectations = self.gx.ExpectationSuite(name=name, expectations=[_made(e) for e in suite])
+        definition = self.gx.ValidationDefinition(name=name, data=batch, suite=self.context.suites.add(expectations))
         checkpoint = self.gx.Checkpoint(
             name=name,
-            validation_definitions=[definition],
-            actions=[sites] if self.docs is not None else [],
+            validation_definitions=[self.context.validation_definitions.add(definition)],
+            actions=[self.gx.checkpoint.UpdateDataDocsAction(name="docs", site_names=["site"])] if self.docs else [],
             result_format=told,
         )
         run = self.context.checkpoints.add(checkpoint).run(batch_parameters={"dataframe": frame})
         (validated,) = run.run_results.values()
-        return [_verdict(name, result) for result in validated.results]
+        return [_verdict(about, result) for result in validated.results]
 
     def index(self) -> str | None:
         """Where the Data Docs begin."""
         return None if self.docs is None else str(self.docs.absolute() / "index.html")
-
-    def _configuration(self, expectation: Expectation) -> Any:
-        from great_expectations.expectations.expectation_configuration import (  # noqa: PLC0415
-            ExpectationConfiguration,
-        )
-
-        made = ExpectationConfiguration(
-            type=expectation.type, kwargs=dict(expectation.kwargs), meta={"notes": expectation.why}
-        )
-        try:
-            made.to_domain_obj()
-        except Exception as error:
-            raise ConfigError(
-                "there is no such expectation, or it takes other arguments",
-                value=f"{expectation.type} {dict(expectation.kwargs)}",
-                remedy=str(error).splitlines()[0],
-            ) from error
-        return made
 
 
 def gate(rows: DataFrame, suite: Suite, file: Path) -> None:
@@ -132,13 +123,31 @@ def _great_expectations() -> Any:
     return gx
 
 
+def _made(expectation: Expectation) -> Any:
+    """GE's own object. Errors: ConfigError where there is none of this type, or it takes other arguments."""
+    from great_expectations.expectations.expectation_configuration import (  # noqa: PLC0415
+        ExpectationConfiguration,
+    )
+
+    notes = {"notes": expectation.why}
+    configuration = ExpectationConfiguration(type=expectation.type, kwargs=dict(expectation.kwargs), meta=notes)
+    try:
+        return configuration.to_domain_obj()
+    except Exception as error:
+        raise ConfigError(
+            "there is no such expectation, or it takes other arguments",
+            value=f"{expectation.type} {dict(expectation.kwargs)}",
+            remedy=str(error).splitlines()[0],
+        ) from error
+
+
 def _verdict(suite: str, result: Any) -> Verdict:
     """One of GE's results. One that crashed is called unsuccessful, as if data were wrong: `exception_info` tells."""
     configuration, found = result.expectation_config, result.result or {}
     kwargs = configuration.kwargs
     error = _exception(result.exception_info)
     broken = found.get("unexpected_count")
-    if broken is None and configuration.type == "unexpected_rows_expectation":
+    if broken is None and configuration.type == UNEXPECTED_ROWS:
         broken = found.get("observed_value")
     return Verdict(
         suite=suite,
@@ -173,7 +182,8 @@ def _broken_rows(found: Mapping[str, Any]) -> tuple[str, ...]:
     rows = found.get("partial_unexpected_index_list") or (found.get("details") or {}).get("unexpected_rows")
     if rows is None:
         return tuple(str(value) for value in (found.get("partial_unexpected_list") or [])[:SHOWN])
-    return tuple(", ".join(f"{k}={v}" for k, v in _named(row).items()) for row in rows[:SHOWN])
+    told = (", ".join(f"{k}={v}" for k, v in _named(row).items()) for row in rows)
+    return tuple(dict.fromkeys(told))[:SHOWN]
 
 
 def _named(row: Any) -> Mapping[str, Any]:

@@ -73,7 +73,8 @@ def test_a_run_writes_a_line_of_json_and_its_metrics(
     made.append("user | at | n\nann | 10:00 | 1")
     made.init()
     (tmp_path / "sessionizer.yaml").write_text(
-        "source: {table: events, key: [user], event_time: at}\nsessions: {table: sessions}\n"
+        "source: {table: events, key: [user], event_time: at}\n"
+        "sessions: {table: sessions}\naggregates: [{name: total, fn: sum, of: n}]\n"
     )
     command = [
         "run",

@@ -1,6 +1,7 @@
 """Other readers open the tables, see the rows that Spark sees, and leave files closed that a query does not need."""
 
 from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -8,6 +9,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lib import columns as C
@@ -90,3 +92,16 @@ def test_final_rows_are_a_partition_that_readers_leave_closed(lake_to_see: Wareh
     assert sorted([*live, *final]) == sorted(table.file_uris())
     assert live
     assert final
+
+
+def test_statistics_in_milliseconds_hide_no_microsecond(spark: SparkSession, tmp_path: Path) -> None:
+    """Delta cuts the bounds of a file to milliseconds: readers have to know, or they pass a file over."""
+    place, moment = str(tmp_path / "odd"), "2026-01-02 10:00:00.123456"
+    spark.sql(f"SELECT TIMESTAMP '{moment}' AS t").write.format("delta").save(place)
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("found", DeltaTable(place).to_pyarrow_dataset())
+        for condition in (f"t = '{moment}'", "t > '2026-01-02 10:00:00.1234'", "t <= '2026-01-02 10:00:00.1235'"):
+            assert connection.execute(f"SELECT count(*) FROM found WHERE {condition}").fetchall() == [(1,)]
+    exact = datetime(2026, 1, 2, 10, 0, 0, 123456, UTC)
+    assert pl.scan_delta(place).filter(pl.col("t") >= exact).collect().height == 1
