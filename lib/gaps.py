@@ -71,7 +71,10 @@ def intervals(events: DataFrame, rule: Rule, clock: Clock, share: float) -> Data
 
 
 def bots(found: DataFrame, rule: Rule) -> DataFrame:
-    """The keys that look like bots: the key columns, `__count`, `__fast`, `__regular`, `__sleepless` BOOLEAN."""
+    """The keys that look like bots: the key columns, `__count`, `__fast`, `__regular`, `__sleepless` BOOLEAN.
+
+    None where the rule has no key: events of many would look like those of one.
+    """
     since, us = C.col(SINCE), C.col(C.US)
     by_key = found.groupBy(*C.cols(rule.key)).agg(
         F.count(F.lit(1)).alias(C.COUNT),
@@ -81,7 +84,9 @@ def bots(found: DataFrame, rule: Rule) -> DataFrame:
             SLEEPLESS
         ),
     )
-    return by_key.where((C.col(C.COUNT) >= BUSY) & (C.col(FAST) | C.col(REGULAR) | C.col(SLEEPLESS)))
+    return by_key.where(
+        F.lit(bool(rule.key)) & (C.col(C.COUNT) >= BUSY) & (C.col(FAST) | C.col(REGULAR) | C.col(SLEEPLESS))
+    )
 
 
 def sample(found: DataFrame, rule: Rule, share: float, candidates: Sequence[int]) -> Sample:
@@ -93,7 +98,7 @@ def sample(found: DataFrame, rule: Rule, share: float, candidates: Sequence[int]
     kept = found
     if counts[0]:
         same = [found[f"`{name}`"].eqNullSafe(suspects[f"`{name}`"]) for name in rule.key]
-        kept = found.join(suspects, same or [F.lit(True)], "left_anti")
+        kept = found.join(suspects, same, "left_anti")
     since = C.col(SINCE)
     row = kept.agg(
         F.count(F.lit(1)),

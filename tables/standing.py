@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from lib import columns as C
 from tables.delta import Entry
 from tables.lake import Lake
-from tables.local import LocalLake
+from tables.local import LocalLake, NeedsSpark
 from tables.manifest import Manifest
 from tables.runs import EVENTS, TIMES
 from tables.sessions import position_of
@@ -61,8 +61,12 @@ def local_standing(lake: LocalLake, last_runs: int) -> Standing:
     lake.require()
     manifest = position_of(lake.sessions).manifest
     latest = lake.events.version
-    sessions, ledger = lake.sessions.dataset(), lake.runs.dataset().to_table()
-    live = sessions.to_table(columns=[C.STATUS], filter=~pc.field(C.IS_FINAL))[C.STATUS]  # history stays closed
+    try:
+        sessions, ledger = lake.sessions.dataset(), lake.runs.dataset().to_table()
+        live = sessions.to_table(columns=[C.STATUS], filter=~pc.field(C.IS_FINAL))[C.STATUS]  # history stays closed
+        final = sessions.count_rows(filter=pc.field(C.IS_FINAL))
+    except (OSError, pa.ArrowException) as error:
+        raise NeedsSpark(f"a file cannot be read without it ({str(error).splitlines()[0]})") from error
     by_status = {row["values"]: row["counts"] for row in live.value_counts().to_pylist()}
     for name in TIMES:  # as numbers, which know years beyond 9999
         ledger = ledger.set_column(ledger.schema.get_field_index(name), name, ledger[name].cast(pa.int64()))
@@ -71,7 +75,7 @@ def local_standing(lake: LocalLake, last_runs: int) -> Standing:
         manifest,
         latest,
         list(lake.events.history(_waiting(manifest, latest))),
-        {**by_status, "final": sessions.count_rows(filter=pc.field(C.IS_FINAL))},
+        {**by_status, "final": final},
         ledger.num_rows,
         {name: pc.sum(ledger[name]).as_py() or 0 for name in EVENTS},
         last.to_pylist(maps_as_pydicts="strict"),

@@ -62,6 +62,15 @@ def test_a_browser_shows_it_without_complaint(page: Path, tmp_path: Path, option
     assert picture.stat().st_size > 20_000, done.stderr
 
 
+def test_a_page_about_nothing_yet(lake_to_see: Warehouse, tmp_path: Path) -> None:
+    made = Warehouse(lake_to_see.spark, tmp_path)
+    made.append("user | at | n\nann | 10:00 | 1")
+    made.init()
+    told = write_report(by_duckdb(made.config), made.config, tmp_path / "report.html", NOW)
+    assert (told["sessions"], told["runs"], told["broken_rules"]) == ("0", "0", [])
+    assert "No sessions yet" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
 def test_secrets_are_not_shown() -> None:
     spark = {
         "spark.hadoop.fs.s3a.secret.key": "hush1",

@@ -159,3 +159,25 @@ def test_odd_letters_in_paths(lake_to_see: Warehouse, tmp_path: Path) -> None:
     assert status_without_spark(config)["runs"] == 3
     found = sql_duckdb.documents(sql_duckdb.checked_query(config, "SELECT count(*) AS n FROM sessions"))
     assert found == [{"n": 4}]
+
+
+def test_a_library_of_an_extra_is_named_when_it_is_missing(tmp_path: Path) -> None:
+    code = """
+import sys
+sys.modules["matplotlib"] = None
+from jobs.cli import main
+sys.argv = ["sessionizer", "report"]
+main()
+"""
+    done = process("-c", code, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "pip install 'sessionizer[report]'" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"), [("sessionizer rep", "report"), ("sessionizer run --metr", "--metrics-file")]
+)
+def test_the_shell_completes_commands_and_options(words: str, completed: str, tmp_path: Path) -> None:
+    code = "import sys; sys.argv = ['sessionizer']; from jobs.cli import main; main()"
+    asked = {"_SESSIONIZER_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    assert process("-c", code, cwd=tmp_path, **asked).stdout.split() == [completed]
