@@ -27,6 +27,7 @@ def suite_file(folder: Path, *expectations: dict[str, Any], name: str = "own.jso
     return file
 
 
+@pytest.mark.slow
 def test_the_tables_of_a_run_hold_what_they_promise(lake_to_see: Warehouse, tmp_path: Path) -> None:
     own = suite_file(tmp_path, POSITIVE)
     asked = Asked(NOW, most_late=0.2, longest_lag=2 * 3_600_000_000, suites=(own,), docs=tmp_path / "docs")
@@ -37,6 +38,7 @@ def test_the_tables_of_a_run_hold_what_they_promise(lake_to_see: Warehouse, tmp_
     assert "<html" in Path(str(found.docs)).read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_what_is_broken_is_told_apart_from_what_crashed(
     lake_to_see: Warehouse, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
