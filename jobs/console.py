@@ -5,14 +5,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from jobs.sessionize import Say
+from jobs.sessionize import Say
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PLAIN_WIDTH = 160  # columns of a result that goes into a file or a pipe
@@ -29,7 +28,7 @@ def stderr() -> Console:
 
 
 @contextmanager
-def progress(first: str, *, quiet: bool = False) -> "Iterator[Say]":
+def progress(first: str, *, quiet: bool = False) -> Iterator[Say]:
     """A line of what is going on: a spinner on a terminal, plain lines in a log; nothing if quiet."""
     console = stderr()
     if quiet:

@@ -9,6 +9,7 @@ from pyspark.sql.window import Window
 
 from lib import columns as C
 from lib.events import validate
+from lib.past import aliased, same_as_aliased
 from lib.rule import Rule
 from lib.times import DAY, floor_div
 from lib.watermarks import Clock
@@ -67,7 +68,7 @@ def intervals(events: DataFrame, rule: Rule, clock: Clock, share: float) -> Data
         valid = valid.where(F.pmod(F.xxhash64(*keys), F.lit(SALTS)) < F.lit(int(share * SALTS)))
     by_key = Window.partitionBy(*(keys or [F.lit(0)])).orderBy(C.US)
     since = (C.col(C.US) - F.lag(C.US).over(by_key)).alias(SINCE)
-    return valid.select(*keys, C.col(C.US)).select(*keys, C.col(C.US), since)
+    return valid.select(*keys, C.col(C.US), since)
 
 
 def bots(found: DataFrame, rule: Rule) -> DataFrame:
@@ -97,8 +98,8 @@ def sample(found: DataFrame, rule: Rule, share: float, candidates: Sequence[int]
     ).collect()[0]
     kept = found
     if counts[0]:
-        same = [found[f"`{name}`"].eqNullSafe(suspects[f"`{name}`"]) for name in rule.key]
-        kept = found.join(suspects, same, "left_anti")
+        keys = aliased(suspects.select(*C.cols(rule.key)), rule.key)
+        kept = found.join(keys, same_as_aliased(rule.key), "left_anti")
     since = C.col(SINCE)
     row = kept.agg(
         F.count(F.lit(1)),
