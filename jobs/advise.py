@@ -64,7 +64,7 @@ def show(found: Advice) -> None:
         [
             f"{text(c.gap)}{' ←' if c is chosen else ''}",
             c.sessions,
-            round(c.sessions_per_key, 2),
+            f"{c.sessions_per_key:.2f}",
             c.live,
             _bar(c, found),
         ]

@@ -98,3 +98,17 @@ def test_advice_from_a_table(spark: SparkSession, tmp_path: Path, capsys: pytest
         assert (tmp_path / name).stat().st_size > 5_000
     with pytest.raises(UsageError, match="--plot"):
         check_plot(tmp_path / "gaps.txt")
+
+
+@pytest.mark.realdata
+def test_wikipedia_readers_ask_for_a_gap_between_those_that_are_published(
+    spark: SparkSession, shared_data: Path, tmp_path: Path
+) -> None:
+    """Half an hour and an hour: docs/advise.md says why it is neither."""
+    made = Warehouse(spark, tmp_path)
+    rows = spark.read.csv(str(shared_data / "wikipedia_readers" / "session_dataset.csv.gz"), header=True)
+    made.append_frame(rows.select(F.col("uuid").alias("user"), F.col("timestamp").cast("timestamp").alias("at")))
+    found = advice(spark, made.config, 1_000_000, NOW)
+    assert (found.method, found.gap) == ("mixture", 45 * MINUTE)
+    assert {c.gap: c.sessions for c in found.candidates}[1800] == 22_203
+    assert found.bots.keys == 1
