@@ -29,6 +29,8 @@ app = typer.Typer(
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="The config file.", metavar="FILE")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for machines.")]
 CONFIG = Path("sessionizer.yaml")
+# Which extra of the package brings a library that only some commands need.
+EXTRAS = {"great_expectations": "quality", "jinja2": "report", "markupsafe": "report", "matplotlib": "report"}
 
 
 def main() -> None:
@@ -40,6 +42,11 @@ def main() -> None:
         _fail(str(error), error.exit_code, as_json)
     except KeyboardInterrupt:
         _fail("stopped; what was committed stays, the next run goes on from there", 130, as_json)
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get(str(error.name).split(".")[0])
+        if extra is None:
+            raise
+        _fail(f"this needs {error.name}, which is not installed. pip install 'sessionizer[{extra}]'.", 2, as_json)
     except Exception as error:
         if not _from_spark(error):
             raise
@@ -129,7 +136,8 @@ def ingest(
 
 
 @app.command(
-    epilog="Example: sessionizer run -c shop.yaml · sessionizer run --flush · sessionizer run --dry-run --json"
+    epilog="Example: sessionizer run -c shop.yaml · sessionizer run --flush · sessionizer run --dry-run --json · "
+    "sessionizer run --metrics-file /var/lib/node_exporter/sessionizer.prom --log-json"
 )
 def run(
     config: ConfigOption = CONFIG,
@@ -143,14 +151,24 @@ def run(
     now: Annotated[
         str | None, typer.Option(metavar="TIME", help="Take this for the present time, in judging future events.")
     ] = None,
+    metrics_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the metrics to this Prometheus text file."),
+    ] = None,
+    log_json: Annotated[bool, typer.Option("--log-json", help="A line of JSON on stderr for each run.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Merge the new events into the sessions table."""
-    from jobs.report_run import as_document, show
-    from jobs.sessionize import RunOptions
+    from jobs.report_run import as_document, log_line, show
+    from jobs.sessionize import RunOptions, wall_clock
     from jobs.sessionize import run as sessionize
     from lib.pipeline import Push
 
+    if metrics_file is not None:
+        from jobs.metrics import check_writable, write_metrics
+        from tables.lake import Lake
+
+        check_writable(metrics_file)
     options = RunOptions(
         once=once,
         to_version=to_version,
@@ -158,9 +176,11 @@ def run(
         dry_run=dry_run,
         now=_instant(now, "--now"),
     )
-    with _session(config, "starting Spark", quiet=as_json) as (spark, loaded, say):
-        reports = sessionize(spark, loaded, options, say)
-        _result(as_document(reports), as_json, lambda: show(spark, loaded, reports))
+    with _session(config, "starting Spark", quiet=as_json or log_json) as (spark, loaded, say):
+        reports = sessionize(spark, loaded, options, say, lambda r: log_line(r, loaded) if log_json else None)
+        if metrics_file is not None:
+            write_metrics(Lake(spark, loaded), metrics_file, wall_clock())
+        _result(as_document(reports), as_json, lambda: show(spark, loaded, reports, notes=not log_json))
 
 
 @app.command(
@@ -262,11 +282,16 @@ def verify(
 @app.command(epilog="Example: sessionizer status")
 def status(config: ConfigOption = CONFIG, as_json: JsonOption = False) -> None:
     """Where the sessions table stands: position, lag, watermark, counts, last runs."""
-    from jobs.status import show
+    from jobs.status import show, status_without_spark
     from jobs.status import status as look
+    from lib.config_file import load_config
+    from tables.local import NeedsSpark
 
-    with _session(config, "starting Spark", quiet=as_json) as (spark, loaded, _):
-        found = look(spark, loaded)
+    try:
+        found = status_without_spark(load_config(config))
+    except NeedsSpark as reason:
+        with _session(config, f"starting Spark, since {reason}", quiet=as_json) as (spark, loaded, _):
+            found = look(spark, loaded)
     _result(found, as_json, lambda: show(found))
 
 
@@ -407,7 +432,10 @@ def windows(
             show(lake, asked)
 
 
-@app.command(epilog='Example: sessionizer sql "SELECT status, count(*) FROM sessions GROUP BY status"')
+@app.command(
+    epilog='Example: sessionizer sql "SELECT status, count(*) FROM sessions GROUP BY status" · '
+    "sessionizer sql --engine duckdb --csv \"SELECT * FROM sessions WHERE session_date = DATE '2026-01-01'\""
+)
 def sql(
     query: Annotated[
         str,
@@ -416,14 +444,37 @@ def sql(
         ),
     ],
     config: ConfigOption = CONFIG,
+    engine: Annotated[
+        str, typer.Option(help="spark | duckdb: answers in a second, for tables on a path, in its own SQL.")
+    ] = "spark",
     limit: Annotated[int, typer.Option(min=1, help="Rows shown at most in a terminal table.")] = 200,
     as_csv: Annotated[bool, typer.Option("--csv", help="All rows as CSV.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Query the tables; nothing can be changed."""
+    if engine not in ("spark", "duckdb"):
+        raise UsageError("--engine must be one of spark, duckdb", value=engine)
+    begin = "starting Spark"
+    if engine == "duckdb":
+        from jobs import sql_duckdb
+        from lib.config_file import load_config
+        from tables.local import NeedsSpark
+
+        try:
+            rows = sql_duckdb.checked_query(load_config(config), query)
+        except NeedsSpark as reason:
+            begin = f"starting Spark, since {reason}"
+        else:
+            if as_json:
+                _result(sql_duckdb.documents(rows), True, lambda: None)
+            elif as_csv:
+                sys.stdout.writelines(sql_duckdb.csv_lines(rows))
+            else:
+                sql_duckdb.show(rows, limit)
+            return
     from jobs.sql import csv_lines, documents, query_frame, show
 
-    with _session(config, "starting Spark", quiet=as_json or as_csv) as (spark, loaded, _):
+    with _session(config, begin, quiet=as_json or as_csv) as (spark, loaded, _):
         frame = query_frame(spark, loaded, query)
         if as_json:
             _result(documents(frame), True, lambda: None)
@@ -431,6 +482,91 @@ def sql(
             sys.stdout.writelines(csv_lines(frame))
         else:
             show(frame, limit)
+
+
+@app.command(
+    epilog="Example: sessionizer advise · sessionizer advise --plot gaps.html · sessionizer advise --sample 500000"
+)
+def advise(
+    config: ConfigOption = CONFIG,
+    sample: Annotated[
+        int, typer.Option(min=1, metavar="EVENTS", help="About how many events to look at: all those of some keys.")
+    ] = 2_000_000,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw it, too: a .png, .svg, .pdf or .html file.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Which gap? Looks at the times between the events of each key; needs the source, and no other table."""
+    from jobs.advise import advice, as_document, check_plot, show
+    from jobs.advise import plot as draw
+    from jobs.sessionize import wall_clock
+
+    if plot is not None:
+        check_plot(plot)
+    with _session(config, "starting Spark", quiet=as_json) as (spark, loaded, say):
+        say("measuring the times between events")
+        found = advice(spark, loaded, sample, wall_clock())
+    if plot is not None:
+        draw(found, plot)
+    _result(as_document(found, loaded), as_json, lambda: show(found))
+
+
+@app.command(epilog="Example: sessionizer report -o report.html · sessionizer report -c shop.yaml -o shop.html")
+def report(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")] = Path(
+        "report.html"
+    ),
+    config: ConfigOption = CONFIG,
+    as_json: JsonOption = False,
+) -> None:
+    """Write one page about the sessions: when, how long, how many, late ones, runs, quality; to look at or to send."""
+    from jobs.report import by_duckdb, by_spark, write_report
+    from jobs.sessionize import wall_clock
+    from lib.config_file import load_config
+    from tables.local import NeedsSpark
+
+    loaded = load_config(config)
+    try:
+        figures = write_report(by_duckdb(loaded), loaded, output, wall_clock())
+    except NeedsSpark as reason:
+        with _session(config, f"starting Spark, since {reason}", quiet=as_json) as (spark, loaded, _):
+            figures = write_report(by_spark(spark, loaded), loaded, output, wall_clock())
+    _result(figures, as_json, lambda: print(f"wrote {output}"))
+
+
+@app.command(
+    epilog="Example: sessionizer check · sessionizer check --max-lag 2h --max-late 1% · "
+    "sessionizer check --suite my-expectations.yaml --docs public/quality"
+)
+def check(
+    config: ConfigOption = CONFIG,
+    suite: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="A suite of your own about sessions, JSON or YAML.")
+    ] = None,
+    docs: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the Data Docs go.")] = Path("data-docs"),
+    max_late: Annotated[str, typer.Option(metavar="SHARE", help="The share of events that may be late.")] = "5%",
+    max_lag: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="How far the watermark may be behind the clock.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check the tables with Great Expectations; exit 1 if data break an expectation, 3 if one cannot be evaluated."""
+    from jobs.check import Asked, as_document, show
+    from jobs.check import check as validate
+    from jobs.sessionize import wall_clock
+    from lib.durations import parse_duration
+
+    try:
+        lag = None if max_lag is None else parse_duration(max_lag)
+    except ValueError as error:
+        raise UsageError(f"--max-lag: {error}") from error
+    asked = Asked(wall_clock(), _share(max_late, "--max-late") or 0.0, lag, tuple(suite or ()), docs)
+    with _session(config, "starting Spark", quiet=as_json) as (spark, loaded, say):
+        checked = validate(spark, loaded, asked, say)
+    _result(as_document(checked), as_json, lambda: show(checked))
+    if checked.exit_code:
+        raise typer.Exit(checked.exit_code)
 
 
 @app.command(epilog="Example: sessionizer schema > sessionizer.schema.json")
@@ -507,7 +643,7 @@ def _keys(values: list[str] | None, config: "Config") -> tuple[str, ...] | None:
     return tuple(json.dumps(p) for p in parsed)
 
 
-def _share(text: str | None) -> float | None:
+def _share(text: str | None, option: str = "--sample") -> float | None:
     """`1%` or `0.01` as a number between 0 and 1."""
     if text is None:
         return None
@@ -516,7 +652,7 @@ def _share(text: str | None) -> float | None:
     except ValueError:
         share = -1.0
     if not 0 < share <= 1:
-        raise UsageError("--sample must be a share of the keys", value=text, remedy="write it as 1% or 0.01")
+        raise UsageError(f"{option} must be a share above 0", value=text, remedy="write it as 1% or 0.01")
     return share
 
 
@@ -549,8 +685,11 @@ def _spark_message(error: Exception) -> str:
 def _fail(message: str, code: int, as_json: bool) -> None:
     from jobs.console import print_json, stderr
 
-    stderr().print("[bold red]error:[/]", end=" ")
-    stderr().print(message, markup=False)
+    if "--log-json" in sys.argv:
+        print(json.dumps({"level": "error", "event": "error", "message": message, "exit_code": code}), file=sys.stderr)
+    else:
+        stderr().print("[bold red]error:[/]", end=" ")
+        stderr().print(message, markup=False)
     if as_json:
         print_json({"error": message, "exit_code": code})
     sys.exit(code)

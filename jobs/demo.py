@@ -162,6 +162,7 @@ def next_commands(folder: Path) -> Iterator[str]:
     query = "SELECT * FROM sessions WHERE user_id = 'bert' ORDER BY session_start"
     yield f"{program} status {config}"
     yield f'{program} sql {config} "{query}"'
+    yield f"{program} report {config}  # all of it on one page, report.html"
     yield f"{program} ingest {config} {csv} --format csv  # known already: adds nothing"
     yield f"{program} run {config} --flush --dry-run  # what ending every session would change"
 

@@ -1,12 +1,14 @@
 """How a run is told: to people as a table, to machines as a document."""
 
+import json
+import sys
 from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from jobs.console import iso, short, stderr, stdout, table
-from jobs.sessionize import RunReport
+from jobs.sessionize import RunReport, wall_clock
 from lib import columns as C
 from lib.config import Config
 from tables.lake import Lake
@@ -18,16 +20,24 @@ MUCH_LATE = 0.05
 
 def as_document(reports: Sequence[RunReport]) -> dict[str, object]:
     """The runs, one object each, times as ISO-8601."""
-    rows = []
-    for report in reports:
-        row = report.row()
-        times = {name: iso(value) for name, value in row.items() if name in TIMES and isinstance(value, int)}
-        rows.append({**row, **times, "dry_run": report.dry_run, "late_share": _late_share(report)})
-    return {"runs": rows, "caught_up": not reports}
+    return {"runs": [as_row(report) for report in reports], "caught_up": not reports}
 
 
-def show(spark: SparkSession, config: Config, reports: Sequence[RunReport]) -> None:
-    """The runs as a table, and what a person should know of them."""
+def as_row(report: RunReport) -> dict[str, object]:
+    """One run, times as ISO-8601."""
+    row = report.row()
+    times = {name: iso(value) for name, value in row.items() if name in TIMES and isinstance(value, int)}
+    return {**row, **times, "dry_run": report.dry_run, "late_share": _late_share(report)}
+
+
+def log_line(report: RunReport, config: Config) -> None:
+    """One line of JSON on stderr: the run's row of the ledger, and which table it is about."""
+    head = {"time": iso(wall_clock()), "level": "info", "event": "run", "sessions": config.sessions.table}
+    print(json.dumps({**head, **as_row(report)}, ensure_ascii=False, default=str), file=sys.stderr, flush=True)
+
+
+def show(spark: SparkSession, config: Config, reports: Sequence[RunReport], *, notes: bool = True) -> None:
+    """The runs as a table, and (notes, on stderr) what a person should know of them."""
     out = stdout()
     if not reports:
         manifest = Lake(spark, config).sessions.position().manifest
@@ -36,7 +46,7 @@ def show(spark: SparkSession, config: Config, reports: Sequence[RunReport]) -> N
         out.print(f"Nothing new: the source is consumed up to version {version}, the watermark is {watermark}.")
         return
     out.print(table(_HEADERS, [_line(report) for report in reports]))
-    for report in reports:
+    for report in reports if notes else ():
         _warn_of_late(report)
     if reports[-1].dry_run:
         _show_changes(reports[-1])

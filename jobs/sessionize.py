@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
@@ -12,9 +13,11 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from jobs import side_tables
 from jobs.increment import Inputs, compute
 from lib import columns as C
+from lib.changes import DELETE
 from lib.config import Config
 from lib.errors import ConfigError, RunFailed, SourceError
 from lib.events import CORRECTION, INVALID, LATE
+from lib.expectations import read_suite
 from lib.pipeline import Outcome
 from lib.watermarks import Clock, Push, scopes_as_json
 from tables.delta import BYTES_WRITTEN, FILES_WRITTEN, Entry, Superseded
@@ -75,8 +78,14 @@ class Phases:
         return Timing(wall_clock(), seconds, commit.metric(FILES_WRITTEN), commit.metric(BYTES_WRITTEN))
 
 
-def run(spark: SparkSession, config: Config, options: RunOptions, say: Say = lambda _: None) -> list[RunReport]:
-    """Increments until caught up, or one. No report: nothing was new.
+def run(
+    spark: SparkSession,
+    config: Config,
+    options: RunOptions,
+    say: Say = lambda _: None,
+    done: "Callable[[RunReport], None]" = lambda _: None,
+) -> list[RunReport]:
+    """Increments until caught up, or one; `done` hears of each as it is complete. No report: nothing was new.
 
     A run that another one has overtaken starts over from the new version.
     Errors: SourceError, TableError, ConfigError as named; RunFailed after too many races in a row.
@@ -86,6 +95,7 @@ def run(spark: SparkSession, config: Config, options: RunOptions, say: Say = lam
     reports: list[RunReport] = []
     while (report := with_retries(partial(_increment, lake, options, say), say)) is not None:
         reports.append(report)
+        done(report)
         if options.once or options.dry_run:
             break
         options = replace(options, push=Push())  # what was asked of the clock is done once
@@ -141,13 +151,18 @@ def _increment(lake: Lake, options: RunOptions, say: Say) -> RunReport | None:
         return None
     manifest = inputs.manifest(outcome, phases.started)
     if options.dry_run:
+        _check_expectations(lake, outcome, phases)
         return RunReport(manifest, phases.timing(), dry_run=True, changes=outcome.changes)
     say(f"writing {outcome.counts['rows']:,} changed sessions")
     return commit(lake, inputs, outcome, manifest, phases)
 
 
 def commit(lake: Lake, inputs: Inputs, outcome: Outcome, manifest: Manifest, phases: Phases) -> RunReport:
-    """Write what a run comes to: sessions in one commit, then the side tables, the ledger last."""
+    """Write what a run comes to: sessions in one commit, then the side tables, the ledger last.
+
+    Errors: RunFailed if the rows are not as the configuration's `expectations` say; nothing is written.
+    """
+    _check_expectations(lake, outcome, phases)
     with phases("commit"):
         entry = lake.sessions.commit(outcome.changes, manifest, outcome.touched)
     with phases("side_tables"):
@@ -209,6 +224,18 @@ def _check_policies(outcome: Outcome, inputs: Inputs) -> None:
                 + _first_of(outcome, reasons),
                 remedy=f"{remedy}; nothing was written",
             )
+
+
+def _check_expectations(lake: Lake, outcome: Outcome, phases: Phases) -> None:
+    """Raise where rows to be written are not as expected."""
+    if lake.config.expectations is None or not outcome.counts["rows"]:
+        return
+    from jobs.quality import gate  # noqa: PLC0415  (Great Expectations takes seconds to import)
+
+    file = Path(lake.config.expectations)
+    rows = outcome.changes.where(C.col(C.CHANGE) != DELETE).drop(C.CHANGE, C.STATE)
+    with phases("expectations"):
+        gate(rows, read_suite(file), file)
 
 
 def _first_of(outcome: Outcome, reasons: tuple[str, ...]) -> str:

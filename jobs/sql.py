@@ -5,7 +5,6 @@ import io
 import json
 import time
 from collections.abc import Iterator
-from importlib.resources import files
 from typing import Any
 
 from pyspark.errors import AnalysisException, ParseException
@@ -18,6 +17,7 @@ from lib.errors import UsageError
 from lib.expressions import first_line
 from tables.history import History
 from tables.lake import Lake
+from tables.views import views_named_in
 
 JSON_OPTIONS = {
     "ignoreNullFields": "false",
@@ -64,15 +64,14 @@ def views(spark: SparkSession, config: Config, query: str) -> None:
         frame.createOrReplaceTempView(name)
     if "sessions" not in frames:
         return
-    for file in files("tables").joinpath("sql").iterdir():
-        view, text = file.name.removesuffix(".sql"), file.read_text(encoding="utf-8")
-        if view not in query.lower() or ("{windows}" in text and "windows" not in frames):
+    for view in views_named_in(query):
+        if "windows" in view.reads and "windows" not in frames:
             continue
-        if "{feed}" in text:
+        if "feed" in view.reads:
             history = History(lake)
             frames["feed"] = history.changes(history.feed_start(time.time_ns() // 1000), lake.sessions.table.version)
-        used: dict[str, Any] = {name: frame for name, frame in frames.items() if f"{{{name}}}" in text}
-        spark.sql(text, **used).createOrReplaceTempView(view)
+        used: dict[str, Any] = {name: frames[name] for name in view.reads}
+        spark.sql(view.text, **used).createOrReplaceTempView(view.name)
 
 
 def documents(frame: DataFrame) -> list[Any]:
@@ -84,18 +83,23 @@ def documents(frame: DataFrame) -> list[Any]:
 
 def csv_lines(frame: DataFrame) -> Iterator[str]:
     """CSV, a header and a line a row."""
-    yield _csv(frame.columns)
+    yield csv_line(frame.columns)
     for row in _as_text(frame).toLocalIterator():
-        yield _csv(list(row))
+        yield csv_line(list(row))
 
 
 def show(frame: DataFrame, limit: int) -> None:
     """An aligned table of the first rows."""
     rows = _as_text(frame).limit(limit + 1).collect()
     numeric = {f.name for f in frame.schema.fields if f.dataType.typeName() in ("byte", "short", "integer", "long")}
-    shown = [[_value(v, name in numeric) for name, v in zip(frame.columns, row, strict=True)] for row in rows[:limit]]
+    show_rows(frame.columns, numeric, [tuple(row) for row in rows], limit)
+
+
+def show_rows(columns: list[str], numeric: set[str], rows: list[tuple[str | None, ...]], limit: int) -> None:
+    """An aligned table of rows that are text; there is one more than `limit` if not all are here."""
+    shown = [[_value(v, name in numeric) for name, v in zip(columns, row, strict=True)] for row in rows[:limit]]
     out = stdout()
-    out.print(table(frame.columns, shown))
+    out.print(table(columns, shown))
     if len(rows) > limit:
         out.print(f"… the first {limit} rows; --limit shows more, --csv and --json all.")
     elif not rows:
@@ -116,7 +120,8 @@ def _value(text: str | None, is_number: bool) -> object:
     return int(text) if is_number and text is not None else text
 
 
-def _csv(values: list[Any]) -> str:
+def csv_line(values: list[Any]) -> str:
+    """A line of CSV; null is nothing."""
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerow(["" if v is None else v for v in values])
     return buffer.getvalue()

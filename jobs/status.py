@@ -1,10 +1,10 @@
 """status: where the sessions table stands, at a glance."""
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from jobs.console import iso, short, stdout, table
 from lib import columns as C
@@ -12,44 +12,43 @@ from lib.config import Config
 from lib.durations import format_duration
 from tables.delta import ROWS_WRITTEN
 from tables.lake import Lake
-from tables.runs import EVENTS, TIMES
+from tables.local import LocalLake
+from tables.runs import TIMES
+from tables.standing import Standing, local_standing, standing
 
 LAST_RUNS = 5
 
 
 def status(spark: SparkSession, config: Config) -> dict[str, Any]:
     """Position, lag, watermark, counts and the last runs, as a document; times as ISO-8601."""
-    lake = Lake(spark, config)
-    lake.require()
-    manifest = lake.sessions.position().manifest
-    latest = lake.events.table.version
+    return _document(standing(Lake(spark, config), LAST_RUNS), config)
+
+
+def status_without_spark(config: Config) -> dict[str, Any]:
+    """The same. Errors: NeedsSpark, where the tables do not lie on paths or use what only Spark reads."""
+    return _document(local_standing(LocalLake(config), LAST_RUNS), config)
+
+
+def _document(now: Standing, config: Config) -> dict[str, Any]:
+    manifest, totals, latest = now.manifest, now.totals, now.latest_version
     consumed = manifest.source_to_version if manifest else None
-    waiting = 0 if consumed is None else latest - consumed
-    behind = list(lake.events.table.history(waiting)) if waiting > 0 else []
-    by_status = {row[C.STATUS]: row["count"] for row in lake.sessions.table.read().groupBy(C.STATUS).count().collect()}
-    totals = (
-        lake.runs.table.read()
-        .agg(F.count(F.lit(1)).alias("runs"), *[F.sum(name).alias(name) for name in EVENTS])
-        .collect()[0]
-        .asDict()
-    )
     return {
         "sessions_table": config.sessions.table,
         "source_table": config.source.table,
         "rule": config.rule_summary(),
         "consumed_version": consumed,
         "latest_version": latest,
-        "versions_behind": len(behind) if consumed is not None else latest + 1,
-        "rows_behind": sum(e.metric(ROWS_WRITTEN) for e in behind) if consumed is not None else None,
+        "versions_behind": len(now.behind) if consumed is not None else latest + 1,
+        "rows_behind": sum(e.metric(ROWS_WRITTEN) for e in now.behind) if consumed is not None else None,
         "watermark": iso(manifest.watermark_after) if manifest else None,
         "horizon": iso(manifest.horizon_after) if manifest else None,
         "watermark_lag_seconds": _lag(manifest.watermark_after) if manifest else None,
-        "sessions": {name: by_status.get(name, 0) for name in ("open", "closed", "final")},
-        "runs": totals.pop("runs"),
-        "events": {name: value or 0 for name, value in totals.items()},
+        "sessions": {name: now.by_status.get(name, 0) for name in ("open", "closed", "final")},
+        "runs": now.runs,
+        "events": dict(totals),
         "late_percent": _percent(totals["late"], totals["events_read"]),
         "invalid_percent": _percent(totals["invalid"], totals["events_read"]),
-        "last_runs": _last_runs(lake),
+        "last_runs": [_readable(row) for row in now.last_runs],
     }
 
 
@@ -98,12 +97,8 @@ def _position(found: dict[str, Any]) -> str:
     )
 
 
-def _last_runs(lake: Lake) -> list[dict[str, Any]]:
-    times = [F.unix_micros(name).alias(name) for name in TIMES]
-    frame = lake.runs.table.read()
-    others = [c for c in frame.columns if c not in TIMES]
-    rows = frame.select(*others, *times).orderBy(F.desc(C.RUN_SEQ)).limit(LAST_RUNS).collect()
-    return [{name: short(value) if name in TIMES else value for name, value in row.asDict().items()} for row in rows]
+def _readable(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: short(value) if name in TIMES else value for name, value in row.items()}
 
 
 def _lag(watermark: int | None) -> float | None:

@@ -13,6 +13,7 @@ from lib import durations
 from lib.config_types import (
     Count,
     DynamicGap,
+    File,
     Gap,
     Location,
     Scope,
@@ -398,6 +399,9 @@ class Config(Section):
     )
     limits: Limits = Field(default=Limits(), description="How much one run takes")
     sliding: Sliding | None = Field(None, description="Sliding windows of the same events, for `slide`")
+    expectations: File | None = Field(
+        None, description="A Great Expectations suite, JSON or YAML, that sessions must meet before a run writes them"
+    )
     spark: dict[str, SparkValue] = Field({}, description="Settings passed to the SparkSession as they are")
 
     @field_validator("aggregates")

@@ -11,15 +11,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from lib.config import Config
+from lib.config import Config, location_kind
 from lib.errors import ConfigError, explain
 
 PREFIX = "SESSIONIZER__"
-
-# Parts of the contract that a later release brings: "not yet" helps more than "unknown".
-_LATER_KEYS = {
-    "expectations",
-}
 
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})$")
 _BOOL = re.compile(r"(true|True|TRUE|false|False|FALSE)$")
@@ -165,8 +160,6 @@ def _setter(names: tuple[str, ...], origins: Mapping[tuple[str, ...], str]) -> s
 
 
 def _unknown_key(label: str, names: tuple[str, ...]) -> _Problem:
-    if ".".join(names) in _LATER_KEYS:
-        return _Problem(f"{label} is not supported in this release", remedy="Remove it")
     known = list(_keys(_model_of(names[:-1])))
     near = difflib.get_close_matches(names[-1].lower(), known, n=1)
     elsewhere = [key for key in _all_keys(Config) if key.split(".")[-1] == names[-1].lower()]
@@ -247,3 +240,38 @@ def _description(names: tuple[str, ...]) -> str:
     section = _model_of(names[:-1])
     field = section.model_fields.get(names[-1]) if section else None
     return (field.description if field else None) or "it has no default"
+
+
+_SECRET_NAME = re.compile(r"secret|passw|token|credential|signature|sas|account[._-]?key|access[._-]?key|\bkey\b", re.I)
+_SECRET_VALUE = re.compile(r"(secret|passw\w*|pwd|token|sig|key)\s*[=:]|://[^/@\s]+@", re.I)
+MASK = "*****"
+
+
+def masked(config: Config) -> dict[str, Any]:
+    """The config with its defaults, without what is not set, and without secrets: fit to be shown.
+
+    Of `spark:` every value is hidden whose name or content looks like a secret; of URLs, users and queries.
+    """
+    fields: dict[str, Any] = config.model_dump(mode="json", by_alias=True, exclude_none=True)
+    fields["spark"] = {
+        name: MASK if _SECRET_NAME.search(name) or _SECRET_VALUE.search(value) else value
+        for name, value in config.spark.items()
+    }
+    shown: dict[str, Any] = _with_plain_urls(fields)
+    return {name: value for name, value in shown.items() if value not in ({}, [])}
+
+
+def _with_plain_urls(fields: dict[str, Any]) -> dict[str, Any]:
+    """Locations of tables without users and queries, at any depth."""
+    shown: dict[str, Any] = {}
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            shown[name] = _with_plain_urls(value)
+        elif isinstance(value, str) and location_kind(value) == "url":
+            scheme, _, rest = value.partition("://")
+            user, at, place = rest.partition("@")
+            has_password = bool(at) and ":" in user and "/" not in user
+            shown[name] = f"{scheme}://{f'{MASK}@{place}' if has_password else rest}".partition("?")[0]
+        else:
+            shown[name] = value
+    return shown

@@ -94,8 +94,13 @@ def _spark_text(value: object) -> str:
     raise broken_rule("must be text, a whole number, true or false", "Put the value in quotes")
 
 
+def _file(text: str, info: ValidationInfo) -> str:
+    return os.path.normpath(os.path.join((info.context or {}).get("folder", ""), os.path.expanduser(text)))
+
+
 Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
 Location = Annotated[Text, AfterValidator(_located)]
+File = Annotated[Text, AfterValidator(_file)]
 Duration = Annotated[
     int,
     BeforeValidator(parse_duration),

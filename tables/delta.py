@@ -78,16 +78,8 @@ class Table:
             return self.spark.catalog.tableExists(self.location)
         if DeltaTable.isDeltaTable(self.spark, self.location):
             return True
-        folder = self.local_path
-        others = [] if folder is None or not folder.exists() else [p for p in _entries(folder) if p != LOCK_FILE]
-        if others:
-            shown = ", ".join(sorted(others, key=lambda name: (name.startswith("."), name))[:3])
-            raise TableError(
-                f"{self.field} must be a Delta table, and this is not one: it holds {shown}",
-                value=self.location,
-                remedy="name an empty folder or a Delta table; files become one with `sessionizer ingest`, "
-                "a Parquet table with Spark's CONVERT TO DELTA",
-            )
+        if (folder := self.local_path) is not None:
+            check_nothing_else(folder, self.location, self.field)
         return False
 
     def require(self, remedy: str) -> None:
@@ -126,7 +118,7 @@ class Table:
         """One commit, or None if the log no longer has it. Reads one small file, without a Spark job."""
         actions = self._actions(version)
         infos = [json.loads(line)["commitInfo"] for line in actions if line.startswith('{"commitInfo"')]
-        return _entry(version, infos[0] if infos else {}) if actions else None
+        return entry_of(version, infos[0] if infos else {}) if actions else None
 
     def has_fence(self, commit: Commit) -> bool:
         """Whether this transaction of the application, or a later one, is in the table."""
@@ -367,11 +359,25 @@ class Table:
                 self.spark.conf.unset(name)
 
 
+def check_nothing_else(folder: Path, location: str, field: str) -> None:
+    """Raise a TableError if anything is there, which is no Delta table."""
+    others = [p for p in _entries(folder) if p != LOCK_FILE] if folder.exists() else []
+    if others:
+        shown = ", ".join(sorted(others, key=lambda name: (name.startswith("."), name))[:3])
+        raise TableError(
+            f"{field} must be a Delta table, and this is not one: it holds {shown}",
+            value=location,
+            remedy="name an empty folder or a Delta table; files become one with `sessionizer ingest`, "
+            "a Parquet table with Spark's CONVERT TO DELTA",
+        )
+
+
 def _entries(folder: Path) -> list[str]:
     return [p.name for p in folder.iterdir()] if folder.is_dir() else [folder.name]
 
 
-def _entry(version: int, info: Mapping[str, Any]) -> Entry:
+def entry_of(version: int, info: Mapping[str, Any]) -> Entry:
+    """The commit that this `commitInfo` of the log tells of."""
     millis = info.get("inCommitTimestamp") or info.get("timestamp") or 0
     return Entry(
         version=version,

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
+from typing import Protocol
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -45,6 +46,29 @@ class Increment:
         return self.first is not None and self.first > self.last
 
 
+class Readable(Protocol):
+    """A table, whoever reads it."""
+
+    location: str
+
+    def require(self, remedy: str) -> None:
+        """Raise unless the table exists."""
+
+    def setting(self, name: str) -> str | None:
+        """A table property."""
+
+
+def require_source(table: Readable) -> None:
+    """Raise unless the source is there and records its changes."""
+    table.require("check the path, or make the table from files with `sessionizer ingest FILE… --format …`")
+    if table.setting(CHANGE_FEED) != "true":
+        raise SourceError(
+            "the source must record its changes, and its change data feed is off",
+            value=table.location,
+            remedy="`sessionizer init` turns it on (table property delta.enableChangeDataFeed)",
+        )
+
+
 class Events:
     """The events table."""
 
@@ -55,13 +79,7 @@ class Events:
 
     def require(self) -> None:
         """Raise unless the table is there and records its changes."""
-        self.table.require("check the path, or make the table from files with `sessionizer ingest FILE… --format …`")
-        if self.table.setting(CHANGE_FEED) != "true":
-            raise SourceError(
-                "the source must record its changes, and its change data feed is off",
-                value=self.config.source.table,
-                remedy="`sessionizer init` turns it on (table property delta.enableChangeDataFeed)",
-            )
+        require_source(self.table)
 
     def plan(self, done: Manifest | None, to_version: int | None) -> Increment | None:
         """What the next run reads, within `limits`; None where nothing is left.

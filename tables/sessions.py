@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -30,6 +31,30 @@ class Position:
     version: int
     manifest: Manifest | None
     restored: bool = False
+
+
+class Log(Protocol):
+    """A table's history, whoever reads it."""
+
+    @property
+    def version(self) -> int:
+        """The latest version."""
+
+    def history(self, limit: int | None = None) -> Iterator[Entry]:
+        """Commits, newest first."""
+
+
+def position_of(sessions: Log) -> Position:
+    """The latest version and the last manifest in force: a RESTORE puts an older one in force again."""
+    version = in_force = sessions.version
+    for entry in sessions.history():
+        if entry.version > in_force:
+            continue
+        if entry.operation == "RESTORE":
+            in_force = _restored_version(entry)
+        elif (manifest := Manifest.parse(entry.metadata)) is not None:
+            return Position(version, manifest, restored=in_force < version)
+    return Position(version, None, restored=in_force < version)
 
 
 class Sessions:
@@ -81,16 +106,8 @@ class Sessions:
             )
 
     def position(self) -> Position:
-        """The latest version and the last manifest in force: a RESTORE puts an older one in force again."""
-        version = in_force = self.table.version
-        for entry in self.table.history():
-            if entry.version > in_force:
-                continue
-            if entry.operation == "RESTORE":
-                in_force = _restored_version(entry)
-            elif (manifest := Manifest.parse(entry.metadata)) is not None:
-                return Position(version, manifest, restored=in_force < version)
-        return Position(version, None, restored=in_force < version)
+        """The latest version and the last manifest in force."""
+        return position_of(self.table)
 
     def manifests(self) -> Iterator[Manifest]:
         """The manifests in force, newest first, as far back as the history goes."""

@@ -134,6 +134,7 @@ def test_with_json_a_failure_is_a_document_too(shell: Shell) -> None:
 def test_schema_and_help_need_no_config(shell: Shell) -> None:
     code, out, _ = shell("schema")
     assert (code, json.loads(out)["title"]) == (0, "Config")
-    for command in ("init", "ingest", "run", "status", "sessions", "changes", "sql", "schema", "demo"):
+    of_tables = ("init", "ingest", "run", "status", "sessions", "changes", "sql", "advise", "report", "check")
+    for command in (*of_tables, "schema", "demo"):
         code, out, _ = shell(command, "--help")
         assert (code, "Example" in out) == (0, True)

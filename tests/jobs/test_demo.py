@@ -115,7 +115,13 @@ def test_the_counts_add_up(played: Played) -> None:
 
 def test_the_output_fits_and_says_what_to_try_next(played: Played) -> None:
     commands = [line for line in played.output.splitlines() if f"-c {played.folder / CONFIG_FILE}" in line]
-    assert [re.findall(r"sessionizer (\w+) ", line)[0] for line in commands] == ["status", "sql", "ingest", "run"]
+    assert [re.findall(r"sessionizer (\w+) ", line)[0] for line in commands] == [
+        "status",
+        "sql",
+        "report",
+        "ingest",
+        "run",
+    ]
     before_commands = played.output.split("What to try next")[0].splitlines()
     assert max(len(line.rstrip()) for line in before_commands) <= 110
 

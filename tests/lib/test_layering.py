@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FORBIDDEN_IMPORTS = {"lib": {"tables", "jobs", "delta"}, "tables": {"jobs"}, "jobs": {"delta"}}
+FORBIDDEN_IMPORTS = {
+    "lib": {"tables", "jobs", "delta", "deltalake"},
+    "tables": {"jobs"},
+    "jobs": {"delta", "deltalake"},
+}
 FORBIDDEN_CALLS = {
     ("datetime", "now"),
     ("datetime", "utcnow"),

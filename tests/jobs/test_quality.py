@@ -1,0 +1,127 @@
+"""Great Expectations, for real: checks of the tables, and the gate before a commit."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from jobs.check import Asked, as_document, check, show
+from jobs.quality import Quality
+from lib import columns as C
+from lib.errors import ConfigError, RunFailed
+from lib.expectations import read_suite, sessions_suite
+from tests.oracle import us
+from tests.text_tables import clock
+from tests.warehouse import Warehouse
+
+NOW = us(clock("+1d 13:10"))
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of Great Expectations and what it imports
+POSITIVE: dict[str, Any] = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "total", "min_value": 0}}
+
+
+def suite_file(folder: Path, *expectations: dict[str, Any], name: str = "own.json") -> Path:
+    file = folder / name
+    file.write_text(json.dumps({"name": "own", "expectations": expectations}))
+    return file
+
+
+@pytest.mark.slow
+def test_the_tables_of_a_run_hold_what_they_promise(lake_to_see: Warehouse, tmp_path: Path) -> None:
+    own = suite_file(tmp_path, POSITIVE)
+    asked = Asked(NOW, most_late=0.2, longest_lag=2 * 3_600_000_000, suites=(own,), docs=tmp_path / "docs")
+    found = check(lake_to_see.spark, lake_to_see.config, asked, lambda _: None)
+    assert [v for v in found.verdicts if not v.holds] == []
+    assert {v.suite for v in found.verdicts} == {"sessions", "own", "rejected_events", "events", "runs"}
+    assert found.exit_code == 0
+    assert "<html" in Path(str(found.docs)).read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_what_is_broken_is_told_apart_from_what_crashed(
+    lake_to_see: Warehouse, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crashes = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "nobody", "min_value": 0}}
+    own = suite_file(tmp_path, crashes)
+    asked = Asked(NOW, most_late=0.01, longest_lag=60_000_000, suites=(own,), docs=tmp_path / "docs")
+    found = check(lake_to_see.spark, lake_to_see.config, asked, lambda _: None)
+    document = as_document(found)
+    assert (found.exit_code, document["broken"], document["errors"]) == (3, 2, 1)
+    (error,) = [v for v in found.verdicts if v.error is not None]
+    assert (error.suite, error.holds, error.broken, error.rows) == ("own", False, None, ())
+    assert "nobody" in str(error.error)
+    broken = {v.why for v in found.verdicts if not v.holds and v.error is None}
+    assert broken == {"at most 1.0% of events late", "the watermark is fresh"}
+    show(found)
+    assert "BROKEN" in capsys.readouterr().out
+
+
+def test_each_broken_promise_is_found_and_names_the_rows(lake_to_see: Warehouse) -> None:
+    good = lake_to_see.lake.sessions.table.read().drop(C.STATE)
+    first = good.orderBy(C.SESSION_ID).limit(1)
+    one = first.select(C.SESSION_ID).collect()[0][0]
+    bad = first.withColumns(
+        {
+            "user": F.lit(None).cast("string"),
+            C.SESSION_START: C.col(C.SESSION_END) + F.expr("INTERVAL 1 HOUR"),
+            C.DURATION_SECONDS: F.lit(-3600.0),
+            C.EVENT_COUNT: F.lit(0).cast("bigint"),
+            C.STATUS: F.lit("shut"),
+            C.IS_FINAL: F.lit(True),
+            C.END_REASON: F.lit(None).cast("string"),
+        }
+    )
+    verdicts = Quality().validate(good.unionByName(bad), "sessions", sessions_suite(lake_to_see.config), C.SESSION_ID)
+    broken = [v for v in verdicts if not v.holds]
+    assert [v.error for v in broken] == [None] * len(broken)
+    held = {(v.expectation, v.about) for v in verdicts if v.holds}
+    not_null = "expect_column_values_to_not_be_null"
+    assert held == {(not_null, name) for name in (C.SESSION_ID, C.SESSION_START, C.EXPIRES_AT)} | {
+        ("expect_column_pair_values_a_to_be_greater_than_b", f"{C.EXPIRES_AT}, {C.SESSION_END}")
+    }
+    assert len(verdicts) == len(sessions_suite(lake_to_see.config)) == len(broken) + len(held)
+    assert all(any(one in row for row in v.rows) for v in broken)
+
+
+def test_a_failed_gate_writes_nothing_and_says_which_rows(lake_to_see: Warehouse, tmp_path: Path) -> None:
+    made = Warehouse(lake_to_see.spark, tmp_path, expectations=str(suite_file(tmp_path, POSITIVE)))
+    made.append("user | at | n\nann | 10:00 | 1\nbob | 10:00 | -5")
+    made.init()
+    before = made.versions()
+    for dry_run in (False, True):
+        with pytest.raises(RunFailed, match=r"total\) in 1 rows: session_id=[0-9a-f]{32}.*nothing was written"):
+            made.run(dry_run=dry_run)
+    assert made.versions() == before
+    unclear = suite_file(tmp_path, {**POSITIVE, "kwargs": {"column": "nobody", "min_value": 0}}, name="unclear.json")
+    with pytest.raises(RunFailed, match=r"could not be evaluated.*says nothing about the data"):
+        made.run(made.config.model_copy(update={"expectations": str(unclear)}))
+    assert made.versions() == before
+
+    lenient = suite_file(tmp_path, {**POSITIVE, "kwargs": {"column": "total", "min_value": -9}}, name="lenient.yaml")
+    (report,) = made.run(made.config.model_copy(update={"expectations": str(lenient)}))
+    assert report.timing.seconds is not None
+    assert report.timing.seconds["expectations"] > 0
+    assert len(made.sessions("user")) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("expectations: []", "must hold a list"),
+        ("[1, 2", "neither JSON nor YAML"),
+        ("expectations: [{kwargs: {}}]", "has a type and kwargs"),
+    ],
+)
+def test_a_file_that_is_no_suite_is_named(tmp_path: Path, content: str, says: str) -> None:
+    (tmp_path / "own.yaml").write_text(content)
+    with pytest.raises(ConfigError, match=says):
+        read_suite(tmp_path / "own.yaml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_suite(tmp_path / "nothing.yaml")
+
+
+def test_an_expectation_that_there_is_not_is_named(lake_to_see: Warehouse, tmp_path: Path) -> None:
+    suite = read_suite(suite_file(tmp_path, {"type": "expect_good_weather", "kwargs": {}}))
+    with pytest.raises(ConfigError, match="expect_good_weather"):
+        Quality().validate(lake_to_see.lake.sessions.table.read(), "sessions", suite)

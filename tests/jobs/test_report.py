@@ -1,0 +1,87 @@
+"""The page: what it says, that nothing in it is taken for HTML, and that a browser shows it."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jobs.report import by_duckdb, by_spark, write_report
+from jobs.report_queries import ask_all
+from lib.config import Config
+from lib.config_file import masked
+from tests.oracle import us
+from tests.text_tables import clock
+from tests.warehouse import Warehouse
+
+NOW = us(clock("+1d 13:00"))
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.fixture(scope="module")
+def page(lake_to_see: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("report") / "report.html"
+    told = write_report(by_duckdb(lake_to_see.config), lake_to_see.config, file, NOW)
+    assert (told["sessions"], told["live now"], told["broken_rules"]) == ("4", "2", [])
+    return file
+
+
+def test_both_engines_find_the_same(lake_to_see: Warehouse) -> None:
+    by_one = ask_all(by_duckdb(lake_to_see.config), lake_to_see.config)
+    assert by_one == ask_all(by_spark(lake_to_see.spark, lake_to_see.config), lake_to_see.config)
+    assert (by_one.totals["sessions"], by_one.totals["events"], by_one.ledger["runs"]) == (4, 7, 3)
+
+
+def test_the_page_is_whole_and_everything_in_it_is_escaped(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert "<script" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; &#34;b&#34;, $x^$" in text
+    assert text.count("<svg ") == 6
+    assert not re.findall(r'(?:src|href)="(?!#|data:,)', text)
+    assert not re.findall(r"url\((?!#)|@import|https?://(?!www\.w3\.org)", text)
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+@pytest.mark.parametrize("options", [["--window-size=1280,2400"], ["--window-size=500,3000", "--force-dark-mode"]])
+def test_a_browser_shows_it_without_complaint(page: Path, tmp_path: Path, options: list[str]) -> None:
+    picture = tmp_path / "page.png"
+    done = subprocess.run(
+        [
+            *(str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"),
+            *(f"--user-data-dir={tmp_path / 'profile'}", f"--screenshot={picture}", *options, page.as_uri()),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "CONSOLE" not in done.stderr
+    assert picture.stat().st_size > 20_000, done.stderr
+
+
+def test_a_page_about_nothing_yet(lake_to_see: Warehouse, tmp_path: Path) -> None:
+    made = Warehouse(lake_to_see.spark, tmp_path)
+    made.append("user | at | n\nann | 10:00 | 1")
+    made.init()
+    told = write_report(by_duckdb(made.config), made.config, tmp_path / "report.html", NOW)
+    assert (told["sessions"], told["runs"], told["broken_rules"]) == ("0", "0", [])
+    assert "No sessions yet" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_secrets_are_not_shown() -> None:
+    spark = {
+        "spark.hadoop.fs.s3a.secret.key": "hush1",
+        "spark.hadoop.fs.azure.account.key.lake.dfs.core.windows.net": "hush2",
+        "spark.ssl.keyPassword": "hush3",
+        "spark.driver.extraJavaOptions": "-Dpassword=hush4",
+        "spark.driver.memory": "8g",
+    }
+    source = {"table": "s3a://user:hush5@lake/events?sig=hush6", "key": ["user"]}
+    config = Config.model_validate({"source": source, "sessions": {"table": "s3a://lake/sessions"}, "spark": spark})
+    shown = masked(config)
+    assert "hush" not in str(shown)
+    assert shown["spark"]["spark.driver.memory"] == "8g"
+    assert shown["source"]["table"] == "s3a://*****@lake/events"

@@ -1,0 +1,183 @@
+"""Commands that are quick, because they start no JVM, say what Spark says, and leave to Spark what only Spark reads."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs import sql as by_spark
+from jobs import sql_duckdb
+from jobs.status import status, status_without_spark
+from lib.config_file import load_config
+from lib.errors import TableError, UsageError
+from tables.local import NeedsSpark
+from tests.warehouse import Warehouse
+
+HEAVY = ("pyspark", "delta", "deltalake", "duckdb", "pandas", "numpy", "pyarrow", "matplotlib", "jinja2")
+
+
+def process(*command: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """A command in a process of its own."""
+    root = str(Path(__file__).parents[2])
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": root} | env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["report", "--help"], ["advise", "--help"]])
+def test_help_imports_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
+    code = f"""
+import sys
+from jobs.cli import main
+sys.argv = ["sessionizer", *{arguments!r}]
+try:
+    main()
+except SystemExit as stopped:
+    assert not stopped.code
+print("imported", sorted(set({HEAVY!r}) & set(sys.modules)))
+"""
+    done = process("-c", code, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1:] == ["imported []"], done.stderr
+
+
+def test_status_and_sql_need_no_java(lake_to_see: Warehouse) -> None:
+    nowhere = {"JAVA_HOME": "/nowhere", "PATH": "/nowhere"}
+    done = process("-m", "jobs.cli", "status", "--json", cwd=lake_to_see.folder, **nowhere)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["sessions"] == {"open": 2, "closed": 0, "final": 2}
+    query = ("sql", "--engine", "duckdb", "--csv", 'SELECT "user", total FROM live_sessions ORDER BY 1')
+    done = process("-m", "jobs.cli", *query, cwd=lake_to_see.folder, **nowhere)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "user,total\nbob,12\ncleo,6\n", "")
+
+
+def test_status_says_the_same_as_by_spark(lake_to_see: Warehouse) -> None:
+    with_spark, without = status(lake_to_see.spark, lake_to_see.config), status_without_spark(lake_to_see.config)
+    lags = [found.pop("watermark_lag_seconds") for found in (with_spark, without)]
+    assert with_spark == without
+    assert lags[1] == pytest.approx(lags[0], abs=60)
+    assert (without["versions_behind"], without["rows_behind"], without["events"]["late"]) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM sessions ORDER BY session_id",
+        "SELECT * FROM final_sessions ORDER BY session_id",
+        "SELECT status, count(*) AS n, sum(duration_seconds) AS s FROM live_sessions GROUP BY status ORDER BY 1",
+        "SELECT * FROM rejected_events ORDER BY event_hash",
+        "SELECT * FROM runs ORDER BY run_seq",
+        "SELECT * FROM events ORDER BY n",
+        "SELECT user AS a, n AS b, NULL AS c FROM events WHERE n > 99;",
+    ],
+)
+def test_duckdb_answers_as_spark_does(lake_to_see: Warehouse, query: str) -> None:
+    frame = by_spark.query_frame(lake_to_see.spark, lake_to_see.config, query)
+    checked = sql_duckdb.checked_query(lake_to_see.config, query)
+    assert sql_duckdb.documents(checked) == by_spark.documents(frame)
+    if "runs" not in query:  # a map is written differently
+        assert list(sql_duckdb.csv_lines(checked)) == list(by_spark.csv_lines(frame))
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("DELETE FROM sessions", "sql takes one query"),
+        ("COPY sessions TO 'copy.csv'", "sql takes one query"),
+        ("SELECT 1) ; DROP VIEW sessions; SELECT (1", "sql takes one query"),
+        ("SELECT nobody FROM sessions", "nobody"),
+        ("SELECT * FROM read_csv('/etc/passwd')", "disabled"),
+        ("SELECT * FROM lake_to_see", "lake_to_see does not exist"),
+    ],
+)
+def test_duckdb_changes_nothing_and_sees_nothing_else(lake_to_see: Warehouse, query: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        sql_duckdb.checked_query(lake_to_see.config, query)
+
+
+@pytest.mark.parametrize(
+    ("location", "kind"),
+    [("db.sessions", "a name"), ("s3a://lake/sessions", "a url"), ("file:/lake/sessions", "a url")],
+)
+def test_tables_elsewhere_are_left_to_spark(lake_to_see: Warehouse, location: str, kind: str) -> None:
+    config = lake_to_see.configured(sessions={"table": location})
+    with pytest.raises(NeedsSpark, match=kind):
+        status_without_spark(config)
+    with pytest.raises(NeedsSpark, match=kind):
+        sql_duckdb.checked_query(config, "SELECT 1")
+
+
+@pytest.mark.parametrize(
+    ("properties", "feature"),
+    [
+        ({"delta.enableDeletionVectors": "true"}, "deletionVectors"),
+        ({"delta.columnMapping.mode": "name"}, "columnMapping"),
+    ],
+)
+def test_tables_that_only_spark_reads_are_left_to_it(
+    lake_to_see: Warehouse, tmp_path: Path, properties: dict[str, str], feature: str
+) -> None:
+    table = str(tmp_path / "sessions")
+    writer = lake_to_see.lake.sessions.table.read().write.format("delta").options(**properties)
+    writer.save(table)
+    config = lake_to_see.configured(
+        sessions={"table": table},
+        outputs={
+            "runs": lake_to_see.config.outputs.runs,
+            "rejected_events": lake_to_see.config.outputs.rejected_events,
+        },
+    )
+    with pytest.raises(NeedsSpark, match=rf"sessions\.table uses {feature}"):
+        status_without_spark(config)
+    with pytest.raises(NeedsSpark, match="uses"):
+        sql_duckdb.checked_query(config, "SELECT * FROM final_sessions")
+    runs = sql_duckdb.checked_query(config, "SELECT count(*) AS n FROM runs")
+    assert sql_duckdb.documents(runs) == [{"n": 3}]
+
+
+def test_a_table_that_is_not_there_is_named_at_once(lake_to_see: Warehouse, tmp_path: Path) -> None:
+    with pytest.raises(TableError, match=r"sessions\.table does not exist"):
+        status_without_spark(lake_to_see.configured(sessions={"table": str(tmp_path / "nothing")}))
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "dear.txt").touch()
+    with pytest.raises(TableError, match=r"is not one: it holds dear\.txt"):
+        status_without_spark(lake_to_see.configured(sessions={"table": str(tmp_path / "letters")}))
+
+
+def test_odd_letters_in_paths(lake_to_see: Warehouse, tmp_path: Path) -> None:
+    odd = tmp_path / "a b#c%20d"
+    odd.symlink_to(lake_to_see.folder)
+    config = load_config(odd / "sessionizer.yaml", env={"SESSIONIZER__SESSIONS__TABLE": str(odd / "sessions")})
+    assert status_without_spark(config)["runs"] == 3
+    found = sql_duckdb.documents(sql_duckdb.checked_query(config, "SELECT count(*) AS n FROM sessions"))
+    assert found == [{"n": 4}]
+
+
+def test_a_library_of_an_extra_is_named_when_it_is_missing(tmp_path: Path) -> None:
+    code = """
+import sys
+sys.modules["matplotlib"] = None
+from jobs.cli import main
+sys.argv = ["sessionizer", "report"]
+main()
+"""
+    done = process("-c", code, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "pip install 'sessionizer[report]'" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"), [("sessionizer rep", "report"), ("sessionizer run --metr", "--metrics-file")]
+)
+def test_the_shell_completes_commands_and_options(words: str, completed: str, tmp_path: Path) -> None:
+    code = "import sys; sys.argv = ['sessionizer']; from jobs.cli import main; main()"
+    asked = {"_SESSIONIZER_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    assert process("-c", code, cwd=tmp_path, **asked).stdout.split() == [completed]
