@@ -25,7 +25,7 @@ def backfill(low: str, high: str, keys: Iterable[str]) -> list[str]:
     return ["backfill", "--from", low, "--to", high, "--chunk", WHOLE, *(f"--key={key}" for key in keys)]
 
 
-def expected(context: Context) -> list[str]:
+def expected(context: Context, jinja_env: Any) -> list[str]:
     """The whole span, only looked at."""
     asked = context["params"]
     return [*backfill(asked["from"], asked["to"], asked["keys"]), "--dry-run"]

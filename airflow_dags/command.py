@@ -30,9 +30,9 @@ AS_OF_LAST = ("run_id", "run_seq", "mode", "source_to_version", "watermark_after
 class SessionizerOperator(BaseOperator):
     """Runs one command of `sessionizer`; its JSON document is the task's result.
 
-    arguments: of the command, or a function of the context that returns them. skip_if_nothing: the task is skipped
-    where there was nothing to do, so that its assets tell nobody of a change. The figures of the runs become the
-    extra of the asset events.
+    arguments: of the command, a template; or a function of the context (and the Jinja environment) that returns them.
+    skip_if_nothing: the task is skipped where there was nothing to do, so that its assets tell nobody of a change.
+    The figures of the runs become the extra of the asset events.
     """
 
     template_fields: Sequence[str] = ("arguments",)
@@ -40,7 +40,7 @@ class SessionizerOperator(BaseOperator):
     def __init__(
         self,
         *,
-        arguments: Sequence[str] | Callable[[Context], Sequence[str]],
+        arguments: Sequence[str] | Callable[[Context, Any], Sequence[str]],
         settings: Settings,
         skip_if_nothing: bool = False,
         **options: Any,
@@ -50,11 +50,16 @@ class SessionizerOperator(BaseOperator):
         self.settings = settings
         self.skip_if_nothing = skip_if_nothing
         self._process: subprocess.Popen[bytes] | None = None
+        self._ended = False
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the command. Errors: AirflowFailException where trying again is of no use, else AirflowException."""
-        asked = self.arguments(context) if callable(self.arguments) else self.arguments
+        asked = self.arguments
+        if callable(asked):
+            raise AirflowFailException("the arguments of a command must be rendered before it runs")
         code, document = self._call(asked)
+        if self._ended:
+            raise AirflowException(f"sessionizer {asked[0]} was ended with its task; what it has committed stays")
         if code:
             context["ti"].xcom_push(key="failed", value=document)
             kind = AirflowFailException if code in FOR_GOOD else AirflowException
@@ -67,7 +72,8 @@ class SessionizerOperator(BaseOperator):
 
     def on_kill(self) -> None:
         """End the command and all that it has started."""
-        if self._process is not None and self._process.stdin is not None:
+        if self._process is not None and self._process.stdin is not None and self._process.poll() is None:
+            self._ended = True
             self._process.stdin.close()
             self._process.wait(ENDED)
 

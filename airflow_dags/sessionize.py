@@ -7,6 +7,7 @@ data interval. Each run that wrote something is told as an event of the sessions
 
 import os
 from datetime import UTC, datetime
+from typing import Any
 
 from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, Context, CronDataIntervalTimetable
 
@@ -16,7 +17,7 @@ from airflow_dags.settings import Settings
 SETTINGS = Settings.of(os.environ)
 
 
-def what_to_do(context: Context) -> list[str]:
+def what_to_do(context: Context, jinja_env: Any) -> list[str]:
     """`run`, or `backfill` of the data interval."""
     run = context["dag_run"]
     if run.run_type != "backfill":
