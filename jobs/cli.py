@@ -263,7 +263,9 @@ def maintain(
     config: ConfigOption = CONFIG,
     retain: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="Keep removed files so long; by default as each table's property says."),
+        typer.Option(
+            metavar="DURATION", help="Keep removed files so long from now on; by default as each table's property says."
+        ),
     ] = None,
     recent: Annotated[
         str, typer.Option(metavar="DURATION", help="Compact days of final sessions so far behind the horizon.")

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import ceil
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -15,11 +14,10 @@ from lib.config import Config
 from lib.durations import format_duration
 from lib.errors import UsageError
 from lib.times import DAY
-from tables.delta import Superseded, Table
+from tables.delta import REMOVED_FILES_KEPT, Superseded, Table
 from tables.lake import Lake
 from tables.sessions import Sessions
 
-HOUR = 3600 * 1_000_000
 WEEK = 7 * DAY
 LEAST = DAY  # a run, a repair or a backfill reads the version that it began with, however long it takes
 FORGET = ("rejected_events", "event_sessions", "session_updates")
@@ -29,8 +27,9 @@ FORGET = ("rejected_events", "event_sessions", "session_updates")
 class Asked:
     """What to do. Durations in microseconds.
 
-    retain: how long removed files are kept; None: as long as each table's property says. recent: how far behind the
-    horizon final rows are compacted, where they have a partition a day. keep: how long rows of side tables are kept.
+    retain: how long removed files are kept, from now on; None: as long as each table's property says. recent: how far
+    behind the horizon final rows are compacted, where they have a partition a day. keep: how long rows of side tables
+    are kept.
     Errors: UsageError for what would take away what run, repair and backfill need.
     """
 
@@ -46,7 +45,7 @@ class Asked:
                 f"--retain must be at least {format_duration(LEAST)}: a run, a repair or a backfill that is under way "
                 "reads files of the version it began with",
                 value=format_duration(self.retain),
-                remedy="leave it out to keep files as long as each table's delta.deletedFileRetentionDuration says",
+                remedy=f"leave it out to keep files as long as the property {REMOVED_FILES_KEPT} of each table says",
             )
         if self.recent < 0:
             raise UsageError("--recent must not be negative", value=format_duration(self.recent))
@@ -97,7 +96,7 @@ def maintain(spark: SparkSession, config: Config, asked: Asked, say: Say = lambd
 
     Unfinished runs are finished first: that needs files which are deleted afterwards. Commits on a table with a
     position repeat its manifest, so that cleaning the log never removes the last one.
-    Errors: UsageError if `retain` is shorter than what a table promises to keep.
+    Errors: UsageError where a table keeps removed files for too short a time.
     """
     lake = Lake(spark, config)
     lake.require()
@@ -106,9 +105,8 @@ def maintain(spark: SparkSession, config: Config, asked: Asked, say: Say = lambd
         if _slides(lake):
             slide.repair(lake, lake.windows.position(), say)
     charges = _charges(lake, asked)
-    if asked.retain is not None:
-        for charge in charges:
-            _check_retention(charge.table, asked.retain)
+    for charge in charges if asked.retain is None else ():
+        _check_retention(charge.table)
     return [_upkeep(charge, asked, say) for charge in charges]
 
 
@@ -174,14 +172,14 @@ def _slides(lake: Lake) -> bool:
     return lake.config.sliding is not None and lake.windows.table.exists()
 
 
-def _check_retention(kept: Table, retain: int) -> None:
-    promised = kept.kept_us()[0]
-    if retain < promised:
+def _check_retention(table: Table) -> None:
+    kept = table.kept_us()[0]
+    if kept < LEAST:
         raise UsageError(
-            f"--retain must not be shorter than what {kept.field} keeps for `changes`, RESTORE and runs that were cut "
-            f"off: {format_duration(promised)}",
-            value=format_duration(retain),
-            remedy=f"set the property delta.deletedFileRetentionDuration of {kept.location} first, if you mean it",
+            f"{table.field} must keep removed files for {format_duration(LEAST)} at least: a run, a repair or a "
+            "backfill that is under way reads files of the version it began with",
+            value=format_duration(kept),
+            remedy=f"set its property {REMOVED_FILES_KEPT} to a longer time, with `maintain --retain 7d`",
         )
 
 
@@ -189,7 +187,6 @@ def _upkeep(charge: _Charge, asked: Asked, say: Say) -> Upkeep:
     begun = time.monotonic()
     kept = charge.table
     files_before = kept.size()[0]
-    hours = ceil((kept.kept_us()[0] if asked.retain is None else asked.retain) / HOUR)
     forgotten = sum(kept.read().where(condition).count() for condition, _ in charge.forget)
     if not asked.dry_run:
         say(f"{charge.name}: compacting, cleaning up")
@@ -207,7 +204,9 @@ def _upkeep(charge: _Charge, asked: Asked, say: Say) -> Upkeep:
         except Superseded:
             say(f"{charge.name}: a run was faster; what it has rewritten is compacted next time")
             compacted = 0
-    deleted = kept.vacuum(hours, text, dry_run=asked.dry_run)
+    if asked.retain is not None and not asked.dry_run:
+        kept.keep_removed(asked.retain, text)
+    deleted = kept.vacuum(text, dry_run=asked.dry_run)
     if not asked.dry_run:
         if charge.home and manifest:
             charge.home.keep_manifest(manifest, asked.now)

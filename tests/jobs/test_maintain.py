@@ -19,6 +19,7 @@ from lib import columns as C
 from lib.durations import parse_duration
 from lib.errors import UsageError
 from lib.times import DAY
+from tables.delta import REMOVED_FILES_KEPT
 from tables.history import History
 from tables.manifest import Manifest
 from tests.text_tables import clock
@@ -175,14 +176,19 @@ def test_what_may_not_be_asked(asked: dict[str, Any], rule: str) -> None:
         Asked(**asked)
 
 
-def test_a_retention_shorter_than_a_table_promises_is_refused(warehouse: Warehouse) -> None:
+def test_how_long_removed_files_are_kept(warehouse: Warehouse) -> None:
+    table = warehouse.lake.runs.table
+    table.change_setting(REMOVED_FILES_KEPT, "interval 2 hours")
     versions = warehouse.versions()
-    with pytest.raises(UsageError, match=r"--retain must not be shorter than what sessions\.table keeps.*168h"):
-        upkeep(warehouse, retain=2 * DAY)
+    with pytest.raises(UsageError, match=r"outputs\.runs must keep removed files for 24h.*: got '2h"):
+        upkeep(warehouse)
     assert warehouse.versions() == versions
-    for table in (warehouse.lake.sessions.table, *warehouse.lake.side_tables()):
-        table.change_setting("delta.deletedFileRetentionDuration", "interval 2 days")
-    assert upkeep(warehouse, retain=2 * DAY)["sessions"].deleted == 0
+    upkeep(warehouse, retain=40 * DAY)
+    tables = (warehouse.lake.sessions.table, *warehouse.lake.side_tables())
+    assert [table.kept_us() for table in tables] == [(40 * DAY, 40 * DAY)] * 4
+    upkeep(warehouse, retain=2 * DAY)
+    assert [table.kept_us() for table in tables] == [(2 * DAY, 40 * DAY)] * 4
+    assert warehouse.position() == Manifest.parse(next(warehouse.lake.sessions.table.history()).metadata)
 
 
 def test_old_rows_of_side_tables_are_forgotten_but_what_makes_the_accepted_set(warehouse: Warehouse) -> None:
