@@ -328,9 +328,12 @@ class Table:
 
     def keep_removed(self, us: int, metadata: str | None = None) -> None:
         """Have Delta keep removed files, and the log that names them, for so long (microseconds)."""
-        for name, kept in zip((REMOVED_FILES_KEPT, LOG_KEPT), self.kept_us(), strict=True):
-            if us > kept or (us < kept and name == REMOVED_FILES_KEPT):
-                self.change_setting(name, f"interval {-(-us // 1_000_000)} seconds", metadata)
+        removed, log = self.kept_us()
+        text = f"interval {-(-us // 1_000_000)} seconds"
+        if us > log:  # first: Delta refuses a log that is kept for a shorter time than files
+            self.change_setting(LOG_KEPT, text, metadata)
+        if us != removed:
+            self.change_setting(REMOVED_FILES_KEPT, text, metadata)
 
     def vacuum(self, metadata: str | None = None, *, dry_run: bool = False) -> int:
         """Delete files that no version within REMOVED_FILES_KEPT has; how many (a dry run: how many it would be)."""

@@ -28,7 +28,7 @@ time: {allowed_lateness: 1h}
 aggregates: [{name: total, fn: sum, of: amount}]
 spark: {spark.driver.memory: 1g, spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 """
-PATIENCE = 300.0
+PATIENCE = 600.0
 
 
 class Deployment:
@@ -126,7 +126,7 @@ class Service(subprocess.Popen[bytes]):
     """A command of Airflow in a session of its own; what it says is in a file."""
 
     def __init__(self, deployment: Deployment, arguments: tuple[str, ...], environment: Mapping[str, str]) -> None:
-        self.log = (deployment.folder / f"{'-'.join(a for a in arguments if a.isalpha())}.log").open("wb")
+        self.log = (deployment.folder / f"{'-'.join(arguments[:3])}.log").open("wb")
         super().__init__(
             [str(AIRFLOW), *arguments],
             env={**deployment.environment, **environment},

@@ -8,8 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.airflow.conftest import ROOT, Deployment
 
+pytestmark = pytest.mark.timeout(1800)
 SPOIL = """
 import sys
 from jobs.spark import spark_session

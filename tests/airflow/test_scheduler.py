@@ -14,6 +14,7 @@ import pytest
 from tests.airflow.conftest import Deployment, until
 from tests.airflow.test_keeper import alive, members
 
+pytestmark = pytest.mark.timeout(1800)
 LOADER = """
 from airflow.sdk import DAG, Asset, task
 
