@@ -187,25 +187,25 @@ def _upkeep(charge: _Charge, asked: Asked, say: Say) -> Upkeep:
     begun = time.monotonic()
     kept = charge.table
     files_before = kept.size()[0]
-    forgotten = sum(kept.read().where(condition).count() for condition, _ in charge.forget)
-    if not asked.dry_run:
-        say(f"{charge.name}: compacting, cleaning up")
-        for condition, emptied in charge.forget if forgotten else ():
-            if emptied:
-                kept.update(condition, emptied)
-            else:
-                kept.delete(condition)
-    compacted = kept.small_files(charge.partitions)
     manifest = charge.home.position().manifest if charge.home else None
     text = manifest.text() if manifest else None
-    if compacted and not asked.dry_run:
+    forgotten = sum(kept.read().where(condition).count() for condition, _ in charge.forget)
+    compacted = kept.small_files(charge.partitions)
+    if not asked.dry_run:
+        say(f"{charge.name}: compacting, cleaning up")
         try:
-            kept.compact(charge.partitions, text)
+            for condition, emptied in charge.forget if forgotten else ():
+                if emptied:
+                    kept.update(condition, emptied)
+                else:
+                    kept.delete(condition)
+            if compacted:
+                kept.compact(charge.partitions, text)
         except Superseded:
-            say(f"{charge.name}: a run was faster; what it has rewritten is compacted next time")
-            compacted = 0
-    if asked.retain is not None and not asked.dry_run:
-        kept.keep_removed(asked.retain, text)
+            say(f"{charge.name}: a run was faster; what is left of it is done next time")
+            forgotten = compacted = 0
+        if asked.retain is not None:
+            kept.keep_removed(asked.retain, text)
     deleted = kept.vacuum(text, dry_run=asked.dry_run)
     if not asked.dry_run:
         if charge.home and manifest:
