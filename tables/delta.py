@@ -224,8 +224,13 @@ class Table:
 
     def change_setting(self, name: str, value: str, metadata: str | None = None) -> None:
         """Set a table property."""
+        self.change_settings({name: value}, metadata)
+
+    def change_settings(self, settings: Mapping[str, str], metadata: str | None = None) -> None:
+        """Set table properties in one commit."""
+        pairs = ", ".join(f"'{name}' = '{value}'" for name, value in settings.items())
         with self.lock(), self._saying(metadata):
-            self.spark.sql(f"ALTER TABLE {self._sql_name()} SET TBLPROPERTIES ('{name}' = '{value}')")
+            self.spark.sql(f"ALTER TABLE {self._sql_name()} SET TBLPROPERTIES ({pairs})")
 
     def append(self, rows: DataFrame, commit: Commit, *, add_columns: bool = False) -> None:
         """Add rows, unless the fence says that they are there already: then nothing is written."""
@@ -329,11 +334,11 @@ class Table:
     def keep_removed(self, us: int, metadata: str | None = None) -> None:
         """Have Delta keep removed files, and the log that names them, for so long (microseconds)."""
         removed, log = self.kept_us()
-        text = f"interval {-(-us // 1_000_000)} seconds"
-        if us > log:  # first: Delta refuses a log that is kept for a shorter time than files
-            self.change_setting(LOG_KEPT, text, metadata)
         if us != removed:
-            self.change_setting(REMOVED_FILES_KEPT, text, metadata)
+            # Both at once: Delta refuses files that are kept for longer than the log, by what the command says alone.
+            kept = {REMOVED_FILES_KEPT: us, LOG_KEPT: max(us, log)}
+            texts = {name: f"interval {-(-duration // 1_000_000)} seconds" for name, duration in kept.items()}
+            self.change_settings(texts, metadata)
 
     def vacuum(self, metadata: str | None = None, *, dry_run: bool = False) -> int:
         """Delete files that no version within REMOVED_FILES_KEPT has; how many (a dry run: how many it would be)."""
