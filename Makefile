@@ -1,6 +1,6 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-all conformance lint types fmt bench bench-history bench-sliding clean
+.PHONY: help setup java demo test test-all test-airflow conformance lint types fmt bench bench-history bench-sliding clean
 
 BIN := .venv/bin
 CAN_RUN := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
@@ -18,6 +18,9 @@ test: setup java ## run the tests, without the slow ones
 
 test-all: setup java ## run all tests
 	$(BIN)/python -m pytest
+
+test-airflow: setup java .venv-airflow/.stamp ## run the DAGs by a real Airflow, in an environment of its own
+	$(BIN)/python -m pytest tests/airflow
 
 conformance: setup java ## run cases of Kafka, Spark, Flink, Beam and Numaflow; VECTORS=folder for others
 	$(BIN)/python -m tests.conformance "$(VECTORS)"
@@ -45,7 +48,7 @@ bench-sliding: setup java ## time sliding windows against Spark's hopping ones
 clean: ## remove caches, build and demo output (not .venv)
 	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -rf spark-warehouse metastore_db derby.log sessionizer-demo
-	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -type d -not -path './.venv*/*' -prune -exec rm -rf {} +
 
 java:
 	@bash scripts/check-java.sh
@@ -66,5 +69,16 @@ java:
 	    fi; \
 	    echo "Installing; the first time takes a few minutes"; \
 	    $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' || exit 1; \
+	fi
+	@touch $@
+
+.venv-airflow/.stamp: constraints-airflow.txt | .venv/.stamp
+	@echo "Installing Airflow into .venv-airflow"
+	@if command -v uv >/dev/null; then \
+	    uv venv --quiet --clear --python $(BIN)/python .venv-airflow && \
+	    uv pip install --quiet --python .venv-airflow/bin/python -c constraints-airflow.txt apache-airflow; \
+	else \
+	    $(BIN)/python -m venv --clear .venv-airflow && \
+	    .venv-airflow/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-airflow.txt apache-airflow; \
 	fi
 	@touch $@

@@ -279,6 +279,43 @@ def verify(
         raise typer.Exit(1)
 
 
+@app.command(epilog="Example: sessionizer maintain --dry-run · sessionizer maintain --keep rejected_events=90d")
+def maintain(
+    config: ConfigOption = CONFIG,
+    retain: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION", help="Keep removed files so long from now on; by default as each table's property says."
+        ),
+    ] = None,
+    recent: Annotated[
+        str, typer.Option(metavar="DURATION", help="Compact days of final sessions so far behind the horizon.")
+    ] = "7d",
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TABLE=DURATION",
+            help="Forget what is older in rejected_events, event_sessions or session_updates; may be given again.",
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done; do nothing.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Compact hot and recent files, delete those no longer needed, clean up the log; daily is often enough."""
+    from jobs.maintain import Asked, as_document, show
+    from jobs.maintain import maintain as take_care
+
+    asked = Asked(
+        retain=None if retain is None else _duration(retain, "--retain"),
+        recent=_duration(recent, "--recent"),
+        keep=dict(_keeping(text) for text in keep or []),
+        dry_run=dry_run,
+    )
+    with _session(config, "starting Spark", quiet=as_json) as (spark, loaded, say):
+        done = take_care(spark, loaded, asked, say)
+        _result(as_document(done, asked), as_json, lambda: show(done, asked))
+
+
 @app.command(epilog="Example: sessionizer status")
 def status(config: ConfigOption = CONFIG, as_json: JsonOption = False) -> None:
     """Where the sessions table stands: position, lag, watermark, counts, last runs."""
@@ -654,6 +691,22 @@ def _share(text: str | None, option: str = "--sample") -> float | None:
     if not 0 < share <= 1:
         raise UsageError(f"{option} must be a share above 0", value=text, remedy="write it as 1% or 0.01")
     return share
+
+
+def _duration(text: str, option: str) -> int:
+    from lib.durations import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"{option} must be a duration", value=text, remedy="write it as 36h or 7d") from error
+
+
+def _keeping(text: str) -> tuple[str, int]:
+    name, equals, duration = text.partition("=")
+    if not (name and equals and duration):
+        raise UsageError("--keep must be TABLE=DURATION", value=text, remedy="write --keep rejected_events=90d")
+    return name, _duration(duration, "--keep")
 
 
 def _renaming(text: str) -> tuple[str, str]:

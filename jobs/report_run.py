@@ -19,7 +19,7 @@ MUCH_LATE = 0.05
 
 
 def as_document(reports: Sequence[RunReport]) -> dict[str, object]:
-    """The runs, one object each, times as ISO-8601."""
+    """The runs, one object each, times as ISO-8601; from, to: the span that was recomputed, if one was."""
     return {"runs": [as_row(report) for report in reports], "caught_up": not reports}
 
 
@@ -27,7 +27,9 @@ def as_row(report: RunReport) -> dict[str, object]:
     """One run, times as ISO-8601."""
     row = report.row()
     times = {name: iso(value) for name, value in row.items() if name in TIMES and isinstance(value, int)}
-    return {**row, **times, "dry_run": report.dry_run, "late_share": _late_share(report)}
+    span = {"from": iso(report.manifest.arguments.get("low")), "to": iso(report.manifest.arguments.get("high"))}
+    told = {"dry_run": report.dry_run, "late_share": _late_share(report)}
+    return {**row, **times, **told, **span, **_rows(report)}
 
 
 def log_line(report: RunReport, config: Config) -> None:
@@ -59,13 +61,12 @@ def show_backfill(reports: Sequence[RunReport]) -> None:
         return
     rows = []
     for report in reports:
-        m, counted = report.manifest, report.manifest.sessions
+        m = report.manifest
         low, high = m.arguments.get("low"), m.arguments.get("high")
         span = "all" if low is None else f"{short(low)} - {short(high)}"
-        added = counted["rows"] - counted["updated"] - counted["deleted"]
         seconds = (report.timing.seconds or {}).get("total")
         name = "dry run" if report.dry_run else m.run_seq
-        rows.append([name, span, added, counted["updated"], counted["deleted"], m.live_sessions, seconds])
+        rows.append([name, span, *_rows(report).values(), m.live_sessions, seconds])
     stdout().print(table(["run", "span", "added", "changed", "removed", "live", "seconds"], rows))
 
 
@@ -105,6 +106,13 @@ def _line(report: RunReport) -> list[object]:
         short(m.watermark_after),
         None if seconds is None else round(seconds, 1),
     ]
+
+
+def _rows(report: RunReport) -> dict[str, int]:
+    """How many rows of sessions a run has added, changed and removed, or would."""
+    counted = report.manifest.sessions
+    updated, deleted = counted["updated"], counted["deleted"]
+    return {"rows_added": counted["rows"] - updated - deleted, "rows_changed": updated, "rows_removed": deleted}
 
 
 def _late_share(report: RunReport) -> float:

@@ -83,7 +83,7 @@ def spark_session(settings: Mapping[str, str] | None = None, *, small: bool = Fa
         return builder.getOrCreate()
     log = _log_file()
     try:
-        with _stderr_to(log):
+        with _output_to(log):
             session = builder.getOrCreate()
     except Exception as error:
         raise RunFailed("Spark did not start", value=str(error).splitlines()[0], remedy=f"read {log}") from error
@@ -147,14 +147,20 @@ def _log_file() -> Path:
 
 
 @contextmanager
-def _stderr_to(log: Path) -> Iterator[None]:
-    """The JVM inherits the stderr of the moment it starts in: this file, which keeps Spark's log noise."""
+def _output_to(log: Path) -> Iterator[None]:
+    """The JVM inherits stdout and stderr of the moment it starts in: this file, which keeps Spark's log noise.
+
+    Results are printed by Python alone; VACUUM prints on stdout, where a machine would stumble over it.
+    """
+    sys.stdout.flush()
     sys.stderr.flush()
-    kept = os.dup(2)
+    kept = [(number, os.dup(number)) for number in (1, 2)]
     with log.open("ab") as file:
-        os.dup2(file.fileno(), 2)
+        for number, _ in kept:
+            os.dup2(file.fileno(), number)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        for number, copy in kept:
+            os.dup2(copy, number)
+            os.close(copy)

@@ -14,16 +14,20 @@ from delta.exceptions import DeltaConcurrentModificationException
 from filelock import FileLock
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lib.config import location_kind
 from lib.errors import TableError
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
+REMOVED_FILES_KEPT = "delta.deletedFileRetentionDuration"
+LOG_KEPT = "delta.logRetentionDuration"
 COLUMN_MAPPING = "delta.columnMapping.mode"
 UNUSUAL_IN_NAMES = set(" ,;{}()\n\t=")  # Parquet refuses them unless columns are mapped
 LOCK_FILE = "_sessionizer.lock"
 FENCES_NEAR = 5  # commits looked at one by one before all transactions of the table are loaded
+SMALL, LARGE = 64 << 20, 256 << 20  # bytes: files that are compacted, and those that come of it at most
 # Operation metrics have other names in appends and in MERGEs.
 ROWS_WRITTEN = ("numTargetRowsInserted", "numOutputRows", "numCopiedRows")
 FILES_WRITTEN = ("numFiles", "numTargetFilesAdded")
@@ -171,6 +175,25 @@ class Table:
         found = self._snapshot().transactions().get(app_id)
         return int(found.get()) if found.isDefined() else None
 
+    def kept_us(self) -> tuple[int, int]:
+        """How long, in microseconds, Delta keeps removed files and the log of this table."""
+        log, metadata = self._log(), self._snapshot().metadata()
+        return int(log.tombstoneRetentionMillis(metadata)) * 1000, int(log.deltaRetentionMillis(metadata)) * 1000
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """The columns that the table is partitioned by."""
+        return [line for line in str(self._snapshot().metadata().partitionColumns().mkString("\n")).split("\n") if line]
+
+    def small_files(self, condition: str) -> int:
+        """How many files smaller than SMALL could be made fewer, in the partitions that the condition allows."""
+        files = DataFrame(self._snapshot().allFiles().toDF(), self.spark)
+        types = {f.name: f.dataType for f in self.schema.fields}
+        partition = [F.col("partitionValues")[n].cast(types[n]).alias(n) for n in self.partition_columns]
+        small = files.select("size", *partition).where(F.expr(condition) & (F.col("size") < SMALL))
+        several = small.groupBy(*[F.col(f"`{n}`") for n in self.partition_columns]).count().where("count > 1")
+        return int(several.agg(F.coalesce(F.sum("count"), F.lit(0))).collect()[0][0])
+
     def transactions(self) -> list[str]:
         """The ids of all applications that have written with a fence."""
         keys = self._snapshot().transactions().keys().mkString("\n")
@@ -191,10 +214,15 @@ class Table:
         with self._making():
             builder.execute()
 
-    def change_setting(self, name: str, value: str) -> None:
+    def change_setting(self, name: str, value: str, metadata: str | None = None) -> None:
         """Set a table property."""
-        with self.lock():
-            self.spark.sql(f"ALTER TABLE {self._sql_name()} SET TBLPROPERTIES ('{name}' = '{value}')")
+        self.change_settings({name: value}, metadata)
+
+    def change_settings(self, settings: Mapping[str, str], metadata: str | None = None) -> None:
+        """Set table properties in one commit."""
+        pairs = ", ".join(f"'{name}' = '{value}'" for name, value in settings.items())
+        with self.lock(), self._saying(metadata):
+            self.spark.sql(f"ALTER TABLE {self._sql_name()} SET TBLPROPERTIES ({pairs})")
 
     def append(self, rows: DataFrame, commit: Commit, *, add_columns: bool = False) -> None:
         """Add rows, unless the fence says that they are there already: then nothing is written."""
@@ -272,6 +300,57 @@ class Table:
             except DeltaConcurrentModificationException as error:
                 raise Superseded(str(error).splitlines()[0]) from error
 
+    def update(self, condition: str, values: Mapping[str, str]) -> None:
+        """Set columns, to SQL expressions, where the condition is true; no commit where it is not."""
+        with self.lock():
+            try:
+                self._delta().update(condition, dict(values))
+            except DeltaConcurrentModificationException as error:
+                raise Superseded(str(error).splitlines()[0]) from error
+
+    # Upkeep: what the table holds stays as it is.
+
+    def compact(self, condition: str, metadata: str | None = None) -> None:
+        """Make few files of many small ones, in the partitions that the condition on partition columns allows."""
+        sizes = {
+            "spark.databricks.delta.optimize.minFileSize": str(SMALL),
+            "spark.databricks.delta.optimize.maxFileSize": str(LARGE),
+        }
+        where = f" WHERE {condition}" if condition != "true" else ""
+        with self.lock(), self._saying(metadata), self._having(sizes):
+            try:
+                self.spark.sql(f"OPTIMIZE {self._sql_name()}{where}").collect()
+            except DeltaConcurrentModificationException as error:
+                raise Superseded(str(error).splitlines()[0]) from error
+
+    def keep_removed(self, us: int, metadata: str | None = None) -> None:
+        """Have Delta keep removed files, and the log that names them, for so long (microseconds)."""
+        removed, log = self.kept_us()
+        if us != removed:
+            # Both at once: Delta refuses files that are kept for longer than the log, by what the command says alone.
+            kept = {REMOVED_FILES_KEPT: us, LOG_KEPT: max(us, log)}
+            texts = {name: f"interval {-(-duration // 1_000_000)} seconds" for name, duration in kept.items()}
+            self.change_settings(texts, metadata)
+
+    def vacuum(self, metadata: str | None = None, *, dry_run: bool = False) -> int:
+        """Delete files that no version within REMOVED_FILES_KEPT has; how many (a dry run: how many it would be)."""
+        command = f"VACUUM {self._sql_name()}"
+        # Delta lists the folders in as many tasks as this allows: 10,000 took 100 seconds for a table of ten files.
+        tasks = 4 * self.spark.sparkContext.defaultParallelism
+        listing = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": str(tasks)}
+        with self.lock(), self._saying(metadata), self._having(listing):
+            # The list has folders too, even such as are not empty and stay.
+            name = F.element_at(F.split("path", "/"), -1)
+            number = self.spark.sql(f"{command} DRY RUN").where(name.contains(".") & ~name.contains("=")).count()
+            if number and not dry_run:  # where there are none, two commits would only say so
+                self.spark.sql(command).collect()
+        return number
+
+    def checkpoint(self) -> None:
+        """Sum up the log in a checkpoint; Delta then removes the parts of the log that it need not keep."""
+        with self.lock():
+            self._log().checkpoint(self._snapshot(), self.spark._jvm.scala.Option.empty())  # type: ignore[union-attr]
+
     # Underneath.
 
     @property
@@ -344,12 +423,19 @@ class Table:
 
     @contextmanager
     def _committing(self, commit: Commit) -> Iterator[None]:
-        settings = {
+        fence = {
             "spark.databricks.delta.write.txnAppId": commit.app_id,
             "spark.databricks.delta.write.txnVersion": str(commit.txn),
         }
-        if commit.metadata is not None:
-            settings["spark.databricks.delta.commitInfo.userMetadata"] = commit.metadata
+        with self._having(fence), self._saying(commit.metadata):
+            yield
+
+    def _saying(self, metadata: str | None) -> AbstractContextManager[None]:
+        """Commits inside carry this text."""
+        return self._having({} if metadata is None else {"spark.databricks.delta.commitInfo.userMetadata": metadata})
+
+    @contextmanager
+    def _having(self, settings: Mapping[str, str]) -> Iterator[None]:
         for name, value in settings.items():
             self.spark.conf.set(name, value)
         try:

@@ -1,5 +1,7 @@
 """rejected_events: every event that no session took, with the reason and the whole row."""
 
+from collections.abc import Mapping
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -55,6 +57,18 @@ class RejectedEvents:
         if not lost.isEmpty():
             columns = tuple(self.table.schema.fieldNames())
             self.table.append(lost.select(*C.cols(columns)), Commit(f"{fence}:restored", self.table.version))
+
+    def forgettable(self, run_seq: int) -> tuple[tuple[str, Mapping[str, str]], ...]:
+        """Of runs up to this one: which rows may go, and which may lose the event itself.
+
+        Rows that are invalid in themselves may go. Those that were valid stay, as with `late_events: drop`: key, time
+        and hash say which events the sessions are made without. A line that nobody could read has no run, and stays.
+        """
+        old, kept = f"{C.RUN_SEQ} <= {run_seq}", ", ".join(f"'{reason}'" for reason in KEPT_OUT)
+        return (
+            (f"{old} AND {C.REASON} NOT IN ({kept})", {}),
+            (f"{old} AND {C.REASON} IN ({kept}) AND {C.EVENT} IS NOT NULL", {C.EVENT: "NULL"}),
+        )
 
     def write(self, rejected: DataFrame | None, gone: DataFrame | None, manifest: Manifest, fence: str) -> None:
         """Add the rejected events of a run and remove those that the source no longer has, once.

@@ -69,6 +69,11 @@ class Runs:
         if not self.table.exists():
             self.table.create(SCHEMA, [], {})
 
+    def last_before(self, us: int) -> int | None:
+        """The run_seq of the last run that began before this time (microseconds, exclusive), or None."""
+        early = self.table.read().where(F.unix_micros("started_at") < us)
+        return early.agg(F.max(C.RUN_SEQ)).collect()[0][0]  # type: ignore[no-any-return]
+
     def append(self, manifest: Manifest, timing: Timing, fence: str) -> None:
         """Add a run's row, once."""
         # One literal: no rows travel through Python, and times stay numbers, which know years beyond 9999.

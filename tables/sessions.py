@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import date, timedelta
 from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,6 +18,7 @@ from tables.delta import CHANGE_FEED, Commit, Entry, Superseded, Table
 from tables.manifest import Manifest
 
 HARMLESS = {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "COMPUTE STATISTICS"}
+KEPT = "sessionizer.lastRunSeq"  # a property that changes where a commit is needed only for what it says
 ROWS_PER_FILE = 250_000  # so few that a look at one day of a year opens little else
 FILTERED_BY = (C.SESSION_START, C.SESSION_END, C.EXPIRES_AT, C.SESSION_ID)
 
@@ -46,15 +48,35 @@ class Log(Protocol):
 
 def position_of(sessions: Log) -> Position:
     """The latest version and the last manifest in force: a RESTORE puts an older one in force again."""
-    version = in_force = sessions.version
+    version, restored = sessions.version, False
+    for manifest, restored in in_force(sessions, version):
+        if manifest is not None:
+            return Position(version, manifest, restored)
+    return Position(version, None, restored)
+
+
+def in_force(sessions: Log, version: int) -> Iterator[tuple[Manifest | None, bool]]:
+    """The manifests that count as of a version, newest first, and whether a RESTORE lies between; None at the end.
+
+    Commits of upkeep repeat a manifest. They are no runs, and the manifest may be older than a run beside which
+    they were made; only where the log no longer has any run the newest of them stands for the last one.
+    """
+    reach, restored, found = version, False, False
+    repeated: tuple[Manifest, bool] | None = None
     for entry in sessions.history():
-        if entry.version > in_force:
+        if entry.version > reach:
             continue
+        manifest = Manifest.parse(entry.metadata)
         if entry.operation == "RESTORE":
-            in_force = _restored_version(entry)
-        elif (manifest := Manifest.parse(entry.metadata)) is not None:
-            return Position(version, manifest, restored=in_force < version)
-    return Position(version, None, restored=in_force < version)
+            reach, restored = _restored_version(entry), True
+        elif manifest is not None and entry.operation in HARMLESS:
+            repeated = repeated or (manifest, restored)
+        elif manifest is not None:
+            found = True
+            yield manifest, restored
+    if repeated is not None and not found:
+        yield repeated
+    yield None, restored
 
 
 class Sessions:
@@ -111,26 +133,11 @@ class Sessions:
 
     def manifests(self) -> Iterator[Manifest]:
         """The manifests in force, newest first, as far back as the history goes."""
-        in_force = self.table.version
-        for entry in self.table.history():
-            if entry.version > in_force:
-                continue
-            if entry.operation == "RESTORE":
-                in_force = _restored_version(entry)
-            elif (manifest := Manifest.parse(entry.metadata)) is not None:
-                yield manifest
+        return (manifest for manifest, _ in in_force(self.table, self.table.version) if manifest is not None)
 
     def manifest_at(self, version: int) -> Manifest | None:
         """The manifest in force as of a version."""
-        in_force = version
-        while in_force >= 0 and (entry := self.table.entry(in_force)) is not None:
-            if entry.operation == "RESTORE":
-                in_force = _restored_version(entry)
-            elif (manifest := Manifest.parse(entry.metadata)) is not None:
-                return manifest
-            else:
-                in_force -= 1
-        return None
+        return next((manifest for manifest, _ in in_force(self.table, version) if manifest is not None), None)
 
     def live(self, version: int) -> DataFrame:
         """The rows that may still change, as of a version."""
@@ -175,10 +182,37 @@ class Sessions:
     def committed(self, manifest: Manifest) -> Entry | None:
         """The commit of this very run, or None if another one stands in its place."""
         for entry in self.table.history(self.table.version - manifest.sessions_version):
+            if entry.operation in HARMLESS:  # it may repeat the manifest
+                continue
             found = Manifest.parse(entry.metadata)
             if found is not None and found.run_id == manifest.run_id:
                 return entry
         return None
+
+    def recent(self, since: int | None) -> str:
+        """The partitions whose files are worth compacting: live rows and, where there are dates, those from one on.
+
+        since: microseconds since the epoch, compared with session_date, inclusive; None: none of the history.
+        """
+        if C.SESSION_DATE not in self.table.partition_columns:
+            return "true"
+        if since is None:
+            return f"{C.IS_FINAL} = false"
+        return f"{C.IS_FINAL} = false OR {C.SESSION_DATE} >= DATE '{_date(since)}'"
+
+    def keep_manifest(self, manifest: Manifest, now: int) -> bool:
+        """Repeat the manifest in a commit of its own, unless the log has it in a commit young enough; whether it did.
+
+        Delta removes the log of commits older than its retention: half of it is young enough for daily upkeep.
+        """
+        oldest = now - self.table.kept_us()[1] // 2
+        for entry in self.table.history():
+            if entry.timestamp_us < oldest:
+                break
+            if (found := Manifest.parse(entry.metadata)) is not None and found.run_id == manifest.run_id:
+                return False
+        self.table.change_setting(KEPT, str(manifest.run_seq), manifest.text())
+        return True
 
     def _partitions(self) -> list[str]:
         return list(self.config.sessions.partition_by)
@@ -204,6 +238,10 @@ def _by_time(rows: DataFrame, number: int) -> DataFrame:
     """Rows in files by time, so that a look at one day opens few of them."""
     files = 1 + number // ROWS_PER_FILE
     return rows.repartitionByRange(files, C.IS_FINAL, C.SESSION_START) if files > 1 else rows.coalesce(1)
+
+
+def _date(us: int) -> str:
+    return f"{date(1970, 1, 1) + timedelta(microseconds=us)}"
 
 
 def _restored_version(entry: Entry) -> int:

@@ -22,6 +22,10 @@ class Trace:
         if not self.table.exists():
             self.table.create(schema, [], {})
 
+    def forgettable(self, before: int) -> str:
+        """The condition on rows of events before this time (microseconds, exclusive)."""
+        return f"{C.EVENT_TIME} < timestamp_micros({before}L)"
+
     def write(self, rows: DataFrame, manifest: Manifest, fence: str) -> None:
         """Add a run's rows, move those of sessions that were taken over, replace those of recomputed ones; once.
 

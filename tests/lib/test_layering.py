@@ -1,6 +1,7 @@
-"""The layers: lib is pure, tables alone knows Delta, jobs composes; the clock is read in jobs alone."""
+"""The layers: lib is pure, tables alone knows Delta, jobs composes, airflow_dags calls; jobs alone reads the clock."""
 
 import ast
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,10 +9,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FORBIDDEN_IMPORTS = {
-    "lib": {"tables", "jobs", "delta", "deltalake"},
-    "tables": {"jobs"},
-    "jobs": {"delta", "deltalake"},
+    "lib": {"tables", "jobs", "delta", "deltalake", "airflow", "airflow_dags"},
+    "tables": {"jobs", "airflow", "airflow_dags"},
+    "jobs": {"delta", "deltalake", "airflow", "airflow_dags"},
 }
+# Airflow's environment has neither this project nor Spark.
+OF_AIRFLOW = {"airflow", "airflow_dags", *sys.stdlib_module_names}
 FORBIDDEN_CALLS = {
     ("datetime", "now"),
     ("datetime", "utcnow"),
@@ -63,6 +66,13 @@ def offences(layer: str) -> list[str]:
 def test_each_layer_imports_only_what_it_may(layer: str) -> None:
     assert (ROOT / layer / "__init__.py").is_file()
     assert offences(layer) == []
+
+
+def test_the_dags_only_call_the_command_line() -> None:
+    files = sorted((ROOT / "airflow_dags").rglob("*.py"))
+    names = {(file.name, name) for file in files for name in imported(ast.parse(file.read_text(encoding="utf-8")))}
+    assert {file.name for file in files} >= {"sessionize.py", "backfill.py", "maintain.py", "verify.py"}
+    assert {(file, name) for file, name in names if name not in OF_AIRFLOW} == set()
 
 
 @pytest.mark.parametrize(

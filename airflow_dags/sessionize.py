@@ -1,0 +1,46 @@
+"""Every hour, and whenever the events asset changes: merge the new events into the sessions table.
+
+A scheduled run consumes the versions of the source that are new, whatever its data interval: late files need no run of
+their own, and a run that was missed leaves no gap. Only a run that `airflow backfill create` has made recomputes its
+data interval. Each run that wrote something is told as an event of the sessions asset, with its figures.
+"""
+
+import os
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, Context, CronDataIntervalTimetable
+
+from airflow_dags.command import SessionizerOperator
+from airflow_dags.settings import Settings
+
+SETTINGS = Settings.of(os.environ)
+
+
+def what_to_do(context: Context, jinja_env: Any) -> list[str]:
+    """`run`, or `backfill` of the data interval."""
+    run = context["dag_run"]
+    if run.run_type != "backfill":
+        return ["run"]
+    return ["backfill", "--from", run.data_interval_start.isoformat(), "--to", run.data_interval_end.isoformat()]
+
+
+with DAG(
+    "sessionize",
+    description="Merge new events into the sessions table",
+    doc_md=__doc__,
+    schedule=AssetOrTimeSchedule(
+        timetable=CronDataIntervalTimetable("0 * * * *", timezone="UTC"), assets=[Asset(SETTINGS.events)]
+    ),
+    start_date=datetime(2000, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,
+    tags=["sessionizer"],
+):
+    SessionizerOperator(
+        task_id="sessionize",
+        arguments=what_to_do,
+        settings=SETTINGS,
+        skip_if_nothing=True,
+        outlets=[Asset(SETTINGS.sessions)],
+    )

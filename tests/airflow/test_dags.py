@@ -1,0 +1,151 @@
+"""Every DAG by `airflow dags test`, end to end: Airflow calls the command line, which writes Delta tables.
+
+The tests are one story, told in order: each goes on from the tables that the one before has left.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.airflow.conftest import ROOT, Deployment
+
+pytestmark = pytest.mark.timeout(1800)
+SPOIL = """
+import sys
+from jobs.spark import spark_session
+spark = spark_session({"spark.driver.memory": "1g"})
+spark.sql(f"UPDATE delta.`{sys.argv[1]}` SET total = 99 WHERE user = 'ann' AND event_count = 3")
+"""
+
+
+def test_all_dags_are_read(deployment: Deployment) -> None:
+    code, said = deployment.airflow("dags", "reserialize")
+    assert code == 0, said
+    assert deployment.rows("SELECT * FROM import_error") == []
+    found = deployment.rows("SELECT dag_id, timetable_summary, max_active_runs FROM dag ORDER BY dag_id")
+    assert [(row["dag_id"], row["timetable_summary"]) for row in found] == [
+        ("backfill", "None"),
+        ("maintain", "30 3 * * *"),
+        ("sessionize", "Asset or 0 * * * *"),
+        ("verify", "0 5 * * 0"),
+    ]
+    assert {row["max_active_runs"] for row in found} == {1}
+    asset = "SELECT a.name FROM dag_schedule_asset_reference r JOIN asset a ON a.id = r.asset_id WHERE r.dag_id = ?"
+    assert deployment.rows(asset, "sessionize") == [{"name": "clicks"}]
+
+
+def test_a_config_that_is_nowhere_is_an_error_of_the_dags(deployment: Deployment) -> None:
+    _, said = deployment.airflow("dags", "test", "verify", SESSIONIZER_CONFIG="sessionizer.yaml")
+    assert "SESSIONIZER_CONFIG must be the absolute path of a config file: got 'sessionizer.yaml'" in said
+
+
+def test_sessionize_consumes_what_is_new_and_tells_its_figures(deployment: Deployment) -> None:
+    done = deployment.test_dag("sessionize")
+    assert (done["state"], done["tasks"]) == ("success", {"sessionize": ["success"]}), done["said"]
+    (run,) = done["xcoms"]["sessionize"]["runs"]
+    assert (run["mode"], run["events_read"], run["accepted"], run["invalid"]) == ("run", 6, 5, 1)
+    (event,) = deployment.asset_events()
+    assert event == {
+        **{name: run[name] for name in event if name != "runs"},
+        "runs": 1,
+        "accepted": 5,
+        "rows_added": 4,
+        "watermark_after": "2026-01-01T12:40:00Z",
+    }
+
+
+def test_where_nothing_is_new_nobody_is_told_of_a_change(deployment: Deployment) -> None:
+    done = deployment.test_dag("sessionize")
+    assert (done["state"], done["tasks"]) == ("success", {"sessionize": ["skipped"]}), done["said"]
+    assert len(deployment.asset_events()) == 1
+
+
+def test_backfill_looks_first_then_recomputes_in_chunks(deployment: Deployment) -> None:
+    # One late event makes ann's two of ten o'clock three, the other one, two days earlier, a session of its own.
+    deployment.ingest("late.csv", "ann,2026-01-01T10:20:00Z,64\nbob,2025-12-30T10:00:00Z,128\n")
+    (run,) = deployment.test_dag("sessionize")["xcoms"]["sessionize"]["runs"]
+    assert (run["accepted"], run["late"]) == (0, 2)
+    events = len(deployment.asset_events())
+    asked = {"from": "2025-12-30T00:00:00Z", "to": "2026-01-02T00:00:00Z", "chunk_days": 2}
+
+    looked = deployment.test_dag("backfill", **asked, only_dry_run=True)
+    assert looked["state"] == "success", looked["said"]
+    assert looked["tasks"]["recompute"] == ["skipped"]
+    expected = {"rows_added": 1, "rows_changed": 1, "rows_removed": 0}
+    nothing = dict.fromkeys(expected, 0)
+    assert looked["xcoms"]["summary"] == {"expected": expected, "done": nothing, "chunks": []}
+    assert len(deployment.asset_events()) == events
+
+    done = deployment.test_dag("backfill", **asked)
+    assert done["state"] == "success", done["said"]
+    assert done["tasks"]["recompute"] == ["success", "success"]
+    assert done["xcoms"]["summary"] == {
+        "expected": expected,
+        "done": expected,
+        "chunks": [
+            {"from": "2025-12-30T00:00:00Z", "to": "2026-01-01T00:00:00Z", **nothing, "rows_added": 1},
+            {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z", **nothing, "rows_changed": 1},
+        ],
+    }
+    assert [event["mode"] for event in deployment.asset_events()[events:]] == ["backfill", "backfill"]
+    labels = deployment.rows(
+        "SELECT rendered_map_index FROM task_instance WHERE run_id = ? AND task_id = 'recompute' ORDER BY map_index",
+        done["run_id"],
+    )
+    assert labels[0]["rendered_map_index"] == "2025-12-30T00:00:00+00:00 to 2026-01-01T00:00:00+00:00"
+
+    again = deployment.test_dag("backfill", **asked, keys=["ann"])
+    assert (again["state"], again["tasks"]["recompute"]) == ("success", ["skipped"]), "nothing would change"
+
+
+def test_maintain_takes_care_of_every_table(deployment: Deployment) -> None:
+    done = deployment.test_dag("maintain")
+    assert done["state"] == "success", done["said"]
+    tables = {table["table"]: table for table in done["xcoms"]["maintain"]["tables"]}
+    assert set(tables) == {"sessions", "rejected_events", "runs"}
+    assert tables["runs"]["compacted_files"] == 4
+    assert tables["runs"]["files"] == 1
+
+
+def test_verify_by_spark_submit(deployment: Deployment) -> None:
+    cache = subprocess.run(
+        [sys.executable, "-c", "from jobs.spark import cache_folder; print(cache_folder())"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    jars = ",".join(str(jar) for jar in sorted((Path(cache.stdout.strip()) / "jars").glob("*.jar")))
+    submit = Path(sys.executable).with_name("spark-submit")
+    command = (
+        f"env PYTHONPATH={ROOT} PYSPARK_PYTHON={sys.executable} {submit} --master local[1] --driver-memory 1g "
+        f"--conf spark.ui.enabled=false --jars {jars} {ROOT / 'jobs' / 'cli.py'}"
+    )
+    deployment.environment["SESSIONIZER_COMMAND"], local = command, deployment.environment["SESSIONIZER_COMMAND"]
+    try:
+        done = deployment.test_dag("verify", sample="100%")
+    finally:
+        deployment.environment["SESSIONIZER_COMMAND"] = local
+    assert done["state"] == "success", done["said"]
+    verdict = done["xcoms"]["verify"]
+    assert (verdict["clean"], verdict["sessions"], verdict["events"]) == (True, 5, 7)
+
+
+def test_verify_fails_at_once_and_says_what_is_wrong(deployment: Deployment) -> None:
+    sessions = str(deployment.folder / "lake" / "sessions")
+    subprocess.run([sys.executable, "-c", SPOIL, sessions], cwd=ROOT, check=True, capture_output=True)
+    deployment.environment["SESSIONIZER_RETRIES"] = "3"
+    try:
+        done = deployment.test_dag("verify", sample="100%")
+    finally:
+        deployment.environment["SESSIONIZER_RETRIES"] = "0"
+    assert (done["state"], done["tasks"]) == ("failed", {"verify": ["failed"]})
+    assert "sessionizer verify ended with exit code 1: 1 of 5 sessions differ from their events" in done["said"]
+    (wrong,) = done["xcoms"]["verify.failed"]["differences"]
+    assert "total" in json.dumps(wrong)
+    # Recomputing the span mends it.
+    mended = deployment.sessionizer("backfill", "--from", "2026-01-01T10:00:00Z", "--to", "2026-01-01T11:00:00Z")
+    assert [run["rows_changed"] for run in mended["runs"]] == [1]

@@ -1,0 +1,124 @@
+"""What only a scheduler shows: `airflow backfill create`, a run by an asset, tasks that are killed."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.airflow.conftest import Deployment, until
+from tests.airflow.test_keeper import alive, members
+
+pytestmark = pytest.mark.timeout(1800)
+LOADER = """
+from airflow.sdk import DAG, Asset, task
+
+with DAG("load", schedule=None):
+
+    @task(outlets=[Asset("clicks")])
+    def load():
+        return None
+
+    load()
+"""
+
+
+@pytest.fixture(scope="module")
+def scheduled(deployment: Deployment) -> Iterator[Deployment]:
+    """The deployment, with a scheduler, a DAG processor and an API server running."""
+    (deployment.home / "dags" / "load.py").write_text(LOADER)
+    with ExitStack() as running:
+        for service in ("api-server", "dag-processor", "scheduler"):
+            running.enter_context(deployment.service(service))
+        until(lambda: deployment.rows("SELECT 1 FROM dag WHERE dag_id = 'load'"), "the DAGs are read")
+        yield deployment
+
+
+def runs(deployment: Deployment, dag: str, kind: str) -> list[Any]:
+    query = "SELECT * FROM dag_run WHERE dag_id = ? AND run_type = ? ORDER BY logical_date"
+    return deployment.rows(query, dag, kind)
+
+
+def ended(found: list[Any], number: int) -> list[Any]:
+    return found if [run["state"] in ("success", "failed") for run in found] == [True] * number else []
+
+
+def test_a_backfill_recomputes_the_data_interval_of_each_of_its_runs(scheduled: Deployment) -> None:
+    hours = ["--from-date", "2026-01-01T10:00:00+00:00", "--to-date", "2026-01-01T12:00:00+00:00"]
+    assert scheduled.airflow("dags", "unpause", "sessionize", "--yes")[0] == 0
+    code, said = scheduled.airflow("backfill", "create", "--dag-id", "sessionize", *hours, "--max-active-runs", "3")
+    assert code == 0, said
+    found = until(lambda: ended(runs(scheduled, "sessionize", "backfill"), 3), "three runs")
+    assert [run["state"] for run in found] == ["success"] * 3
+    spans = []
+    for run in found:
+        (done,) = scheduled.results("sessionize", run["run_id"])["xcoms"]["sessionize"]["runs"]
+        assert (done["mode"], done["dry_run"], done["late"]) == ("backfill", False, 0)
+        spans.append((done["from"], done["to"]))
+    assert spans == [(f"2026-01-01T{hour}:00:00Z", f"2026-01-01T{hour + 1}:00:00Z") for hour in (10, 11, 12)]
+    # The scheduled run beside them consumes versions, whatever its interval; there are none.
+    (hourly,) = until(lambda: ended(runs(scheduled, "sessionize", "scheduled"), 1), "the run of this hour")
+    assert scheduled.results("sessionize", hourly["run_id"])["tasks"] == {"sessionize": ["skipped"]}
+
+
+def test_an_event_of_the_source_starts_a_run(scheduled: Deployment) -> None:
+    scheduled.ingest("more.csv", "cat,2026-01-01T12:50:00Z,256\n")
+    assert scheduled.airflow("dags", "unpause", "load", "--yes")[0] == 0
+    assert scheduled.airflow("dags", "trigger", "load")[0] == 0
+    (run,) = until(lambda: ended(runs(scheduled, "sessionize", "asset_triggered"), 1), "a run by the asset")
+    (done,) = scheduled.results("sessionize", run["run_id"])["xcoms"]["sessionize"]["runs"]
+    assert (done["mode"], done["events_read"], done["sessions_created"]) == ("run", 1, 1)
+
+
+@pytest.fixture(scope="module")
+def verified(scheduled: Deployment) -> Deployment:
+    """Where the weekly run that begins as soon as `verify` may run is over."""
+    assert scheduled.airflow("dags", "unpause", "verify", "--yes")[0] == 0
+    (run,) = until(lambda: ended(runs(scheduled, "verify", "scheduled"), 1), "the weekly run")
+    assert run["state"] == "success"
+    return scheduled
+
+
+@pytest.mark.parametrize("how", ["the task is killed", "its supervisor is asked to stop"])
+def test_a_task_that_ends_by_force_leaves_no_twin(verified: Deployment, how: str) -> None:
+    before = len(runs(verified, "verify", "manual"))
+    code, said = verified.airflow("dags", "trigger", "verify", "--conf", json.dumps({"sample": "100%"}))
+    assert code == 0, said
+    (keeper,) = until(lambda: keepers(verified), "the command is running")
+    until(lambda: [pid for pid in members(keeper) if b"java" in command_line(pid)], "Spark is up", 60)
+    everything, task = members(keeper), parent(keeper)
+    assert len(everything) >= 3, "the keeper, the command, Spark"
+    begun = time.monotonic()
+    if how == "the task is killed":
+        os.kill(task, signal.SIGKILL)
+    else:
+        os.kill(parent(task), signal.SIGTERM)
+    until(lambda: not any(map(alive, everything)), "all that the task has started is gone", 20)
+    print(f"{how}: nothing was left after {time.monotonic() - begun:.1f} s")
+    found = until(lambda: ended(runs(verified, "verify", "manual"), before + 1), "the run has ended")
+    assert found[-1]["state"] == "failed"
+    assert keepers(verified) == []
+
+
+def keepers(deployment: Deployment) -> list[int]:
+    """The processes that keep a command of this deployment; each leads the group of all that it has started."""
+    config = deployment.environment["SESSIONIZER_CONFIG"].encode()
+    all_pids = [int(p.name) for p in Path("/proc").glob("[0-9]*")]
+    found = [pid for pid in all_pids if {b"--config", config} <= set(command_line(pid).split(b"\0"))]
+    return [pid for pid in found if command_line(pid).split(b"\0")[1:2] and b"keeper.py" in command_line(pid)]
+
+
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
