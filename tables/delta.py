@@ -27,7 +27,8 @@ COLUMN_MAPPING = "delta.columnMapping.mode"
 UNUSUAL_IN_NAMES = set(" ,;{}()\n\t=")  # Parquet refuses them unless columns are mapped
 LOCK_FILE = "_sessionizer.lock"
 FENCES_NEAR = 5  # commits looked at one by one before all transactions of the table are loaded
-SMALL, LARGE = 64 << 20, 256 << 20  # bytes: files that are compacted, and those that come of it at most
+# Bytes: files that are compacted, and what comes of them at most. Files that a first load has made by time are larger.
+SMALL, LARGE = 8 << 20, 32 << 20
 # Operation metrics have other names in appends and in MERGEs.
 ROWS_WRITTEN = ("numTargetRowsInserted", "numOutputRows", "numCopiedRows")
 FILES_WRITTEN = ("numFiles", "numTargetFilesAdded")

@@ -21,6 +21,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from pyspark.sql import SparkSession
 
 from jobs.look_back import LookBack, backfill, readmit, rebuild
+from jobs.maintain import Asked as Upkeep
+from jobs.maintain import maintain
 from jobs.verify import Asked, verify
 from tables.delta import Table
 from tests.oracle import Oracle, at, us
@@ -163,9 +165,10 @@ class AnyHistory(RuleBasedStateMachine):
         self.check()
 
     @rule()
-    def optimize(self) -> None:
-        for table in (self.warehouse.delta(), self.warehouse.delta_source()):
-            table.optimize().executeCompaction()
+    def maintain(self) -> None:
+        self.warehouse.delta_source().optimize().executeCompaction()
+        maintain(self.spark, self.warehouse.config, Upkeep(now=NOW))
+        self.check()
 
     @precondition(lambda self: len(self.known) > 1)
     @rule(data=st.data())
@@ -266,6 +269,7 @@ class killing:  # noqa: N801
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_the_table_is_what_its_events_make_after_any_history(spark: SparkSession) -> None:
     AnyHistory.spark = spark
     run_state_machine_as_test(
