@@ -176,7 +176,7 @@ def run(
         dry_run=dry_run,
         now=_instant(now, "--now"),
     )
-    with _session(config, "starting Spark", quiet=as_json or log_json) as (spark, loaded, say):
+    with _session(config, "starting Spark", quiet=as_json or log_json, increments=True) as (spark, loaded, say):
         reports = sessionize(spark, loaded, options, say, lambda r: log_line(r, loaded) if log_json else None)
         if metrics_file is not None:
             write_metrics(Lake(spark, loaded), metrics_file, wall_clock())
@@ -625,15 +625,18 @@ def demo(
 
 
 @contextmanager
-def _session(config: Path, first: str, *, quiet: bool) -> "Iterator[tuple[SparkSession, Config, Line]]":
+def _session(
+    config: Path, first: str, *, quiet: bool, increments: bool = False
+) -> "Iterator[tuple[SparkSession, Config, Line]]":
     from jobs.console import progress
     from lib.config_file import load_config
 
     loaded = load_config(config)
     with progress(first, quiet=quiet) as say:
         from jobs.spark import spark_session
+        from tables.standing import is_small
 
-        yield spark_session(loaded.spark), loaded, say
+        yield spark_session(loaded.spark, small=increments and is_small(loaded)), loaded, say
 
 
 def _result(document: object, as_json: bool, show: Callable[[], Any]) -> None:

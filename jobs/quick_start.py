@@ -14,7 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 SETTING = "SESSIONIZER_CLASS_ARCHIVE"  # `off` in the environment: start as Java always does
-SMALL_BYTES = 32 << 20  # what waits in the source, compressed, that the quick compiler is best for
+STILL = 10  # seconds after which a draft that does not change is no longer being written
+DRAFT = ".draft"
 QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
 
 
@@ -32,10 +33,10 @@ def _archive_options(folder: Path, jars: Sequence[str]) -> list[str]:
         return []
     archive = folder / f"classes-{_fingerprint(java, jars)}.jsa"
     quiet = ["-Xshare:auto", "-Xlog:disable", "-Xlog:all=off"]
-    _take_over_finished(archive)
+    writing = _take_over_finished(archive)
     if archive.exists():
         return [f"-XX:SharedArchiveFile={archive}", *quiet]
-    if _being_written(archive):
+    if writing:
         return []
     return [f"-XX:ArchiveClassesAtExit={_draft(archive, os.getpid())}", *quiet]
 
@@ -62,25 +63,23 @@ def _stamp(file: Path) -> str:
 
 
 def _draft(archive: Path, pid: int) -> Path:
-    return archive.with_suffix(f".{pid}.draft")
+    return archive.with_suffix(f".{pid}{DRAFT}")
 
 
-def _drafts(archive: Path) -> list[tuple[Path, int]]:
-    found = archive.parent.glob(f"{archive.stem}.*.draft")
-    return [(draft, int(draft.suffixes[-2][1:])) for draft in found]
-
-
-def _take_over_finished(archive: Path) -> None:
-    """Use what a process that has ended left behind; Java checks it, and ignores one that was cut off."""
-    for draft, _ in _drafts(archive):
-        if not _is_open(draft):
+def _take_over_finished(archive: Path) -> bool:
+    """Use what a process that has ended left behind; whether another one is still being written."""
+    writing = False
+    for draft in archive.parent.glob(f"{archive.stem}.*{DRAFT}"):
+        if time.time() - draft.stat().st_mtime < STILL:
+            writing = True
+        elif _is_whole(draft):
             draft.replace(archive)
+        else:
+            draft.unlink()
+    return writing
 
 
-def _being_written(archive: Path) -> bool:
-    return bool(_drafts(archive))
-
-
-def _is_open(draft: Path) -> bool:
-    """Whether a JVM may still be writing it: it has changed within the last seconds."""
-    return time.time() - draft.stat().st_mtime < 10
+def _is_whole(draft: Path) -> bool:
+    """Java writes the head of an archive last: without it, it was cut off."""
+    with draft.open("rb") as file:
+        return any(file.read(4))

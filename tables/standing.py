@@ -7,12 +7,16 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from lib import columns as C
-from tables.delta import Entry
+from lib.config import Config
+from lib.errors import SessionizerError
+from tables.delta import BYTES_WRITTEN, Entry
 from tables.lake import Lake
 from tables.local import LocalLake, NeedsSpark
 from tables.manifest import Manifest
 from tables.runs import EVENTS, TIMES
 from tables.sessions import position_of
+
+SMALL_BYTES, SMALL_LIVE = 32 << 20, 200_000  # compressed bytes of new events, and live rows: what counts as little
 
 
 @dataclass(frozen=True)
@@ -86,3 +90,16 @@ def _waiting(manifest: Manifest | None, latest: int) -> int:
     """How many versions of the source no run has read; none of them is looked at before the first run."""
     consumed = manifest.source_to_version if manifest else None
     return 0 if consumed is None else max(latest - consumed, 0)
+
+
+def is_small(config: Config) -> bool:
+    """Whether the next run has little to do, as far as the logs tell at once, without Spark."""
+    try:
+        lake = LocalLake(config)
+        manifest = position_of(lake.sessions).manifest
+        if manifest is None or manifest.live_sessions > SMALL_LIVE:
+            return False
+        behind = lake.events.history(_waiting(manifest, lake.events.version))
+        return sum(entry.metric(BYTES_WRITTEN) for entry in behind) < SMALL_BYTES
+    except (NeedsSpark, SessionizerError):
+        return False

@@ -7,6 +7,8 @@ from pathlib import Path
 
 os.environ["TZ"] = "UTC"
 time.tzset()
+# A process that makes thousands of classes of its own is no good source for an archive of them.
+os.environ.setdefault("SESSIONIZER_CLASS_ARCHIVE", "off")
 
 import pytest
 from hypothesis import HealthCheck, settings

@@ -1,0 +1,96 @@
+"""A quick start: the first process leaves an archive of its classes behind, and later ones begin with it."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from jobs import quick_start
+from jobs.quick_start import java_options
+from jobs.spark import cache_folder
+
+OLD = time.time() - 60
+
+
+@pytest.fixture(autouse=True)
+def switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(quick_start.SETTING, raising=False)
+
+
+def option(folder: Path, jars: tuple[str, ...] = ()) -> str:
+    return next((o for o in java_options(folder, jars, small=False).split() if o.startswith("-XX")), "")
+
+
+def leave_draft(folder: Path, content: bytes, changed: float = OLD) -> Path:
+    draft = Path(option(folder).split("=")[1])
+    draft.write_bytes(content)
+    os.utime(draft, (changed, changed))
+    return draft
+
+
+def test_the_first_process_writes_a_draft_and_the_next_one_takes_it_over(tmp_path: Path) -> None:
+    assert option(tmp_path).startswith("-XX:ArchiveClassesAtExit=")
+    draft = leave_draft(tmp_path, b"\xa8\xba\x0b\xf0 and all the rest")
+    assert option(tmp_path).startswith("-XX:SharedArchiveFile=")
+    assert not draft.exists()
+    assert len(list(tmp_path.glob("*.jsa"))) == 1
+
+
+def test_a_draft_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
+    draft = leave_draft(tmp_path, b"\0\0\0\0 so far", changed=time.time())
+    assert option(tmp_path) == ""
+    assert draft.exists()
+
+
+def test_a_draft_that_was_cut_off_is_thrown_away(tmp_path: Path) -> None:
+    draft = leave_draft(tmp_path, b"\0\0\0\0 so far")
+    assert option(tmp_path).startswith("-XX:ArchiveClassesAtExit=")
+    assert not draft.exists()
+
+
+def test_other_jars_need_another_archive(tmp_path: Path) -> None:
+    jar = tmp_path / "delta.jar"
+    jar.write_bytes(b"1")
+    names = {option(tmp_path), option(tmp_path, (str(jar),))}
+    jar.write_bytes(b"22")
+    names.add(option(tmp_path, (str(jar),)))
+    assert len(names) == 3
+
+
+def test_the_archive_can_be_switched_off_and_small_work_still_starts_quickly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(quick_start.SETTING, "off")
+    assert java_options(tmp_path, (), small=False) == ""
+    assert java_options(tmp_path, (), small=True) == quick_start.QUICK_COMPILER
+
+
+@pytest.mark.slow
+def test_spark_itself_starts_with_classes_from_the_archive(tmp_path: Path) -> None:
+    cache = tmp_path / "sessionizer" / cache_folder().name
+    cache.mkdir(parents=True)
+    for name in ("jars", "complete"):
+        (cache / name).symlink_to(cache_folder() / name)
+    log = tmp_path / "loaded.log"
+    start = "from jobs.spark import spark_session; spark_session({named}).range(5).count()"
+    told = {"spark.driver.extraJavaOptions": f"-Xlog:class+load:file={log}"}
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", start.format(named="")], check=True, cwd=root, env=environment)
+    written = wait_for_draft(cache)
+    os.utime(written, (OLD, OLD))
+    subprocess.run([sys.executable, "-c", start.format(named=told)], check=True, cwd=root, env=environment)
+    from_archive = sum("shared objects file (top)" in line for line in log.read_text().splitlines())
+    assert from_archive > 3_000
+
+
+def wait_for_draft(cache: Path) -> Path:
+    for _ in range(120):
+        for draft in cache.glob("*.draft"):
+            if any(draft.read_bytes()[:4]):
+                return draft
+        time.sleep(1)
+    raise AssertionError(f"no archive came: {list(cache.iterdir())}")
