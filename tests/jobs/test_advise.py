@@ -101,6 +101,7 @@ def test_advice_from_a_table(spark: SparkSession, tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.realdata
+@pytest.mark.slow
 def test_wikipedia_readers_ask_for_a_gap_between_those_that_are_published(
     spark: SparkSession, shared_data: Path, tmp_path: Path
 ) -> None:

@@ -100,6 +100,7 @@ def test_updates_and_deletes_of_the_source_recompute_final_sessions(spark: Spark
         assert rows.count() == 4
 
 
+@pytest.mark.slow
 def test_erasing_a_user_erases_all_that_is_known_of_them(spark: SparkSession, made: Made) -> None:
     warehouse = made(traces=True)
     warehouse.append([("ann", clock("7:00"), 9)])
@@ -140,6 +141,7 @@ def test_corrections_stop_the_run_where_the_rule_says_so(made: Made) -> None:
     assert warehouse.versions() == before
 
 
+@pytest.mark.slow
 def test_late_events_are_quarantined_then_readmitted(spark: SparkSession, made: Made) -> None:
     warehouse = made()
     warehouse.append([("ann", clock("10:50"), 4), ("bob", clock("9:00"), 5), ("eve", clock("11:00"), 6)])
@@ -158,7 +160,10 @@ def test_late_events_are_quarantined_then_readmitted(spark: SparkSession, made: 
     assert_right(warehouse)
 
 
-@pytest.mark.parametrize("policy", ["amend", pytest.param("drop", marks=pytest.mark.slow), "separate", "fail"])
+@pytest.mark.parametrize(
+    "policy",
+    ["amend", "fail", pytest.param("drop", marks=pytest.mark.slow), pytest.param("separate", marks=pytest.mark.slow)],
+)
 def test_every_late_policy_keeps_the_table_right(made: Made, policy: str) -> None:
     warehouse = made(traces=True, late_events=policy)
     warehouse.append([("ann", clock("10:50"), 4), ("ann", clock("10:55"), 5), ("cyd", clock("+1d 9:10"), 1)])
@@ -224,6 +229,7 @@ def test_backfill_mends_what_was_put_in_by_hand_of_the_keys_asked_for(spark: Spa
     assert_right(warehouse)
 
 
+@pytest.mark.slow
 def test_a_changed_rule_stops_the_run_and_rebuild_goes_on_by_the_new_one(spark: SparkSession, made: Made) -> None:
     warehouse = made()
     warehouse.append([("ann", clock("10:50"), 4)])

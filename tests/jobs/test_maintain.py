@@ -75,6 +75,7 @@ def grown_old(log: Path, but: int, days: int) -> None:
             os.utime(file, (then, then))
 
 
+@pytest.mark.slow
 def test_files_become_fewer_and_all_else_stays(warehouse: Warehouse) -> None:
     before, position = all_rows(warehouse), warehouse.position()
     versions = warehouse.versions()
@@ -114,6 +115,7 @@ def test_commits_of_upkeep_repeat_the_manifest_and_are_no_runs(warehouse: Wareho
     assert sessions.manifest_at(sessions.table.version) == warehouse.position()
 
 
+@pytest.mark.slow
 def test_the_clean_up_of_the_log_leaves_the_position(warehouse: Warehouse) -> None:
     upkeep(warehouse)
     position, log = warehouse.position(), warehouse.folder / "sessions" / "_delta_log"
@@ -147,6 +149,7 @@ def test_after_a_restore_the_runs_that_it_has_undone_stay_undone(warehouse: Ware
     assert verify(warehouse.spark, warehouse.config, ToVerify()).clean
 
 
+@pytest.mark.slow
 def test_files_that_no_kept_version_has_are_deleted(warehouse: Warehouse) -> None:
     orphan = warehouse.folder / "sessions" / "is_final=true" / "part-left-behind.snappy.parquet"
     orphan.write_bytes(b"of a run that was killed")
@@ -177,6 +180,7 @@ def test_what_may_not_be_asked(asked: dict[str, Any], rule: str) -> None:
         Asked(**asked)
 
 
+@pytest.mark.slow
 def test_how_long_removed_files_are_kept(warehouse: Warehouse) -> None:
     table = warehouse.lake.runs.table
     table.change_setting(REMOVED_FILES_KEPT, "interval 2 hours")
@@ -192,6 +196,7 @@ def test_how_long_removed_files_are_kept(warehouse: Warehouse) -> None:
     assert warehouse.position() == Manifest.parse(next(warehouse.lake.sessions.table.history()).metadata)
 
 
+@pytest.mark.slow
 def test_old_rows_of_side_tables_are_forgotten_but_what_makes_the_accepted_set(warehouse: Warehouse) -> None:
     keep = {"rejected_events": 90 * DAY, "event_sessions": 90 * DAY}
     assert warehouse.rejected(C.REASON, "user") == [("late", "ann"), ("null_key", None), ("null_time", "ann")]

@@ -49,6 +49,7 @@ def test_a_backfill_of_a_day_reads_the_files_of_that_day(year: Warehouse) -> Non
     assert max(read.of(table)) <= 4, read
 
 
+@pytest.mark.slow
 def test_verifying_a_day_reads_the_files_of_that_day(year: Warehouse) -> None:
     table, source = year.config.sessions.table, year.config.source.table
     with scans(year.spark, table, source) as read:

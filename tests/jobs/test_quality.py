@@ -57,6 +57,7 @@ def test_what_is_broken_is_told_apart_from_what_crashed(
     assert "BROKEN" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_each_broken_promise_is_found_and_names_the_rows(lake_to_see: Warehouse) -> None:
     good = lake_to_see.lake.sessions.table.read().drop(C.STATE)
     first = good.orderBy(C.SESSION_ID).limit(1)

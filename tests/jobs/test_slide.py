@@ -163,6 +163,7 @@ def test_corrections_recompute_the_windows_they_touch(spark: SparkSession, tmp_p
     assert rejected(lake) == []
 
 
+@pytest.mark.slow
 def test_amend_takes_late_events_into_final_windows(spark: SparkSession, tmp_path: Path) -> None:
     lake = warehouse(spark, tmp_path, late_events="amend")
     lake.append(FIRST)

@@ -51,8 +51,10 @@ def files_of(warehouse: Warehouse) -> set[str]:
     ("damage", "message"),
     [
         pytest.param(make_again, "dropped and made again", id="made again"),
-        pytest.param(lose_last_version, "the source has gone back", id="gone back"),
-        pytest.param(vacuum_unread_changes, "cannot be read.*they were vacuumed", id="changes vacuumed"),
+        pytest.param(lose_last_version, "the source has gone back", id="gone back", marks=pytest.mark.slow),
+        pytest.param(
+            vacuum_unread_changes, "cannot be read.*they were vacuumed", id="changes vacuumed", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_rebuild_goes_on_from_the_source_as_it_stands(
@@ -69,6 +71,7 @@ def test_rebuild_goes_on_from_the_source_as_it_stands(
     assert_right(warehouse)
 
 
+@pytest.mark.slow
 def test_rebuild_goes_on_where_an_unfinished_run_cannot_be_finished(
     after_two_runs: Warehouse, copied: Copied, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +95,7 @@ def test_rebuild_goes_on_where_an_unfinished_run_cannot_be_finished(
     assert warehouse.sessions("user", "total")[-1] == ("dan", 4)
 
 
+@pytest.mark.slow
 def test_a_rebuild_leaves_out_what_lies_before_the_start(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = Warehouse(spark, tmp_path, source={"start": {"version": 1}}, **SECTIONS)
     warehouse.append(FIRST_EVENTS)
@@ -103,6 +107,7 @@ def test_a_rebuild_leaves_out_what_lies_before_the_start(spark: SparkSession, tm
     assert_right(warehouse)
 
 
+@pytest.mark.slow
 def test_backfill_works_again_when_newer_versions_are_consumed(after_two_runs: Warehouse, copied: Copied) -> None:
     warehouse = copied(after_two_runs)
     consumed = files_of(warehouse)
@@ -128,6 +133,7 @@ def test_a_restore_of_the_source_is_a_correction(after_two_runs: Warehouse, copi
     assert_right(warehouse)
 
 
+@pytest.mark.slow
 def test_sessions_restored_by_timestamp_are_restored_again_by_version(
     after_two_runs: Warehouse, copied: Copied
 ) -> None:
