@@ -28,6 +28,7 @@ MORNING = """
 
 TRACED = ("event_sessions", "session_updates")
 Made = Callable[..., Warehouse]
+SLOW = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from tests.tables.conftest import FIRST_EVENTS, MORE_EVENTS, SECTIONS, Copied
 from tests.text_tables import clock
 from tests.warehouse import NOW, Warehouse
 
+SLOW = pytest.mark.slow
 DAN = [("dan", clock("13:20"), 2)]
 
 
@@ -51,7 +52,7 @@ def files_of(warehouse: Warehouse) -> set[str]:
     ("damage", "message"),
     [
         pytest.param(make_again, "dropped and made again", id="made again"),
-        pytest.param(lose_last_version, "the source has gone back", id="gone back", marks=pytest.mark.slow),
+        pytest.param(lose_last_version, "the source has gone back", id="gone back", marks=SLOW),
         pytest.param(
             vacuum_unread_changes, "cannot be read.*they were vacuumed", id="changes vacuumed", marks=pytest.mark.slow
         ),
