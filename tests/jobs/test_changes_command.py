@@ -198,6 +198,7 @@ def test_what_cannot_be_asked_is_named(warehouse: Warehouse) -> None:
             changes(warehouse.lake, Asked("append", run=unknown))
 
 
+@pytest.mark.slow
 def test_a_restored_table_is_followed_too(warehouse: Warehouse, tmp_path: Path) -> None:
     copy = copied(warehouse, tmp_path)
     consumers = [Consumer(copy), Consumer(copy)]

@@ -22,7 +22,13 @@ CLICKS = [
 ]
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+QUICK = ("kafka_streams", "dbt_lag_cumsum", "voltsp")
+
+
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(e, marks=() if e.stem in QUICK else pytest.mark.slow, id=e.stem) for e in EXAMPLES],
+)
 def test_the_example_runs_and_verifies(spark: SparkSession, tmp_path: Path, example: Path) -> None:
     file = tmp_path / example.name
     file.write_text(example.read_text())

@@ -265,31 +265,31 @@ def test_a_changed_rule_stops_the_run_and_rebuild_goes_on_by_the_new_one(spark: 
     assert_right(warehouse)
 
 
-def test_verify_finds_whatever_was_put_in_by_hand(spark: SparkSession, made: Made) -> None:
+def duplicate(warehouse: Warehouse) -> None:
+    table = warehouse.lake.sessions.table.read().where(ANN)
+    table.write.format("delta").mode("append").save(warehouse.config.sessions.table)
+
+
+ANN = "user = 'ann'"
+PUT_IN: dict[str, Callable[[Warehouse], Any]] = {
+    "a deleted row": lambda w: w.delta().delete(ANN),
+    "a changed aggregate": lambda w: w.delta().update(ANN, {"total": "total + 1"}),
+    "a split session": lambda w: w.delta().update(
+        ANN, {"session_end": "session_end - INTERVAL 20 MINUTES", "event_count": "2"}
+    ),
+    "a duplicated row": duplicate,
+    "a shifted start": lambda w: w.delta().update(ANN, {"session_start": "session_start + INTERVAL 1 MICROSECOND"}),
+}
+QUICK = ("a changed aggregate", "a duplicated row")
+
+
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=() if k in QUICK else SLOW) for k in PUT_IN])
+def test_verify_finds_what_was_put_in_by_hand(made: Made, kind: str) -> None:
     warehouse = made()
     right = warehouse.lake.sessions.table.version
-    ann = "user = 'ann'"
-
-    def duplicate() -> None:
-        table = spark.read.format("delta").load(warehouse.config.sessions.table)
-        table.where(ann).write.format("delta").mode("append").save(warehouse.config.sessions.table)
-
-    def split() -> None:
-        warehouse.delta().update(ann, {"session_end": "session_end - INTERVAL 20 MINUTES", "event_count": "2"})
-
-    kinds: dict[str, Callable[[], Any]] = {
-        "a deleted row": lambda: warehouse.delta().delete(ann),
-        "a changed aggregate": lambda: warehouse.delta().update(ann, {"total": "total + 1"}),
-        "a split session": split,
-        "a duplicated row": duplicate,
-        "a shifted start": lambda: warehouse.delta().update(
-            ann, {"session_start": "session_start + INTERVAL 1 MICROSECOND"}
-        ),
-    }
-    for kind, put_in in kinds.items():
-        put_in()
-        assert not verify(spark, warehouse.config, Asked()).clean, kind
-        warehouse.delta().restoreToVersion(right)
+    PUT_IN[kind](warehouse)
+    assert not verify(warehouse.spark, warehouse.config, Asked()).clean
+    warehouse.delta().restoreToVersion(right)
     assert_right(warehouse)
 
 
