@@ -61,6 +61,7 @@ def test_durations_read_well(seconds: float, written: str) -> None:
     assert text(seconds) == written
 
 
+@pytest.mark.slow
 def test_advice_from_a_table(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Visits of five events, a minute apart, every day for eight days; and a machine, every ten seconds for an hour."""
     made = Warehouse(spark, tmp_path)

@@ -280,7 +280,7 @@ PUT_IN: dict[str, Callable[[Warehouse], Any]] = {
     "a duplicated row": duplicate,
     "a shifted start": lambda w: w.delta().update(ANN, {"session_start": "session_start + INTERVAL 1 MICROSECOND"}),
 }
-QUICK = ("a changed aggregate", "a duplicated row")
+QUICK = ("a changed aggregate",)
 
 
 @pytest.mark.parametrize("kind", [pytest.param(k, marks=() if k in QUICK else SLOW) for k in PUT_IN])

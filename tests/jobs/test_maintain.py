@@ -235,6 +235,7 @@ def test_the_history_of_tables_by_day_is_compacted_near_the_horizon_only(spark: 
     assert done.compacted == 2
 
 
+@pytest.mark.slow
 def test_the_command_and_its_document(
     warehouse: Warehouse, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -141,6 +141,7 @@ def test_a_flush_makes_all_windows_final(after_two_runs: tuple[Warehouse, Any, A
     assert lake.lake.windows.table.read().where(~C.col(C.IS_FINAL)).count() == 0
 
 
+@pytest.mark.slow
 def test_corrections_recompute_the_windows_they_touch(spark: SparkSession, tmp_path: Path) -> None:
     lake = warehouse(spark, tmp_path)
     lake.append(FIRST)
@@ -176,6 +177,7 @@ def test_amend_takes_late_events_into_final_windows(spark: SparkSession, tmp_pat
     assert rejected(lake) == [(None, "2026-01-01 08:01:00", "null_key")]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cut_off_is_finished_by_the_next(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

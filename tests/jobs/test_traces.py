@@ -44,6 +44,7 @@ def test_every_event_has_its_session_after_every_run(spark: SparkSession, tmp_pa
     assert found.columns == ["user", "event_time", "n", "session_id", "run_id"]
 
 
+@pytest.mark.slow
 def test_running_aggregates_follow_arrival_and_end_at_the_session(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = traced(spark, tmp_path)
     told = []

@@ -105,6 +105,7 @@ def kafka_cases() -> list[dict[str, Any]]:
     return [case for case in cases if case["kind"] == "store" or "store_queries" in case]
 
 
+@pytest.mark.slow
 def test_kafkas_session_store_cases(spark: SparkSession) -> None:
     results = run_cases(spark, kafka_cases())
     assert [r for r in results if r[1] == FAILED] == []

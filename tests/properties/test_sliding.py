@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
@@ -106,6 +107,7 @@ def test_any_order_and_split_with_nothing_late_equals_brute_force(
 
 @few
 @given(drawn=dense, d=st.sampled_from([2, 3, 10]), grace=st.sampled_from([0, 1, 4]))
+@pytest.mark.slow
 def test_an_old_event_enters_the_windows_that_are_open(
     spark: SparkSession, drawn: list[Any], d: int, grace: int
 ) -> None:

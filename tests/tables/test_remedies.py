@@ -125,6 +125,7 @@ def test_backfill_works_again_when_newer_versions_are_consumed(after_two_runs: W
     assert_right(warehouse)
 
 
+@pytest.mark.slow
 def test_a_restore_of_the_source_is_a_correction(after_two_runs: Warehouse, copied: Copied) -> None:
     warehouse = copied(after_two_runs)
     warehouse.delta_source().restoreToVersion(0)
