@@ -246,7 +246,7 @@ def rebuild(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make all sessions anew by the present rule, in one atomic commit; RESTORE brings the old ones back."""
+    """Make all sessions anew from the source as it stands, in one commit; RESTORE brings the old ones back."""
     from jobs.look_back import rebuild as make_anew
     from jobs.report_run import as_document, show_backfill
 

@@ -81,11 +81,11 @@ class Inputs:
     @classmethod
     def anew(cls, lake: Lake, position: Position, now: int) -> "Inputs":
         """Of a rebuild: the whole source as it stands. Another source than the one read before sets the clock anew."""
-        done = _consumed(position)
+        done, consumed = _consumed(position)
         last, rule = lake.events.table.version, Rule.of(lake.config)
         clock, increment, began = Clock(now, run_seq=position.version + 1), Increment(last + 1, last), None
         schema = _hash_of(lake.events.read(increment))
-        if lake.events.table.id == done.source_id and last >= (done.source_to_version or 0):
+        if lake.events.table.id == done.source_id and last >= consumed:
             clock = replace(clock, watermark=done.watermark_after, flush_mark=done.flush_mark_after)
             clock = _scoped(clock, done.scopes_after, rule, lake.events.as_of(last, None))
             began = done.source_began
@@ -94,9 +94,9 @@ class Inputs:
     @classmethod
     def look_back(cls, lake: Lake, position: Position, now: int, mode: Mode, arguments: Mapping[str, Any]) -> "Inputs":
         """Of a job that reads no new events: backfill, readmit, verify."""
-        done = _consumed(position)
+        done, last = _consumed(position)
         lake.events.check_same(done)
-        last, rule = done.source_to_version or 0, Rule.of(lake.config)
+        rule = Rule.of(lake.config)
         clock = Clock(now, done.watermark_after, done.flush_mark_after, run_seq=position.version + 1)
         increment, push = Increment(last + 1, last), Push()
         events = lake.events.as_of(last, None)
@@ -214,11 +214,12 @@ def compute(lake: Lake, inputs: Inputs) -> Outcome:
     return sessionize(inputs.events(), inputs.live(), inputs.rule, inputs.clock, push=inputs.push, past=inputs.past())
 
 
-def _consumed(position: Position) -> Manifest:
+def _consumed(position: Position) -> tuple[Manifest, int]:
+    """The manifest in force, and the source version that has been consumed."""
     done = position.manifest
     if done is None or done.source_to_version is None:
         raise UsageError("nothing has been consumed yet", remedy="`sessionizer run` comes first")
-    return done
+    return done, done.source_to_version
 
 
 def _hash_of(rows: DataFrame) -> str:

@@ -10,6 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def java_options(folder: Path, jars: Sequence[str], *, small: bool) -> str:
 
 def _archive_options(folder: Path, jars: Sequence[str]) -> list[str]:
     java = _java()
-    if java is None:
+    if java is None or any(letter.isspace() for letter in str(folder)):  # Spark splits the options at spaces
         return []
     archive = folder / f"classes-{_fingerprint(java, jars)}.jsa"
     quiet = ["-Xshare:auto", "-Xlog:disable", "-Xlog:all=off"]
@@ -70,12 +71,13 @@ def _take_over_finished(archive: Path) -> bool:
     """Use what a process that has ended left behind; whether another one is still being written."""
     writing = False
     for draft in archive.parent.glob(f"{archive.stem}.*{DRAFT}"):
-        if time.time() - draft.stat().st_mtime < STILL:
-            writing = True
-        elif _is_whole(draft):
-            draft.replace(archive)
-        else:
-            draft.unlink()
+        with suppress(OSError):  # another process has been faster, or the folder is not ours to write to
+            if time.time() - draft.stat().st_mtime < STILL:
+                writing = True
+            elif _is_whole(draft):
+                draft.replace(archive)
+            else:
+                draft.unlink()
     return writing
 
 

@@ -93,7 +93,7 @@ def spark_session(settings: Mapping[str, str] | None = None, *, small: bool = Fa
 
 def _quick_start(jars: Mapping[str, str], settings: Mapping[str, str], *, small: bool) -> dict[str, str]:
     """On one machine: the jars on the class path of the JVM, where an archive of their classes can serve them."""
-    listed = jars.get("spark.jars", "").split(",") if "spark.jars" in jars else []
+    listed = _cached_jars() if "spark.jars" in jars else []
     options = java_options(cache_folder(), listed, small=small) if listed else ""
     if not options:
         return {}
@@ -120,7 +120,7 @@ def _delta_jars(settings: Mapping[str, str]) -> dict[str, str]:
     spark_line = ".".join(version("pyspark").split(".")[:2])
     package = f"io.delta:delta-spark_{spark_line}_2.13:{version('delta-spark')}"
     more_packages, more_jars = settings.get("spark.jars.packages"), settings.get("spark.jars")
-    jars = sorted(str(jar) for jar in (cache_folder() / "jars").glob("*.jar"))
+    jars = _cached_jars()
     if _jars_done().exists() and jars and not more_packages:
         return {"spark.jars": ",".join([*jars, *([more_jars] if more_jars else [])])}
     cache_folder().mkdir(parents=True, exist_ok=True)
@@ -132,6 +132,10 @@ def _delta_jars(settings: Mapping[str, str]) -> dict[str, str]:
         "spark.jars.excludes": ",".join(unwanted),
         **({} if more_packages else {"spark.jars.ivy": str(cache_folder())}),
     }
+
+
+def _cached_jars() -> list[str]:
+    return sorted(str(jar) for jar in (cache_folder() / "jars").glob("*.jar"))
 
 
 def _jars_done() -> Path:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lib import columns as C
@@ -27,14 +27,12 @@ READMITTED = (LATE, IN_THE_FUTURE)
 class Span:
     """Which sessions: those with `session_start < high` and `session_end >= low` (microseconds), of these keys.
 
-    keys: rows of the key columns; None: all. readmit: rejected late events in the span are accepted after all;
-    otherwise the accepted set stays as it is, which is what verifying asks for.
+    keys: rows of the key columns; None: all. Rejected late events in the span are accepted after all.
     """
 
     low: int
     high: int
     keys: DataFrame | None = None
-    readmit: bool = True
 
 
 def backfill(span: Span, past: Past, rule: Rule, clock: Clock, sample: DataFrame) -> Outcome:
@@ -44,10 +42,9 @@ def backfill(span: Span, past: Past, rule: Rule, clock: Clock, sample: DataFrame
     """
     aggregates = bind(rule, sample)
     quiet = replace(rule, dedupe=None)
-    comes_in = 0
-    if span.readmit and past.rejected is not None:
-        comes_in = readmitted(past.rejected, span, rule).count()
-    kept_out = _kept_out(span, past, quiet) if comes_in else past.rejected
+    kept_out, comes_in = past.rejected, 0
+    if kept_out is not None and (comes_in := readmitted(kept_out, span, rule).count()):
+        kept_out = _still_out(kept_out, span, rule)
     all_of_it = [(span.low, span.high - 1)]
     inside = _of_keys(accepted(past.events(all_of_it), kept_out, quiet, clock, all_of_it), span, rule)
     new = new_intervals(fold(inside, rule, aggregates), clock.now).withColumn(C.VERDICT, F.lit(AMENDED))
@@ -78,22 +75,23 @@ def backfill(span: Span, past: Past, rule: Rule, clock: Clock, sample: DataFrame
 
 def readmitted(rejected: DataFrame, span: Span, rule: Rule) -> DataFrame:
     """The rows of rejected_events that a backfill of this span takes into sessions."""
+    return _of_keys(rejected.where(_comes_in(span)), span, rule)
+
+
+def _still_out(rejected: DataFrame, span: Span, rule: Rule) -> DataFrame:
+    """The others."""
+    if span.keys is None:
+        return rejected.where(~_comes_in(span))
+    named = aliased(span.keys.withColumn("__mine", F.lit(True)), rule.key)
+    marked = rejected.join(F.broadcast(named), same_as_aliased(rule.key), "left")
+    kept = marked.where(~(_comes_in(span) & F.coalesce(F.col("__mine"), F.lit(False))))
+    return kept.select(*C.cols(tuple(rejected.columns)))
+
+
+def _comes_in(span: Span) -> Column:
     time = F.unix_micros(C.col(C.EVENT_TIME))
     inside = C.col(C.REASON).isin(*READMITTED) & (time >= span.low) & (time < span.high)
-    return _of_keys(rejected.where(inside), span, rule)
-
-
-def _kept_out(span: Span, past: Past, rule: Rule) -> DataFrame:
-    assert past.rejected is not None
-    time = F.unix_micros(C.col(C.EVENT_TIME))
-    comes_in = C.col(C.REASON).isin(*READMITTED) & (time >= span.low) & (time < span.high)
-    comes_in = F.coalesce(comes_in, F.lit(False))
-    if span.keys is None:
-        return past.rejected.where(~comes_in)
-    named = aliased(span.keys.withColumn("__mine", F.lit(True)), rule.key)
-    marked = past.rejected.join(F.broadcast(named), same_as_aliased(rule.key), "left")
-    kept = marked.where(~(comes_in & F.coalesce(F.col("__mine"), F.lit(False))))
-    return kept.select(*C.cols(tuple(past.rejected.columns)))
+    return F.coalesce(inside, F.lit(False))
 
 
 def _of_keys(frame: DataFrame, span: Span, rule: Rule) -> DataFrame:

@@ -13,7 +13,7 @@ from delta import DeltaTable
 from delta.exceptions import DeltaConcurrentModificationException
 from filelock import FileLock
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -25,6 +25,13 @@ REMOVED_FILES_KEPT = "delta.deletedFileRetentionDuration"
 LOG_KEPT = "delta.logRetentionDuration"
 COLUMN_MAPPING = "delta.columnMapping.mode"
 UNUSUAL_IN_NAMES = set(" ,;{}()\n\t=")  # Parquet refuses them unless columns are mapped
+# What Spark and Delta say of a version whose files, or whose place in the log, are there no more.
+GONE = (
+    "FILE_NOT_EXIST",
+    "DELTA_VERSION_NOT_FOUND",
+    "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",
+    "DELTA_LOG_FILE_NOT_FOUND",
+)
 LOCK_FILE = "_sessionizer.lock"
 FENCES_NEAR = 5  # commits looked at one by one before all transactions of the table are loaded
 # Bytes: files that are compacted, and what comes of them at most. Files that a first load has made by time are larger.
@@ -228,28 +235,16 @@ class Table:
     def append(self, rows: DataFrame, commit: Commit, *, add_columns: bool = False) -> None:
         """Add rows, unless the fence says that they are there already: then nothing is written."""
         writer = rows.write.format("delta").mode("append").option("mergeSchema", str(add_columns).lower())
-        with self.lock(), self._committing(commit):
-            try:
-                if self.by_name:
-                    writer.saveAsTable(self.location)
-                else:
-                    writer.save(self.location)
-            except DeltaConcurrentModificationException as error:
-                raise Superseded(str(error).splitlines()[0]) from error
+        with self.lock(), self._committing(commit), _racing():
+            self._save(writer)
 
     def overwrite(self, rows: DataFrame, commit: Commit, partition_by: list[str]) -> None:
         """Replace all rows, and the columns, in one commit, unless the fence says that it is done."""
         writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         if partition_by:
             writer = writer.partitionBy(*partition_by)
-        with self.lock(), self._committing(commit):
-            try:
-                if self.by_name:
-                    writer.saveAsTable(self.location)
-                else:
-                    writer.save(self.location)
-            except DeltaConcurrentModificationException as error:
-                raise Superseded(str(error).splitlines()[0]) from error
+        with self.lock(), self._committing(commit), _racing():
+            self._save(writer)
 
     def merge(  # noqa: PLR0913
         self,
@@ -276,11 +271,8 @@ class Table:
             .whenMatchedUpdate(set=columns if update is None else {name: f"s.{name}" for name in update})
             .whenNotMatchedInsert(insert_when or f"NOT ({delete_when})", values=columns)
         )
-        with self.lock(), self._committing(commit):
-            try:
-                result = merge.execute()
-            except DeltaConcurrentModificationException as error:
-                raise Superseded(str(error).splitlines()[0]) from error
+        with self.lock(), self._committing(commit), _racing():
+            result = merge.execute()
             if result is not None and not result.collect():
                 raise Superseded(f"transaction {commit.txn} of {commit.app_id} was there already")
 
@@ -295,19 +287,13 @@ class Table:
 
     def delete(self, condition: str) -> None:
         """Remove the rows for which the condition is true; no commit where there are none."""
-        with self.lock():
-            try:
-                self._delta().delete(condition)
-            except DeltaConcurrentModificationException as error:
-                raise Superseded(str(error).splitlines()[0]) from error
+        with self.lock(), _racing():
+            self._delta().delete(condition)
 
     def update(self, condition: str, values: Mapping[str, str]) -> None:
         """Set columns, to SQL expressions, where the condition is true; no commit where it is not."""
-        with self.lock():
-            try:
-                self._delta().update(condition, dict(values))
-            except DeltaConcurrentModificationException as error:
-                raise Superseded(str(error).splitlines()[0]) from error
+        with self.lock(), _racing():
+            self._delta().update(condition, dict(values))
 
     # Upkeep: what the table holds stays as it is.
 
@@ -318,11 +304,8 @@ class Table:
             "spark.databricks.delta.optimize.maxFileSize": str(LARGE),
         }
         where = f" WHERE {condition}" if condition != "true" else ""
-        with self.lock(), self._saying(metadata), self._having(sizes):
-            try:
-                self.spark.sql(f"OPTIMIZE {self._sql_name()}{where}").collect()
-            except DeltaConcurrentModificationException as error:
-                raise Superseded(str(error).splitlines()[0]) from error
+        with self.lock(), self._saying(metadata), self._having(sizes), _racing():
+            self.spark.sql(f"OPTIMIZE {self._sql_name()}{where}").collect()
 
     def keep_removed(self, us: int, metadata: str | None = None) -> None:
         """Have Delta keep removed files, and the log that names them, for so long (microseconds)."""
@@ -422,6 +405,12 @@ class Table:
             return [first]
         return str(lines.mkString("\n")).split("\n")
 
+    def _save(self, writer: DataFrameWriter) -> None:
+        if self.by_name:
+            writer.saveAsTable(self.location)
+        else:
+            writer.save(self.location)
+
     @contextmanager
     def _committing(self, commit: Commit) -> Iterator[None]:
         fence = {
@@ -444,6 +433,15 @@ class Table:
         finally:
             for name in settings:
                 self.spark.conf.unset(name)
+
+
+@contextmanager
+def _racing() -> Iterator[None]:
+    """Inside it, a commit that another one has overtaken is Superseded."""
+    try:
+        yield
+    except DeltaConcurrentModificationException as error:
+        raise Superseded(str(error).splitlines()[0]) from error
 
 
 def check_nothing_else(folder: Path, location: str, field: str) -> None:

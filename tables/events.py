@@ -19,16 +19,13 @@ from lib.errors import SourceError
 from lib.expressions import require_columns
 from lib.past import Spans
 from lib.times import DAY
-from tables.delta import BYTES_WRITTEN, CHANGE_FEED, FILES_WRITTEN, ROWS_WRITTEN, Entry, Table
+from tables.delta import BYTES_WRITTEN, CHANGE_FEED, FILES_WRITTEN, GONE, ROWS_WRITTEN, Entry, Table
 from tables.manifest import Manifest
 
 ANEW = (
     "`sessionizer rebuild` makes all sessions anew from the source as it stands (before a first run set "
     "source.start: earliest; for sliding windows remove their table, then `sessionizer init` and `sessionizer slide`)"
 )
-
-# What Spark and Delta say of versions that cannot be read any more.
-GONE = ("FILE_NOT_EXIST", "DELTA_VERSION_NOT_FOUND", "DELTA_UNSUPPORTED_TIME_TRAVEL", "DELTA_LOG_FILE_NOT_FOUND")
 
 
 @dataclass(frozen=True)

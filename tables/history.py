@@ -10,20 +10,17 @@ from pyspark.sql import DataFrame
 
 from lib import columns as C
 from lib.errors import TableError, UsageError
-from tables.delta import CHANGE_FEED
+from tables.delta import CHANGE_FEED, GONE
 from tables.lake import Lake
 from tables.manifest import Manifest
 from tables.sessions import HARMLESS
 
-# What Delta says of versions that it cannot give any more.
-GONE = (
-    "DELTA_VERSION_NOT_FOUND",
-    "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",
-    "DELTA_LOG_FILE_NOT_FOUND",
+# The same of its log and of its changes.
+UNREADABLE = (
+    *GONE,
     "DELTA_TRUNCATED_TRANSACTION_LOG",
     "DELTA_MISSING_CHANGE_DATA",
     "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE",
-    "FILE_NOT_EXIST",
 )
 
 
@@ -85,7 +82,7 @@ class History:
         try:
             yield
         except (PySparkException, Py4JJavaError) as error:
-            if not any(name in str(error) for name in GONE):
+            if not any(name in str(error) for name in UNREADABLE):
                 raise
             kept = "how long they are kept: delta.deletedFileRetentionDuration, a week by default"
             raise TableError(

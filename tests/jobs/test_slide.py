@@ -17,6 +17,7 @@ from lib.errors import ConfigError, RunFailed
 from lib.watermarks import Push
 from tables.delta import Superseded
 from tables.rejected_events import RejectedEvents
+from tests.kills import killed_at
 from tests.oracle import us
 from tests.sliding_oracle import windows
 from tests.sliding_replay import in_micros
@@ -187,13 +188,8 @@ def test_a_run_that_was_cut_off_is_finished_by_the_next(
     slide(lake)
     lake.append(SECOND)
 
-    def die(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(RejectedEvents, "write", die)
-        with pytest.raises(KeyboardInterrupt):
-            slide(lake)
+    with killed_at(RejectedEvents, "write"):
+        slide(lake)
     assert len(rejected(lake)) == 1
     assert slide(lake) == []
     assert rejected(lake)[0] == ("ann", "2026-01-01 08:06:00", "late")

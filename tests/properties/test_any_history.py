@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
-from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -24,7 +23,7 @@ from jobs.look_back import LookBack, backfill, readmit, rebuild
 from jobs.maintain import Asked as Upkeep
 from jobs.maintain import maintain
 from jobs.verify import Asked, verify
-from tables.delta import Table
+from tests.kills import Killed, killing
 from tests.oracle import Oracle, at, us
 from tests.text_tables import clock
 from tests.warehouse import NOW, Warehouse
@@ -33,7 +32,6 @@ MINUTE = 60_000_000
 STEP = 10 * MINUTE
 FIRST = us(clock("0:00"))
 LATENESS = 12 * STEP
-WRITES = ("append", "merge", "overwrite", "delete")
 COMPARED = ("user", "session_id", "session_start", "session_end", "expires_at", "event_count", "total", "status")
 
 events_of = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 60)), min_size=1, max_size=6)
@@ -46,10 +44,6 @@ rules = st.fixed_dictionaries(
         "splits": st.booleans(),
     }
 )
-
-
-class Killed(BaseException):
-    """As a kill, nothing catches it."""
 
 
 @dataclass
@@ -240,32 +234,6 @@ class AnyHistory(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "folder"):
             self.folder.cleanup()
-
-
-class killing:  # noqa: N801
-    """Inside it the nth write to a table is the last thing that happens: just before it, or just after."""
-
-    def __init__(self, nth: int, after: bool) -> None:
-        self.left, self.after = nth, after
-        self.patches = [patch.object(Table, name, self._deadly(getattr(Table, name))) for name in WRITES]
-
-    def _deadly(self, write: Callable[..., None]) -> Callable[..., None]:
-        def deadly(*arguments: Any, **named: Any) -> None:
-            self.left -= 1
-            if self.left or self.after:
-                write(*arguments, **named)
-            if not self.left:
-                raise Killed
-
-        return deadly
-
-    def __enter__(self) -> None:
-        for each in self.patches:
-            each.start()
-
-    def __exit__(self, *_: object) -> None:
-        for each in self.patches:
-            each.stop()
 
 
 @pytest.mark.slow

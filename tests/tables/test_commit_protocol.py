@@ -20,6 +20,7 @@ from tables.delta import Commit, Superseded, Table
 from tables.events import Increment
 from tables.manifest import Manifest
 from tables.sessions import Sessions
+from tests.kills import killed_at
 from tests.oracle import at, us
 from tests.tables.conftest import SECTIONS, Copied
 from tests.text_tables import clock, rows
@@ -42,22 +43,8 @@ LEDGER = (
 )
 
 
-class Killed(BaseException):
-    """As a kill, nothing catches it."""
-
-
 def counted(report: RunReport) -> dict[str, int]:
     return {name: n for name, n in report.manifest.events.items() if n}
-
-
-def run_killed_at(warehouse: Warehouse, owner: Any, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def die(*_: object) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patched:
-        patched.setattr(owner, step, die)
-        with pytest.raises(Killed):
-            warehouse.run()
 
 
 def run_overtaken_at(step: str, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> list[RunReport]:
@@ -338,11 +325,11 @@ def test_a_run_cut_off_after_its_commit_is_finished_by_the_next(
     after_one_run: Warehouse,
     after_two_runs: Warehouse,
     copied: Copied,
-    monkeypatch: pytest.MonkeyPatch,
     step: str,
 ) -> None:
     warehouse = copied(after_one_run)
-    run_killed_at(warehouse, side_tables, step, monkeypatch)
+    with killed_at(side_tables, step):
+        warehouse.run()
     assert warehouse.sessions_table() == after_two_runs.sessions_table()
     assert len(warehouse.ledger(C.RUN_ID)) == 1
 
@@ -353,20 +340,20 @@ def test_a_run_cut_off_after_its_commit_is_finished_by_the_next(
     assert_as_undisturbed(warehouse, after_two_runs)
 
 
-def test_a_run_cut_off_before_its_commit_leaves_no_trace(
-    after_one_run: Warehouse, copied: Copied, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_cut_off_before_its_commit_leaves_no_trace(after_one_run: Warehouse, copied: Copied) -> None:
     warehouse = copied(after_one_run)
     before = warehouse.versions()
-    run_killed_at(warehouse, Sessions, "commit", monkeypatch)
+    with killed_at(Sessions, "commit"):
+        warehouse.run()
     assert warehouse.versions() == before
 
 
 def test_a_repair_judges_by_the_limits_of_the_run_that_it_finishes(
-    after_one_run: Warehouse, after_two_runs: Warehouse, copied: Copied, monkeypatch: pytest.MonkeyPatch
+    after_one_run: Warehouse, after_two_runs: Warehouse, copied: Copied
 ) -> None:
     warehouse = copied(after_one_run)
-    run_killed_at(warehouse, side_tables, "write", monkeypatch)
+    with killed_at(side_tables, "write"):
+        warehouse.run()
     warehouse.config = warehouse.configured(time={"allowed_lateness": "9h"})
     assert warehouse.run() == []
     assert_as_undisturbed(warehouse, after_two_runs)

@@ -12,6 +12,7 @@ from jobs.look_back import LookBack, backfill, rebuild
 from jobs.verify import Asked, verify
 from lib.errors import SourceError, TableError
 from tables.runs import Runs
+from tests.kills import killed_at
 from tests.tables.conftest import FIRST_EVENTS, MORE_EVENTS, SECTIONS, Copied
 from tests.text_tables import clock
 from tests.warehouse import NOW, Warehouse
@@ -73,19 +74,12 @@ def test_rebuild_goes_on_from_the_source_as_it_stands(
 
 
 @pytest.mark.slow
-def test_rebuild_goes_on_where_an_unfinished_run_cannot_be_finished(
-    after_two_runs: Warehouse, copied: Copied, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rebuild_goes_on_where_an_unfinished_run_cannot_be_finished(after_two_runs: Warehouse, copied: Copied) -> None:
     warehouse = copied(after_two_runs)
     warehouse.append(DAN)
 
-    def die(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Runs, "append", die)
-        with pytest.raises(KeyboardInterrupt):
-            warehouse.run()
+    with killed_at(Runs, "append"):
+        warehouse.run()
     make_again(warehouse)
     for _ in range(2):  # so that the version to repair exists in the new table, too
         warehouse.append(DAN)
