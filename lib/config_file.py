@@ -16,13 +16,28 @@ from lib.errors import ConfigError, explain
 
 PREFIX = "SESSIONIZER__"
 
-_INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})$")
-_BOOL = re.compile(r"(true|True|TRUE|false|False|FALSE)$")
-_NULL = re.compile(r"(~|null|Null|NULL|)$")
+_INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})\Z")
+_BOOL = re.compile(r"(true|True|TRUE|false|False|FALSE)\Z")
+_NULL = re.compile(r"(~|null|Null|NULL|)\Z")
+_MOST_PROBLEMS = 20  # that one error lists
+_LONGEST_KEY = 60
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2 scalars only, so that `1:30`, `on`, `010` and dates stay text; and no key twice."""
+    """YAML 1.2 scalars only, so that `1:30`, `on`, `010` and dates stay text; no other tags, and no key twice."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        super().flatten_mapping(node)
+        merged = {key.value if isinstance(key, yaml.ScalarNode) else id(key): (key, value) for key, value in node.value}
+        node.value = list(merged.values())  # merges of merges would else multiply
+
+    def construct_core(self, node: yaml.ScalarNode) -> int | bool | None:
+        """A number, a boolean or null; a tag may call any text so."""
+        value = _core(str(self.construct_scalar(node)))
+        if isinstance(value, str):
+            problem = f"{value[:_LONGEST_KEY]!r} is no {node.tag.rpartition(':')[2]}"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        return value
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -39,6 +54,13 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", _BOOL, list("tTfF"))
 _Loader.add_implicit_resolver("tag:yaml.org,2002:null", _NULL, ["~", "n", "N", ""])
 _Loader.add_implicit_resolver("tag:yaml.org,2002:merge", re.compile("<<$"), ["<"])
+_Loader.yaml_constructors = {
+    tag: constructor
+    for tag, constructor in yaml.SafeLoader.yaml_constructors.items()
+    if tag is None or tag.endswith((":str", ":seq", ":map"))
+}
+for _tag in ("int", "bool", "null"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.construct_core)
 
 
 def load_config(path: str | Path, env: Mapping[str, str] | None = None) -> Config:
@@ -56,12 +78,14 @@ def load_config(path: str | Path, env: Mapping[str, str] | None = None) -> Confi
     try:
         return Config.model_validate(fields, context={"folder": file.absolute().parent})
     except ValidationError as error:
-        problems = [_problem(e, origins) for e in error.errors(include_url=False)]
-    if len(problems) == 1:
+        found = error.errors(include_url=False)
+        problems = [_problem(e, origins) for e in found[:_MOST_PROBLEMS]]
+    if len(found) == 1:
         rule, value, remedy = problems[0]
         raise ConfigError(f"{file}: {rule}", value=value, remedy=remedy)
     lines = "".join(f"\n  - {explain(*problem)}" for problem in problems)
-    raise ConfigError(f"{file} has {len(problems)} problems:{lines}")
+    more = f"\n  … and {len(found) - len(problems)} more" if len(found) > len(problems) else ""
+    raise ConfigError(f"{file} has {len(found)} problems:{lines}{more}")
 
 
 def _read(file: Path) -> dict[Any, Any]:
@@ -94,7 +118,9 @@ def _parse(content: bytes | str, where: str) -> Any:
             f"{where}{line} is not valid YAML: {error.problem}",
             remedy="Mend that line; text with : or # or quotes in it needs quotes around it",
         ) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except RecursionError:
+        raise ConfigError(f"{where} is nested too deep", remedy="Mend its brackets and indentation") from None
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(
             f"{where} is not valid YAML: {str(error).splitlines()[0]}",
             remedy="Mend the value, and save the file as plain UTF-8 text",
@@ -125,8 +151,11 @@ def _field_of(variable: str) -> tuple[tuple[str, ...], str]:
 
 
 def _value_of(variable: str, text: str) -> object:
-    if text.lstrip().startswith(("[", "{")):
-        return _parse(text, variable)
+    return _parse(text, variable) if text.lstrip().startswith(("[", "{")) else _core(text)
+
+
+def _core(text: str) -> int | bool | str | None:
+    """What a plain text means in YAML 1.2: null, a boolean, a whole number, else itself."""
     if _NULL.match(text):
         return None
     if _BOOL.match(text):
@@ -143,12 +172,16 @@ class _Problem(NamedTuple):
 def _problem(error: ErrorDetails, origins: Mapping[tuple[str, ...], str]) -> _Problem:
     parts = tuple(part for part in error["loc"] if not str(part).startswith("("))  # tags of alternatives
     names = tuple(str(part) for part in parts if not isinstance(part, int))
-    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")
+    field = "".join(f"[{part}]" if isinstance(part, int) else f".{_short(part)}" for part in parts).lstrip(".")
     setter = _setter(names, origins)
     label = f"{field} (set by {setter})" if setter and error["type"] != "missing" else field
     if error["type"] == "extra_forbidden":
         return _unknown_key(label, names)
-    return _broken(label, names, error)
+    return _broken(label or "a key", names, error)
+
+
+def _short(key: str) -> str:
+    return key if len(key) <= _LONGEST_KEY else f"{key[:_LONGEST_KEY]}…"
 
 
 def _setter(names: tuple[str, ...], origins: Mapping[tuple[str, ...], str]) -> str | None:
@@ -196,6 +229,10 @@ def _broken(label: str, names: tuple[str, ...], error: ErrorDetails) -> _Problem
         case "string_type":
             remedy = "Put the value in quotes" if isinstance(value, int) else "Write one text"
             return _Problem(f"{label} must be text", value, remedy)
+        case "invalid_key":
+            return _Problem(f"{label}: a key must be text", error["loc"][-1], "Put it in quotes, or remove it")
+        case "string_unicode":
+            return _Problem(f"{label} must be text without halves of characters", value, "Remove \\ud800 and the like")
         case "string_too_short" | "string_pattern_mismatch":
             return _Problem(f"{label} must not be empty", value, "Give it a value")
         case "bool_type":

@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from lib.durations import PATTERN, format_duration, parse_duration
+from lib.errors import printable
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters at least: C:/ is a drive
 _PART = r"(?:`[^`]+`|[^.`\s]+)"
@@ -46,6 +47,8 @@ def location_kind(text: str) -> Literal["path", "url", "name"]:
 
 def _located(text: str, info: ValidationInfo) -> str:
     kind = location_kind(text)
+    if printable(text) != text:
+        raise broken_rule("must not hold control characters", "Write plain text")
     if kind == "name" and not _NAME.fullmatch(text):
         raise broken_rule("must be a path, a URL, db.table or catalog.db.table", "Write ./ before a path with dots")
     if (kind == "url" and not urlsplit(text).path.strip("/")) or not text.strip("/"):

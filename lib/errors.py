@@ -1,8 +1,21 @@
 """Errors a user can act on: each says the rule, the value given, and what to change."""
 
+import re
+import reprlib
 from typing import ClassVar
 
 _LONGEST_VALUE = 120
+_IN_SHORT = reprlib.Repr()  # no value, however deep or repetitive, takes long to show
+_IN_SHORT.maxlevel = 4
+_IN_SHORT.maxstring = _IN_SHORT.maxother = 1_000
+_IN_SHORT.maxdict = _IN_SHORT.maxlist = _IN_SHORT.maxtuple = 10
+# Control characters but newline and tab, halves of characters, and what turns the direction of writing around.
+_NOT_PRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """The text with what would act on a terminal instead of being seen written out: `\\x1b` for an escape."""
+    return _NOT_PRINTABLE.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def explain(rule: str, value: object = None, remedy: str = "") -> str:
@@ -14,11 +27,11 @@ def explain(rule: str, value: object = None, remedy: str = "") -> str:
     text = rule.rstrip(".")
     if value is not None:
         text += f": got {_shown(value)}"
-    return f"{text}. {_sentence(remedy)}".rstrip()
+    return printable(f"{text}. {_sentence(remedy)}".rstrip())
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    text = _IN_SHORT.repr(value)
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
 
 
