@@ -35,6 +35,7 @@ EVERYWHERE = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "20",
+    "spark.sql.variable.substitute": "false",  # ${…} in an expression is text, not a variable of the machine
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "65536",
 }
 JAVA_OPTIONS, CLASS_PATH = "spark.driver.extraJavaOptions", "spark.driver.extraClassPath"

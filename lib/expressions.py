@@ -1,5 +1,6 @@
 """Columns and SQL expressions that the configuration names, resolved against a frame."""
 
+import re
 from typing import Any
 
 from pyspark.errors import AnalysisException, ParseException
@@ -8,6 +9,11 @@ from pyspark.sql import functions as F
 
 from lib import columns as C
 from lib.errors import ConfigError, SourceError
+
+# What Spark takes for the present when it becomes a time: in the text as it is written, and as it is analysed.
+_WORDS = "(?:now|today|tomorrow|yesterday)"
+_NOW = re.compile(rf"\b(?:date|timestamp\w*)\s*(?:'\s*{_WORDS}\s*'|\"\s*{_WORDS}\s*\")", re.IGNORECASE)
+_CAST_NOW = re.compile(rf"\b(?:cast|date|timestamp|\w*to_\w+)\(\s*{_WORDS}\s*(?=[ ,)])", re.IGNORECASE)
 
 
 def expression(text: str, frame: DataFrame, field: str) -> Column:
@@ -28,12 +34,7 @@ def expression(text: str, frame: DataFrame, field: str) -> Column:
             value=text,
             remedy=f"{first_line(error)} The table has: {', '.join(frame.columns)}",
         ) from error
-    if not _is_deterministic(parsed, frame):
-        raise ConfigError(
-            f"{field} must give the same value whenever it is computed: a run that was cut off is computed again",
-            value=text,
-            remedy="write it without rand(), uuid() and the like",
-        )
+    _check_repeatable(parsed, text, frame, field)
     return parsed
 
 
@@ -53,9 +54,29 @@ def expression_of(text: str, names: DataFrame, field: str, hint: str = "") -> Co
         ) from error
 
 
-def _is_deterministic(parsed: Column, frame: DataFrame) -> bool:
+def _check_repeatable(parsed: Column, text: str, frame: DataFrame, field: str) -> None:
+    """Raise a ConfigError unless the value follows from the row alone, and is the same whenever it is computed."""
+    jvm: Any = frame.sparkSession._jvm
+    pattern = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
     plan: Any = frame.select(parsed)._jdf.queryExecution().analyzed()
-    return bool(plan.expressions().head().deterministic())
+    tree = plan.expressions().head()
+    # A window(…) or a hidden column is not computed by the row: Spark changes the rows below for it.
+    if tree.containsPattern(pattern.PLAN_EXPRESSION()) or not plan.child().equals(
+        frame.select("*")._jdf.queryExecution().analyzed().child()
+    ):
+        raise ConfigError(
+            f"{field} must be computed from each row by itself, as it is",
+            value=text,
+            remedy="write it without subqueries, window(…), session_window(…) and _metadata; "
+            "join what is elsewhere into the source table",
+        )
+    tells_the_time = tree.containsPattern(pattern.CURRENT_LIKE()) or _NOW.search(text) or _CAST_NOW.search(str(tree))
+    if tells_the_time or not tree.deterministic():
+        raise ConfigError(
+            f"{field} must give the same value whenever it is computed: a run that was cut off is computed again",
+            value=text,
+            remedy="write it without rand(), uuid(), now(), current_user(), 'today' and the like",
+        )
 
 
 def require_columns(names: tuple[str, ...], frame: DataFrame, field: str) -> None:

@@ -81,7 +81,7 @@ def test_a_damaged_config_is_a_config_or_an_error_that_helps(tmp_path: Path) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 7))
 def test_any_of_thousands_of_damaged_configs_is_a_config_or_an_error_that_helps(tmp_path: Path, seed: int) -> None:
-    assert 0 < flood(tmp_path / "sessionizer.yaml", seed, cases=4_000) < 4_000
+    assert 0 < flood(tmp_path / "sessionizer.yaml", seed, cases=2_000) < 2_000
 
 
 texts = st.one_of(st.sampled_from(["", " ", "30m", "earliest", "a.b", "table", "x: y", "\x1b[1m"]), st.text(max_size=8))
