@@ -59,7 +59,7 @@ def show(found: Advice) -> None:
     out, chosen = stdout(), _chosen(found)
     out.print("How long until the next event of the same key (the bars double in time every two lines)\n")
     for line in _bars(found):
-        out.print(line, markup=False, highlight=False)
+        out.print(line)
     rows = [
         [
             f"{text(c.gap)}{' ←' if c is chosen else ''}",
@@ -72,7 +72,7 @@ def show(found: Advice) -> None:
     ]
     out.print()
     out.print(table(["gap", "sessions", "per key", "live at a time", ""], rows))
-    out.print(f"\nTake [bold]gap: {text(found.gap)}[/]. {reason(found)}", highlight=False)
+    out.print(f"\nTake [bold]gap: {text(found.gap)}[/]. {reason(found)}", markup=True)
     if found.valley is not None:
         out.print(f"The histogram is lowest at {text(found.valley)}: a gap up to there cuts few visits in two.")
     out.print(f"The knee of the curve of sessions is at {text(found.knee)}.")

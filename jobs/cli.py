@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lib.errors import SessionizerError, UsageError
+from lib.errors import SessionizerError, UsageError, printable, without_passwords
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +68,7 @@ def init(
 
     said: list[str] = []
     with _session(config, "starting Spark", quiet=as_json) as (spark, loaded, _):
-        make(spark, loaded, retention_days, said.append)
+        make(spark, loaded, retention_days, lambda line: said.append(without_passwords(line)))
     _result({"done": said}, as_json, lambda: [print(line) for line in said])
 
 
@@ -741,11 +741,12 @@ def _spark_message(error: Exception) -> str:
 def _fail(message: str, code: int, as_json: bool) -> None:
     from jobs.console import print_json, stderr
 
+    message = printable(without_passwords(message))
     if "--log-json" in sys.argv:
         print(json.dumps({"level": "error", "event": "error", "message": message, "exit_code": code}), file=sys.stderr)
     else:
-        stderr().print("[bold red]error:[/]", end=" ")
-        stderr().print(message, markup=False)
+        stderr().print("error:", style="bold red", end=" ")
+        stderr().print(message)
     if as_json:
         print_json({"error": message, "exit_code": code})
     sys.exit(code)

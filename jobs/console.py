@@ -14,6 +14,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from lib.errors import printable, without_passwords
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BAR_WIDTH = 40
 PLAIN_WIDTH = 160  # columns of a result that goes into a file or a pipe
@@ -21,12 +23,12 @@ PLAIN_WIDTH = 160  # columns of a result that goes into a file or a pipe
 
 def stdout() -> Console:
     """The console for results; wide enough where nobody's terminal sets the width."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+    return Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
 
 
 def stderr() -> Console:
     """The console for progress, notes and errors."""
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 class Line:
@@ -40,7 +42,7 @@ class Line:
 
     def __call__(self, text: str) -> None:
         """Say what comes now."""
-        self._show(text)
+        self._show(_line(text))
 
     def bar(self, done: int, total: int, what: str) -> None:
         """Say how much is done, and how long the rest takes if it goes on like this."""
@@ -57,10 +59,10 @@ def progress(first: str, *, quiet: bool = False) -> Iterator[Line]:
     if quiet:
         yield Line(lambda _: None)
     elif console.is_terminal:
-        with console.status(first) as status:
+        with console.status(_line(first)) as status:
             yield Line(status.update, drawn=True)
     else:
-        console.print(first)
+        console.print(_line(first))
         yield Line(console.print)
 
 
@@ -89,7 +91,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str |
     numeric = [all(isinstance(row[i], int | float) or row[i] is None for row in rows) for i in range(len(headers))]
     made = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for header, is_number in zip(headers, numeric, strict=True):
-        made.add_column(header, justify="right" if is_number else "left", overflow="fold")
+        made.add_column(Text(printable(header)), justify="right" if is_number else "left", overflow="fold")
     for row in rows:
         made.add_row(*[Text(_cell(value)) for value in row])
     return made
@@ -100,4 +102,8 @@ def _cell(value: object) -> str:
         return "-"
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:,}" if isinstance(value, int | float) else str(value)
+    return f"{value:,}" if isinstance(value, int | float) else printable(str(value))
+
+
+def _line(text: str) -> Text:
+    return Text(printable(without_passwords(text)))

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, write_to_textfile
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from lib.errors import UsageError
+from lib.errors import UsageError, without_passwords
 from tables.figures import Figures, figures
 from tables.lake import Lake
 from tables.runs import SESSIONS
@@ -42,7 +42,7 @@ def check_writable(file: Path) -> None:
 def write_metrics(lake: Lake, file: Path, now_us: int) -> None:
     """Replace the file by the metrics as they are now; a reader sees the old ones or the new ones."""
     registry = CollectorRegistry()
-    registry.register(_Metrics(figures(lake), lake.config.sessions.table, now_us))
+    registry.register(_Metrics(figures(lake), without_passwords(lake.config.sessions.table), now_us))
     write_to_textfile(str(file), registry)
 
 

@@ -17,6 +17,7 @@ from jobs.report_run import MUCH_LATE
 from lib import __version__
 from lib.config import Config
 from lib.config_file import masked
+from lib.errors import without_passwords
 from tables.lake import Lake
 from tables.local import LocalLake
 
@@ -54,7 +55,7 @@ def write_report(engine: Engine, config: Config, file: Path, now_us: int) -> dic
         "report.html",
         file,
         title=Path(config.sessions.table).name if "/" in config.sessions.table else config.sessions.table,
-        table=config.sessions.table,
+        table=without_passwords(config.sessions.table),
         made=str(iso(now_us))[:16].replace("T", " "),
         version=__version__,
         engine=engine.name,

@@ -5,12 +5,12 @@ import sys
 from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from jobs.console import iso, short, stderr, stdout, table
 from jobs.sessionize import RunReport, wall_clock
 from lib import columns as C
 from lib.config import Config
+from lib.errors import without_passwords
 from tables.lake import Lake
 from tables.runs import TIMES
 
@@ -34,7 +34,12 @@ def as_row(report: RunReport) -> dict[str, object]:
 
 def log_line(report: RunReport, config: Config) -> None:
     """One line of JSON on stderr: the run's row of the ledger, and which table it is about."""
-    head = {"time": iso(wall_clock()), "level": "info", "event": "run", "sessions": config.sessions.table}
+    head = {
+        "time": iso(wall_clock()),
+        "level": "info",
+        "event": "run",
+        "sessions": without_passwords(config.sessions.table),
+    }
     print(json.dumps({**head, **as_row(report)}, ensure_ascii=False, default=str), file=sys.stderr, flush=True)
 
 
@@ -126,7 +131,8 @@ def _warn_of_late(report: RunReport) -> None:
         stderr().print(
             f"[yellow]note:[/] run {m.run_seq}: {share:.0%} of its events ({m.events['late']:,}) are late: older than "
             f"{short(m.horizon_before)}, the watermark less the allowed lateness. They are in rejected_events. "
-            "If old files were loaded after new ones, set a longer time.allowed_lateness before the first run."
+            "If old files were loaded after new ones, set a longer time.allowed_lateness before the first run.",
+            markup=True,
         )
 
 
@@ -134,7 +140,7 @@ def _show_changes(report: RunReport) -> None:
     if report.changes is None:
         return
     shown = [C.CHANGE, *[c for c in report.changes.columns if c not in (C.CHANGE, C.STATE, C.IS_LATE)]]
-    texts = [F.col(f"`{c}`").cast("string").alias(c) for c in shown]
+    texts = [C.col(c).cast("string").alias(c) for c in shown]
     rows = report.changes.select(*texts).limit(SHOWN).collect()
     total = report.manifest.sessions["rows"]
     stdout().print(

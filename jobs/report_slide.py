@@ -30,7 +30,8 @@ def show(reports: Sequence[SlideReport]) -> None:
             m = report.manifest
             stderr().print(
                 f"[yellow]note:[/] run {m.run_seq}: {share:.0%} of its events ({m.events['late']:,}) are late. If old "
-                "files were loaded after new ones, set a longer sliding.grace, or late_events: amend."
+                "files were loaded after new ones, set a longer sliding.grace, or late_events: amend.",
+                markup=True,
             )
     if reports[-1].dry_run:
         _show_changes(reports[-1])

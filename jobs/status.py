@@ -10,6 +10,7 @@ from jobs.console import iso, short, stdout, table
 from lib import columns as C
 from lib.config import Config
 from lib.durations import format_duration
+from lib.errors import without_passwords
 from tables.delta import ROWS_WRITTEN
 from tables.lake import Lake
 from tables.local import LocalLake
@@ -33,8 +34,8 @@ def _document(now: Standing, config: Config) -> dict[str, Any]:
     manifest, totals, latest = now.manifest, now.totals, now.latest_version
     consumed = manifest.source_to_version if manifest else None
     return {
-        "sessions_table": config.sessions.table,
-        "source_table": config.source.table,
+        "sessions_table": without_passwords(config.sessions.table),
+        "source_table": without_passwords(config.source.table),
         "rule": config.rule_summary(),
         "consumed_version": consumed,
         "latest_version": latest,

@@ -15,6 +15,7 @@ from lib import columns as C
 from lib.aggregates import bind
 from lib.compare import DIFFERS, EXPECTED, FOUND, KIND, WHICH, broken_rules, differences
 from lib.config import Config
+from lib.errors import printable
 from lib.past import accepted
 from lib.pipeline import Past, sessionize
 from lib.rule import Rule
@@ -91,7 +92,7 @@ def show(verdict: Verdict) -> None:
     out = stdout()
     for name, number in verdict.broken.items():
         if number:
-            out.print(f"broken: {name}: {number:,} rows, such as {'; '.join(verdict.examples[name])}")
+            out.print(f"broken: {name}: {number:,} rows, such as {printable('; '.join(verdict.examples[name]))}")
     for row in verdict.wrong:
         out.print(f"\n{row[C.SESSION_ID]}: {_TOLD[row[KIND]]}")
         out.print(table(["column", "in the table", "recomputed"], _side_by_side(row)))

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from lib.config import Config, location_kind
-from lib.errors import ConfigError, explain
+from lib.errors import MASK, ConfigError, explain, without_passwords
 
 PREFIX = "SESSIONIZER__"
 
@@ -207,6 +207,8 @@ def _allowed(error: ErrorDetails) -> str:
 
 def _broken(label: str, names: tuple[str, ...], error: ErrorDetails) -> _Problem:
     value = "null" if error["input"] is None else error["input"]
+    if names[:1] == ("spark",) and _SECRET_NAME.search(label):
+        value = MASK
     context = error.get("ctx", {})
     match error["type"]:
         case "broken_rule":
@@ -281,7 +283,6 @@ def _description(names: tuple[str, ...]) -> str:
 
 _SECRET_NAME = re.compile(r"secret|passw|token|credential|signature|sas|account[._-]?key|access[._-]?key|\bkey\b", re.I)
 _SECRET_VALUE = re.compile(r"(secret|passw\w*|pwd|token|sig|key)\s*[=:]|://[^/@\s]+@", re.I)
-MASK = "*****"
 
 
 def masked(config: Config) -> dict[str, Any]:
@@ -305,10 +306,7 @@ def _with_plain_urls(fields: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, dict):
             shown[name] = _with_plain_urls(value)
         elif isinstance(value, str) and location_kind(value) == "url":
-            scheme, _, rest = value.partition("://")
-            user, at, place = rest.partition("@")
-            has_password = bool(at) and ":" in user and "/" not in user
-            shown[name] = f"{scheme}://{f'{MASK}@{place}' if has_password else rest}".partition("?")[0]
+            shown[name] = without_passwords(value).partition("?")[0]
         else:
             shown[name] = value
     return shown

@@ -12,6 +12,14 @@ _IN_SHORT.maxdict = _IN_SHORT.maxlist = _IN_SHORT.maxtuple = 10
 # Control characters but newline and tab, halves of characters, and what turns the direction of writing around.
 _NOT_PRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
+_PASSWORD = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]*@")
+MASK = "*****"
+
+
+def without_passwords(text: str) -> str:
+    """The text, and of each URL in it the user and the password hidden."""
+    return _PASSWORD.sub(f"{MASK}@", text)
+
 
 def printable(text: str) -> str:
     """The text with what would act on a terminal instead of being seen written out: `\\x1b` for an escape."""
@@ -27,11 +35,11 @@ def explain(rule: str, value: object = None, remedy: str = "") -> str:
     text = rule.rstrip(".")
     if value is not None:
         text += f": got {_shown(value)}"
-    return printable(f"{text}. {_sentence(remedy)}".rstrip())
+    return printable(without_passwords(f"{text}. {_sentence(remedy)}".rstrip()))
 
 
 def _shown(value: object) -> str:
-    text = _IN_SHORT.repr(value)
+    text = without_passwords(_IN_SHORT.repr(value))
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
 
 

@@ -109,8 +109,12 @@ def test_a_value_of_any_kind_in_any_field_is_a_config_or_an_error_that_helps(
 
 @given(
     env=st.dictionaries(
-        st.sampled_from(["SOURCE__KEY", "SESSION__GAP", "SPARK__A", "SPARK", "", "__", "TIME", "AGGREGATES__0", "X__Y"]),
-        st.one_of(texts, st.sampled_from(["[a", "{a: b}", "[*a]", "null", "true\n", "9" * 5000, "[!!bool x]", "\udcff"])),
+        st.sampled_from(
+            ["SOURCE__KEY", "SESSION__GAP", "SPARK__A", "SPARK", "", "__", "TIME", "AGGREGATES__0", "X__Y"]
+        ),
+        st.one_of(
+            texts, st.sampled_from(["[a", "{a: b}", "[*a]", "null", "true\n", "9" * 5000, "[!!bool x]", "\udcff"])
+        ),
         max_size=3,
     )
 )
