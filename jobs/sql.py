@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +20,8 @@ from tables.history import History
 from tables.lake import Lake
 from tables.views import views_named_in
 
+_RUNS = re.compile(r"^[\s:|+-]*'?ScriptTransformation\b|\b(?:try_)?reflect\(|\bjava_method\(", re.MULTILINE)
+_ALL_FIELDS = 2**31 - 1
 JSON_OPTIONS = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -34,7 +37,7 @@ def query_frame(spark: SparkSession, config: Config, query: str) -> DataFrame:
     views(spark, config, query)
     text = query.strip().rstrip(";")
     try:
-        spark.sql(f"SELECT * FROM (\n{text}\n)").schema  # noqa: B018  (only a query may stand in parentheses)
+        _check_runs_nothing(spark.sql(f"SELECT * FROM (\n{text}\n)"), text)  # only a query may stand in parentheses
         return spark.sql(text)
     except ParseException as error:
         raise UsageError(
@@ -42,6 +45,17 @@ def query_frame(spark: SparkSession, config: Config, query: str) -> DataFrame:
         ) from error
     except AnalysisException as error:
         raise UsageError("the query does not fit the tables", value=text, remedy=first_line(error)) from error
+
+
+def _check_runs_nothing(query: DataFrame, text: str) -> None:
+    """Raise a UsageError for a query that hands rows to a program, or calls into Java: both can change anything."""
+    plan: Any = query._jdf.queryExecution().analyzed()
+    if _RUNS.search(plan.treeString(True, False, _ALL_FIELDS, False, False)):
+        raise UsageError(
+            "sql takes one query (SELECT …) and changes nothing",
+            value=text,
+            remedy="write it without TRANSFORM … USING, MAP, REDUCE, reflect, try_reflect and java_method",
+        )
 
 
 def views(spark: SparkSession, config: Config, query: str) -> None:
