@@ -4,30 +4,41 @@ import csv
 import re
 from collections import deque
 from collections.abc import Iterator
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
-from lib.lines import QUOTED_NEWLINE, ends_in_quotes
+from lib.lines import ends_in_quotes
 
+MARKS = ("\x1e", *map(chr, range(0xFDD0, 0xFDF0)))  # a separator of records, and characters that no text has
 LONGEST = 1_000  # lines of one record; a quote that stays open longer was never meant to
 
 
-def join_records(copy: Path, columns: int, sep: str, quote: str) -> bool:
-    """Put each record of the file on one line, its inner newlines as `QUOTED_NEWLINE`; whether any has some.
+def join_records(copy: Path, columns: int, sep: str, quote: str) -> str | None:
+    """Put each record of the file on one line; the character that then stands for its inner newlines, if any has some.
 
     Lines are joined only to records that are whole and have the right number of fields: a torn quote swallows
     nothing, its line stays one by itself.
     """
+    newline = _unused(copy) if copy.stat().st_size else None
+    if newline is None:
+        return None
     joined = False
     target = copy.with_name(copy.name + ".records")
     with copy.open("rb") as lines, target.open("wb") as records:
         for record in _records(lines, columns, sep, quote):
             joined = joined or len(record) > 1
-            records.write(QUOTED_NEWLINE.encode().join(line.rstrip(b"\n") for line in record) + b"\n")
+            records.write(newline.encode().join(line.rstrip(b"\n") for line in record) + b"\n")
     if joined:
         target.replace(copy)
     else:
         target.unlink()
-    return joined
+    return newline if joined else None
+
+
+def _unused(copy: Path) -> str | None:
+    """A character that the file does not hold."""
+    with copy.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+        return next((mark for mark in MARKS if content.find(mark.encode()) < 0), None)
 
 
 def _records(lines: Iterator[bytes], columns: int, sep: str, quote: str) -> Iterator[list[bytes]]:

@@ -21,11 +21,12 @@ from lib.access_log import access_log_schema, parse_access_log
 from lib.canonical import canonical_json
 from lib.config import Config
 from lib.errors import SourceError, UsageError
-from lib.file_columns import FileColumn, conform, declare, fit, renamed, require_used, time_column
+from lib.file_columns import FileColumn, conform, declare, fit, one_of_each, renamed, require_used, time_column
 from lib.lines import LINE, TORN, parse_csv, parse_json, text_lines, with_newlines
 from lib.time_formats import ISO, PER_SECOND, check_time_type, parse_time
 
 Format = Literal["csv", "json", "parquet", "access-log"]
+CASE_SENSITIVE = "spark.sql.caseSensitive"  # off, names that differ only in capitals would stop Spark
 LINE_FORMATS = ("csv", "json", "access-log")
 
 
@@ -133,19 +134,27 @@ class FileReader:
         self, copy: Path, broken: bytes, names: tuple[str, ...], target: "_Target"
     ) -> tuple[DataFrame, list[FileColumn]]:
         uri, sep, quote = copy.as_uri(), self.options.csv_sep, self.options.csv_quote
-        joined = self.options.format == "csv" and quote != "" and join_records(copy, len(names), sep, quote)
+        in_quotes = self.options.format == "csv" and quote != ""
+        newline = join_records(copy, len(names), sep, quote) if in_quotes else None
         lines = text_lines(self.spark.read.option("lineSep", "\n").text(uri))
         if broken.strip():
             lines = lines.unionByName(self._literal(broken, torn=True))
         if self.options.format == "csv":
             columns = self._columns(_texts(names), target)
             parsed = parse_csv(lines, names, sep, quote)
-            return with_newlines(parsed) if joined else parsed, columns
+            return with_newlines(parsed, newline) if newline else parsed, columns
         if self.options.format == "access-log":
             time = time_column(self.source.event_time, ()) or C.EVENT_TIME
             return parse_access_log(lines, time), self._columns(access_log_schema(time), target)
-        columns = self._columns(self._json_schema(uri), target)
-        return parse_json(lines, T.StructType([T.StructField(c.found, c.json_type) for c in columns])), columns
+        found, doubles = one_of_each(self._json_schema(uri), self._wanted(target))
+        columns = self._columns(found, target)
+        fields = T.StructType([T.StructField(c.found, c.json_type) for c in columns])
+        return parse_json(lines, fields, doubles), columns
+
+    def _wanted(self, target: "_Target") -> list[str]:
+        """Names as the table, the options and the config write them."""
+        named = [*self.options.rename, *self.declared.fieldNames(), *self.source.key, self.source.event_time]
+        return [*(target.table.fieldNames() if target.table else ()), *named]
 
     def _columns(self, found: T.StructType, target: "_Target") -> list[FileColumn]:
         is_json = self.options.format == "json"
@@ -191,7 +200,12 @@ class FileReader:
 
     def _json_schema(self, uri: str) -> T.StructType:
         reader = self.spark.read.options(mode="DROPMALFORMED", lineSep="\n", encoding="UTF-8")
-        return reader.json(uri).schema
+        before = self.spark.conf.get(CASE_SENSITIVE)
+        self.spark.conf.set(CASE_SENSITIVE, "true")
+        try:
+            return reader.json(uri).schema
+        finally:
+            self.spark.conf.set(CASE_SENSITIVE, before)
 
     def _literal(self, line: bytes, *, torn: bool = False) -> DataFrame:
         text = line.decode(errors="replace").rstrip("\r\n")

@@ -15,6 +15,7 @@ from lib.config_types import (
     DynamicGap,
     File,
     Gap,
+    Length,
     Location,
     Scope,
     Section,
@@ -233,7 +234,7 @@ class Aggregate(Section):
         "session_end, expires_at, duration_seconds, event_count and the other aggregates, those with sql only if "
         "they come before",
     )
-    at_most: Count | None = Field(
+    at_most: Length | None = Field(
         None,
         description="set and list only: the largest number of values kept, the smallest of a set and the earliest of "
         "a list; the column <name>_truncated tells whether there were more",

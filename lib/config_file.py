@@ -205,6 +205,18 @@ def _allowed(error: ErrorDetails) -> str:
     return str(error.get("ctx", {}).get("expected", "a duration such as 30m")).replace("'", "")
 
 
+_MAPPING = ("must hold `key: value` lines", "Indent them below it, or remove it")
+_FILLED = ("must not be empty", "Give it a value")
+_PLAIN_RULES = {
+    "model_type": _MAPPING,
+    "dict_type": _MAPPING,
+    "string_too_short": _FILLED,
+    "string_pattern_mismatch": _FILLED,
+    "string_unicode": ("must be text without halves of characters", "Remove \\ud800 and the like"),
+    "bool_type": ("must be true or false", "Write true or false, without quotes"),
+}
+
+
 def _broken(label: str, names: tuple[str, ...], error: ErrorDetails) -> _Problem:
     value = "null" if error["input"] is None else error["input"]
     if names[:1] == ("spark",) and _SECRET_NAME.search(label):
@@ -223,8 +235,6 @@ def _broken(label: str, names: tuple[str, ...], error: ErrorDetails) -> _Problem
             near = difflib.get_close_matches(str(value).lower(), re.findall(r"'(\w+)'", context["expected"]), n=1)
             remedy = f"Did you mean {near[0]}?" if near else f"Use {_allowed(error)}"
             return _Problem(f"{label} must be {_allowed(error)}", value, remedy)
-        case "model_type" | "dict_type":
-            return _Problem(f"{label} must hold `key: value` lines", value, "Indent them below it, or remove it")
         case "tuple_type":
             example = error["input"] if isinstance(error["input"], str) else "a, b"
             return _Problem(f"{label} must be a list", value, f"Write it in brackets: [{example}]")
@@ -233,17 +243,16 @@ def _broken(label: str, names: tuple[str, ...], error: ErrorDetails) -> _Problem
             return _Problem(f"{label} must be text", value, remedy)
         case "invalid_key":
             return _Problem(f"{label}: a key must be text", error["loc"][-1], "Put it in quotes, or remove it")
-        case "string_unicode":
-            return _Problem(f"{label} must be text without halves of characters", value, "Remove \\ud800 and the like")
-        case "string_too_short" | "string_pattern_mismatch":
-            return _Problem(f"{label} must not be empty", value, "Give it a value")
-        case "bool_type":
-            return _Problem(f"{label} must be true or false", value, "Write true or false, without quotes")
         case "int_type" | "greater_than_equal":
             least = context.get("ge", 1)
             return _Problem(f"{label} must be a whole number of at least {least}", value, "Write one without quotes")
+        case "less_than_equal":
+            return _Problem(f"{label} must be at most {context['le']}", value, "Write a smaller number")
         case "start_form":
             return _Problem(f"{label} {error['msg']}", value, "Use one of these forms")
+    if error["type"] in _PLAIN_RULES:
+        rule, remedy = _PLAIN_RULES[error["type"]]
+        return _Problem(f"{label} {rule}", value, remedy)
     return _Problem(f"{label}: {error['msg']}", value)
 
 

@@ -116,6 +116,7 @@ Instant = Annotated[
     WithJsonSchema({"type": "string", "examples": ["2026-01-31T08:00:00Z"]}),
 ]
 Count = Annotated[int, Field(ge=1, strict=True)]
+Length = Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)]  # of an array
 SparkValue = Annotated[str, BeforeValidator(_spark_text), WithJsonSchema({"type": ["string", "integer", "boolean"]})]
 
 

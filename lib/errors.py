@@ -22,7 +22,7 @@ def without_passwords(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with what would act on a terminal instead of being seen written out: `\\x1b` for an escape."""
+    r"""The text with what would act on a terminal instead of being seen written out: `\x1b` for an escape."""
     return _NOT_PRINTABLE.sub(lambda found: repr(found[0])[1:-1], text)
 
 

@@ -53,6 +53,36 @@ def declare(found: T.StructType, declared: T.StructType, *, optional: bool) -> T
     return T.StructType([*fields, *absent])
 
 
+def one_of_each(found: T.StructType, wanted: Iterable[str]) -> tuple[T.StructType, tuple[str, ...]]:
+    """Of fields whose names differ only in capitals the one that is wanted, else the one in small letters; the others.
+
+    Errors: SourceError for such fields within a field.
+    """
+    known, chosen = set(wanted), dict[str, T.StructField]()
+    for field in sorted(found.fields, key=lambda field: (field.name in known, field.name)):
+        chosen[field.name.lower()] = field
+        if (double := _doubled(field.dataType)) is not None:
+            raise SourceError(
+                f"fields within {field.name} must not differ only in capitals",
+                value=double,
+                remedy="mend the lines that have one of the two",
+            )
+    kept = [field for field in found.fields if chosen[field.name.lower()] is field]
+    return T.StructType(kept), tuple(field.name for field in found.fields if field not in kept)
+
+
+def _doubled(data_type: T.DataType) -> str | None:
+    match data_type:
+        case T.StructType():
+            names = [name.lower() for name in data_type.fieldNames()]
+            twice = (f.name for f in data_type.fields if names.count(f.name.lower()) > 1)
+            within = (name for f in data_type.fields if (name := _doubled(f.dataType)) is not None)
+            return next(twice, None) or next(within, None)
+        case T.ArrayType():
+            return _doubled(data_type.elementType)
+    return None
+
+
 def renamed(names: Sequence[str], rename: Mapping[str, str], *, optional: bool) -> list[str]:
     """The names after renaming; no two may be equal. `optional`: what is to be renamed may be absent."""
     new = {old.lower(): name for old, name in rename.items()}

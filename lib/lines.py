@@ -14,8 +14,6 @@ LINE = "__line"  # the raw text
 TORN = "__torn"  # whether no row could be made of it
 TORN_LINE = "__torn_line"  # the raw text where it is torn, else null
 
-QUOTED_NEWLINE = "\x1e"  # a newline inside a quoted csv field, while its record travels as one line
-
 _CORRUPT = "__corrupt"
 _ROW = "__row"
 
@@ -52,26 +50,28 @@ def parse_csv(lines: DataFrame, names: tuple[str, ...], sep: str, quote: str) ->
     return rows.select(C.col(LINE), torn.alias(TORN), *_fields(names))
 
 
-def with_newlines(parsed: DataFrame) -> DataFrame:
-    """The same text columns, with the newlines that records travelled without."""
+def with_newlines(parsed: DataFrame, mark: str) -> DataFrame:
+    """The same text columns, with the newlines that records travelled without: `mark` stood for them."""
     restored = [
-        F.translate(C.col(f.name), QUOTED_NEWLINE, "\n").alias(f.name)
-        if isinstance(f.dataType, T.StringType)
-        else C.col(f.name)
+        F.translate(C.col(f.name), mark, "\n").alias(f.name) if isinstance(f.dataType, T.StringType) else C.col(f.name)
         for f in parsed.schema.fields
     ]
     return parsed.select(*restored)
 
 
-def parse_json(lines: DataFrame, schema: T.StructType) -> DataFrame:
+def parse_json(lines: DataFrame, schema: T.StructType, doubles: tuple[str, ...] = ()) -> DataFrame:
     """The members of the one JSON object of each line; torn where there is no object, more than one, or a misfit.
 
-    In: `__line`, `__torn`. Out: the same and the columns of the schema.
+    In: `__line`, `__torn`. Out: the same and the columns of the schema. A line with a member of `doubles` is torn: its
+    name differs only in capitals from a column's.
     """
     read = T.StructType([*schema.fields, T.StructField(_CORRUPT, T.StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     rows = lines.withColumn(_ROW, F.from_json(C.col(LINE), read, options))
     torn = C.col(TORN) | C.col(_ROW)[_CORRUPT].isNotNull() | ~_is_one_object(C.col(LINE))
+    if doubles:
+        has_double = F.arrays_overlap(F.json_object_keys(C.col(LINE)), F.array(*map(F.lit, doubles)))
+        torn = torn | F.coalesce(has_double, F.lit(False))
     return rows.select(C.col(LINE), torn.alias(TORN), *_fields(tuple(schema.fieldNames())))
 
 

@@ -11,9 +11,12 @@ from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from jobs.csv_records import join_records
 from jobs.ingest import IngestOptions, IngestReport, ingest
 from jobs.init import init
 from jobs.sessionize import RunOptions, run
@@ -54,7 +57,7 @@ class Flood:
                 head, rest = f"#{number:07},", f"u{user},2026-05-01T{time}Z,{random.random():.3f},{quoted}"
             case "json":
                 fields = {"user": f"u{user}", "event_time": f"2026-05-01T{time}Z", "amount": random.random()}
-                more: dict[str, Any] = {"note": note, "tags": ["a", None], "inner": {"x": 1, "y": {"z": "é"}}}
+                more: dict[str, Any] = {"note": note, "tags": ["a", None], "inner": {"1": 1, "2": {"3": "é"}}}
                 head, rest = f'{{"id":"#{number:07}",', json.dumps(fields | more)[1:]
             case _:
                 head = f"u{user} #{number:07} "
@@ -90,9 +93,7 @@ FLOODS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FLOODS)
-def test_every_damaged_line_is_accounted_for_once(
-    spark: SparkSession, tmp_path: Path, tally: Tally, name: str
-) -> None:
+def test_every_damaged_line_is_accounted_for_once(spark: SparkSession, tmp_path: Path, tally: Tally, name: str) -> None:
     flood = FLOODS[name]
     config = Config.model_validate(
         {
@@ -116,8 +117,12 @@ def test_every_damaged_line_is_accounted_for_once(
     events, rejected = lake.events.table.read(), lake.rejected_events.table.read()
     assert (events.count(), rejected.count()) == (report.added, report.unreadable)
     assert {row.reason for row in rejected.select(C.REASON).distinct().collect()} == {"unreadable"}
-    texts = events.select(F.to_json(F.struct("*")).alias("text")).unionByName(rejected.select(C.col(C.EVENT).alias("text")))
-    found = Counter(i for row in texts.select(F.expr("regexp_extract_all(text, '#[0-9]{7}', 0)")).collect() for i in row[0])
+    texts = events.select(F.to_json(F.struct("*")).alias("text")).unionByName(
+        rejected.select(C.col(C.EVENT).alias("text"))
+    )
+    found = Counter(
+        i for row in texts.select(F.expr("regexp_extract_all(text, '#[0-9]{7}', 0)")).collect() for i in row[0]
+    )
     assert found == Counter(i.decode() for i in ID.findall(content))
 
     zipped = tmp_path / "again.gz"
@@ -136,3 +141,67 @@ def test_every_damaged_line_is_accounted_for_once(
     assert in_sessions == counts["accepted"]
     tally.add("damaged lines ingested", report.lines)
     tally.add("lines lost or doubled", 0)
+
+
+PIECES = st.sampled_from([b'"', b'""', b",", b"\n", b"\r\n", b"a", b"\x1e", "\ufdd0".encode(), b"\xff", b"\\", b"\x00"])
+
+
+@given(content=st.lists(PIECES, min_size=1, max_size=40).map(b"".join), columns=st.integers(1, 3))
+@settings(max_examples=1_000)
+def test_joining_csv_records_changes_no_byte(tmp_path: Path, content: bytes, columns: int) -> None:
+    file = tmp_path / "rows"
+    file.write_bytes(content)
+    mark = join_records(file, columns, ",", '"')
+    joined = file.read_bytes()
+    if mark is None:
+        assert joined == content
+    else:
+        assert mark.encode() not in content
+        assert joined.replace(mark.encode(), b"\n").removesuffix(b"\n") == content.removesuffix(b"\n")
+
+
+def test_a_character_that_separates_records_survives_in_a_file_of_quoted_newlines(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    config = Config.model_validate(
+        {"source": {"table": f"{tmp_path}/events", "key": []}, "sessions": {"table": f"{tmp_path}/sessions"}}
+    )
+    file = tmp_path / "file.csv"
+    file.write_bytes(b'event_time,note\n2026-01-01,"two\nlines"\n2026-01-02,one\x1eline\n')
+    ingest(spark, config, [file], IngestOptions("csv"), now=NOW)
+    notes = Lake(spark, config).events.table.read().orderBy("event_time").select("note").collect()
+    assert [row.note for row in notes] == ["two\nlines", "one\x1eline"]
+
+
+MANY = 1_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_set_of_a_million_values_keeps_to_its_cap(spark: SparkSession, tmp_path: Path) -> None:
+    """In one session, over two runs; the smallest values come last."""
+    config = Config.model_validate(
+        {
+            "source": {"table": f"{tmp_path}/events", "key": ["user"], "event_time": "at"},
+            "sessions": {"table": f"{tmp_path}/sessions"},
+            "aggregates": [{"name": "seen", "fn": "set", "of": "value", "at_most": 100}],
+        }
+    )
+    number = F.col("id") * 7_919 % MANY  # each number once, in no order
+    value = F.concat(F.lit("value number "), F.lpad(number.cast("string"), 100, "0"))
+    at = F.timestamp_seconds(F.lit(1_770_000_000) + F.col("id") % 900)
+    rows = spark.range(MANY).select(F.lit("ann").alias("user"), at.alias("at"), value.alias("value"))
+    smallest = "value number " + "0" * 94 + f"{MANY // 2:06}"
+    for part in (rows.where(F.col("value") >= smallest), rows.where(F.col("value") < smallest)):
+        part.write.format("delta").option("delta.enableChangeDataFeed", "true").mode("append").save(
+            f"{tmp_path}/events"
+        )
+        init(spark, config, None, lambda _: None)
+        run(spark, config, RunOptions(now=int(NOW.timestamp() * 1e6)), lambda _: None)
+        (session,) = Lake(spark, config).sessions.table.read().collect()
+        first = MANY // 2 if session.event_count < MANY else 0
+        assert session.seen == ["value number " + f"{n:0100}" for n in range(first, first + 100)]
+        assert session.seen_truncated
+        assert len(session["_state"]["seen"]["values"]) == 100
+    assert session.event_count == MANY
+    assert sum(f.stat().st_size for f in Path(f"{tmp_path}/sessions").glob("**/*.parquet")) < 200_000
