@@ -57,6 +57,7 @@ def validate(events: DataFrame, rule: Rule, clock: Clock) -> DataFrame:
     Errors: SourceError for a key or time column that is missing or of a type that cannot serve.
     """
     _check_zone(events)
+    _check_names(rule, events)
     require_columns(rule.key, events, "source.key")
     require_columns(rule.order_by, events, "source.order_by")
     _check_keys(rule, events)
@@ -215,6 +216,24 @@ def _check_zone(events: DataFrame) -> None:
             value=zone,
             remedy="set spark.sql.session.timeZone to UTC; results can be shown in any zone afterwards",
         )
+
+
+def _check_names(rule: Rule, events: DataFrame) -> None:
+    """A column of the source that is named as one in flight would be taken for it."""
+    ours = (C.SESSION_ID, C.EVENT, C.EVENT_HASH) if rule.traces else ()
+    for name in events.columns:
+        if name.startswith("__"):
+            raise SourceError(
+                "the source must have no column whose name begins with __: such names are kept for what is computed",
+                value=name,
+                remedy="rename it in the source (ALTER TABLE … RENAME COLUMN, or ingest --rename)",
+            )
+        if name.lower() in ours:
+            raise SourceError(
+                "with outputs.event_sessions or outputs.session_updates the source must have no column of this name",
+                value=name,
+                remedy="rename it in the source, or leave these outputs out",
+            )
 
 
 def _check_keys(rule: Rule, events: DataFrame) -> None:

@@ -1,5 +1,6 @@
 """Names that need quoting, or that are also ours: right sessions, or an error that says which name is in the way."""
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,11 @@ from jobs.maintain import maintain
 from jobs.sql import documents, query_frame
 from jobs.verify import Asked, verify
 from lib.config import Config
-from lib.errors import SessionizerError
+from lib.errors import SourceError
+from lib.events import validate
+from lib.rule import Rule
+from lib.watermarks import Clock
+from tables.delta import CHANGE_FEED, Commit
 from tests.oracle import us
 from tests.text_tables import clock
 from tests.warehouse import Warehouse
@@ -64,10 +69,9 @@ class Quoted(Warehouse):
         kinds = ("STRING", "STRING", "TIMESTAMP", "INT", "INT", "STRING")
         quoted = [f"`{n.replace('`', '``')}` {k}" for n, k in zip(names, kinds, strict=True)]
         frame = self.spark.createDataFrame(events(*rows), ", ".join(quoted)).coalesce(1)
-        writer = frame.write.format("delta").mode("append")
-        if not Path(self.config.source.table).exists():
-            writer = writer.option("delta.enableChangeDataFeed", "true").option("delta.columnMapping.mode", "name")
-        writer.save(self.config.source.table)
+        source = self.lake.events.table
+        source.create(frame.schema, [], {CHANGE_FEED: "true"})
+        source.append(frame, Commit(f"rows {rows}", 1))
 
 
 @pytest.mark.slow
@@ -130,8 +134,7 @@ OURS = (
 @pytest.mark.slow
 def test_source_columns_named_as_ours_are_values_like_others(spark: SparkSession, tmp_path: Path) -> None:
     aggregates = [{"name": f"of_{name}", "fn": "last", "of": name} for name in OURS]
-    outputs = {"event_sessions": str(tmp_path / "traces")}
-    lake = Warehouse(spark, tmp_path, aggregates=aggregates, time={"allowed_lateness": "1h"}, outputs=outputs)
+    lake = Warehouse(spark, tmp_path, aggregates=aggregates, time={"allowed_lateness": "1h"})
     schema = "user STRING, at TIMESTAMP, " + ", ".join(f"`{name}` STRING" for name in OURS)
 
     def row(user: str, at: str, mark: str) -> tuple[Any, ...]:
@@ -158,25 +161,21 @@ def test_source_columns_named_as_ours_are_values_like_others(spark: SparkSession
     assert lake.sessions("user", "event_count") == [("ann", 3), ("bob", 1), ("bob", 2)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["__us", "__mine", "__verdict", "__0_value", "__key_0", "__o0"])
-def test_a_source_column_that_looks_like_one_in_flight(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    aggregates = [{"name": "last", "fn": "last", "of": name}]
-    lake = Warehouse(spark, tmp_path, aggregates=aggregates, time={"allowed_lateness": "1h"})
-    schema = f"user STRING, at TIMESTAMP, `{name}` STRING"
-    try:
-        lake.append([("ann", clock("10:00"), "x"), ("ann", clock("19:00"), "y")], schema)
-        lake.init().run()
-        lake.append([("ann", clock("10:00"), "late"), ("ann", clock("19:10"), "z")], schema)
-        lake.run()
-    except SessionizerError as error:
-        assert name in str(error)
-        assert error.remedy
-    else:
-        assert lake.sessions("session_start", "last") == [("2026-01-01 10:00:00", "x"), ("2026-01-01 19:00:00", "z")]
-        ((event,),) = lake.rejected("event")
-        assert f'"{name}":"late"' in event
-        assert verify(spark, lake.config, Asked(), lake.said.append).clean
+@pytest.mark.parametrize("name", ["__us", "__mine", "__verdict", "__0_value", "__op"])
+def test_a_source_column_named_as_those_in_flight_is_refused(spark: SparkSession, name: str) -> None:
+    events = spark.createDataFrame([], f"user STRING, at TIMESTAMP, `{name}` STRING")
+    with pytest.raises(SourceError, match="begins with __") as caught:
+        validate(events, Rule(key=("user",), gap=1, event_time="at"), Clock(now=0))
+    assert (caught.value.value, "rename it" in caught.value.remedy) == (name, True)
+
+
+@pytest.mark.parametrize("name", ["session_id", "EVENT", "event_hash"])
+def test_where_events_are_traced_some_names_of_source_columns_are_refused(spark: SparkSession, name: str) -> None:
+    events = spark.createDataFrame([], f"user STRING, at TIMESTAMP, `{name}` STRING")
+    rule = Rule(key=("user",), gap=1, event_time="at")
+    assert validate(events, rule, Clock(now=0)).columns[:3] == ["user", "at", name]
+    with pytest.raises(SourceError, match="must have no column of this name"):
+        validate(events, replace(rule, traces=True), Clock(now=0))
 
 
 def config(**source: Any) -> Config:
@@ -211,5 +210,5 @@ def test_names_that_differ_only_in_capitals_are_one_name() -> None:
         {"key": ["user", "USER"]},
         {"aggregates": [{"name": "a", "fn": "count"}, {"name": "A", "fn": "count"}]},
     ):
-        with pytest.raises(ValueError, match="must (name each column once|have names that nothing else)"):
+        with pytest.raises(ValueError, match=r"must (name each column once|have names that nothing else)"):
             config(**broken)
