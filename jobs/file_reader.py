@@ -200,7 +200,7 @@ class FileReader:
 
     def _json_schema(self, uri: str) -> T.StructType:
         reader = self.spark.read.options(mode="DROPMALFORMED", lineSep="\n", encoding="UTF-8")
-        before = self.spark.conf.get(CASE_SENSITIVE)
+        before = self.spark.conf.get(CASE_SENSITIVE) or "false"
         self.spark.conf.set(CASE_SENSITIVE, "true")
         try:
             return reader.json(uri).schema

@@ -53,10 +53,12 @@ def _located(text: str, info: ValidationInfo) -> str:
         raise broken_rule("must be a path, a URL, db.table or catalog.db.table", "Write ./ before a path with dots")
     if (kind == "url" and not urlsplit(text).path.strip("/")) or not text.strip("/"):
         raise broken_rule("must be a folder, not a whole bucket or disk", "Add a folder for the table")
-    if kind != "path":
-        return text
-    folder = (info.context or {}).get("folder", "")
-    return os.path.normpath(os.path.join(folder, os.path.expanduser(text)))
+    if kind == "path":
+        folder = (info.context or {}).get("folder", "")
+        text = os.path.normpath(os.path.join(folder, os.path.expanduser(text)))
+    if kind != "name" and "`" in text:
+        raise broken_rule("must not hold a backtick: Delta makes no table there", "Name another folder", text)
+    return text
 
 
 def beside(table: str, name: str) -> str:

@@ -357,7 +357,7 @@ class Table:
         return DeltaTable.forPath(self.spark, self.location)
 
     def _sql_name(self) -> str:
-        return self.location if self.by_name else "delta.`" + self.location.replace("`", "``") + "`"
+        return self.location if self.by_name else f"delta.`{self.location}`"
 
     def _snapshot(self) -> Any:
         """Delta's own snapshot of the latest version: metadata from the log, without a Spark job."""

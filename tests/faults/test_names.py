@@ -24,7 +24,7 @@ from tests.oracle import us
 from tests.text_tables import clock
 from tests.warehouse import Warehouse
 
-FOLDER = "ware house/événe`ments #1%41 [a]{b}'q\"$x;--"
+FOLDER = "ware house/événements #1%41 [a]{b}'q\"$x;--"
 USER, SHOP, AT, AMOUNT, SEQUENCE, ID = "user id", "shop.`x`", "at; time", "größe (€)", "select", 'event "id"'
 SUM, FIRST, ORDER, ALL = "sum, of n", "first.`page`", "order", "{all}=x"
 
@@ -58,7 +58,7 @@ class Quoted(Warehouse):
                     {"name": ALL, "fn": "set", "of": SEQUENCE, "at_most": 2},
                 ],
                 "outputs": {
-                    "event_sessions": str(place / "event`sessions"),
+                    "event_sessions": str(place / "event'sessions"),
                     "session_updates": str(place / "session updates"),
                 },
             }
@@ -212,3 +212,9 @@ def test_names_that_differ_only_in_capitals_are_one_name() -> None:
     ):
         with pytest.raises(ValueError, match=r"must (name each column once|have names that nothing else)"):
             config(**broken)
+
+
+@pytest.mark.parametrize("table", ["ware`house/e", "s3a://bucket/e`", "./`e`"])
+def test_a_folder_where_delta_makes_no_table_is_refused(table: str) -> None:
+    with pytest.raises(ValueError, match="must not hold a backtick"):
+        config(table=table)
