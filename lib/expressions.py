@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from lib import columns as C
 from lib.errors import ConfigError, SourceError
 
+_RESHAPING = re.compile("window|_metadata", re.IGNORECASE)
 # What Spark takes for the present when it becomes a time: in the text as it is written, and as it is analysed.
 _WORDS = "(?:now|today|tomorrow|yesterday)"
 _NOW = re.compile(rf"\b(?:date|timestamp\w*)\s*(?:'\s*{_WORDS}\s*'|\"\s*{_WORDS}\s*\")", re.IGNORECASE)
@@ -60,10 +61,7 @@ def _check_repeatable(parsed: Column, text: str, frame: DataFrame, field: str) -
     pattern = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
     plan: Any = frame.select(parsed)._jdf.queryExecution().analyzed()
     tree = plan.expressions().head()
-    # A window(…) or a hidden column is not computed by the row: Spark changes the rows below for it.
-    if tree.containsPattern(pattern.PLAN_EXPRESSION()) or not plan.child().equals(
-        frame.select("*")._jdf.queryExecution().analyzed().child()
-    ):
+    if tree.containsPattern(pattern.PLAN_EXPRESSION()) or (_RESHAPING.search(text) and _reshapes(plan, frame)):
         raise ConfigError(
             f"{field} must be computed from each row by itself, as it is",
             value=text,
@@ -77,6 +75,11 @@ def _check_repeatable(parsed: Column, text: str, frame: DataFrame, field: str) -
             value=text,
             remedy="write it without rand(), uuid(), now(), current_user(), 'today' and the like",
         )
+
+
+def _reshapes(plan: Any, frame: DataFrame) -> bool:
+    """Whether Spark changes the rows below an expression for it, maybe even doubles them."""
+    return not plan.child().equals(frame.select("*")._jdf.queryExecution().analyzed().child())
 
 
 def require_columns(names: tuple[str, ...], frame: DataFrame, field: str) -> None:

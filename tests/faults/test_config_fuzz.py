@@ -18,6 +18,7 @@ from lib.config import Config
 from lib.config_file import load_config, masked
 from lib.errors import ConfigError, printable
 from tests.mutations import mutated
+from tests.summary import Tally
 
 ROOT = Path(__file__).parents[2]
 HEAD = "source: {table: lake/events, key: [user]}\nsessions: {table: lake/sessions}\n"
@@ -74,13 +75,17 @@ def flood(file: Path, seed: int, cases: int) -> int:
     return sum(loaded(file, mutated(random, random.choice(written), TOKENS)) is not None for _ in range(cases))
 
 
-def test_a_damaged_config_is_a_config_or_an_error_that_helps(tmp_path: Path) -> None:
+def test_a_damaged_config_is_a_config_or_an_error_that_helps(tmp_path: Path, tally: Tally) -> None:
+    tally.add("damaged configs loaded", 400)
     assert 0 < flood(tmp_path / "sessionizer.yaml", seed=1, cases=400) < 400
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 7))
-def test_any_of_thousands_of_damaged_configs_is_a_config_or_an_error_that_helps(tmp_path: Path, seed: int) -> None:
+def test_any_of_thousands_of_damaged_configs_is_a_config_or_an_error_that_helps(
+    tmp_path: Path, tally: Tally, seed: int
+) -> None:
+    tally.add("damaged configs loaded", 2_000)
     assert 0 < flood(tmp_path / "sessionizer.yaml", seed, cases=2_000) < 2_000
 
 
