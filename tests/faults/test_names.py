@@ -48,7 +48,7 @@ class Quoted(Warehouse):
                     "where": f"`{AMOUNT}` <> -1",
                     "dedupe": {"by": [ID], "within": "1d"},
                 },
-                "sessions": {"table": str(place / "my sessions")},
+                "sessions": {"table": str(place / "my sessions"), "change_feed": sections.get("change_feed", False)},
                 "session": {"gap": "30m"},
                 "time": {"allowed_lateness": "1h", "watermark": {"per": [SHOP]}},
                 "aggregates": [
