@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from jobs.init import init
 from jobs.look_back import LookBack, backfill
 from jobs.lookups import LookUp, as_documents
 from jobs.maintain import Asked as Care
@@ -15,7 +16,7 @@ from jobs.maintain import maintain
 from jobs.sql import documents, query_frame
 from jobs.verify import Asked, verify
 from lib.config import Config
-from lib.errors import SourceError
+from lib.errors import ConfigError, SourceError
 from lib.events import validate
 from lib.rule import Rule
 from lib.watermarks import Clock
@@ -78,6 +79,8 @@ class Quoted(Warehouse):
 def test_names_that_need_quotes_from_the_source_to_the_answer(spark: SparkSession, tmp_path: Path) -> None:
     lake = Quoted(spark, tmp_path)
     lake.add(("ann", "a", "10:00", 1, 1), ("ann", "a", "10:20", 2, 2), ("bob", "b", "10:00", 5, 1))
+    with pytest.raises(ConfigError, match="a column name with a backtick does not go with sessions.change_feed"):
+        init(spark, lake.configured(change_feed=True), None, lake.said.append)
     lake.init().run()
     lake.add(
         ("ann", "a", "10:40", 4, 3),
