@@ -67,7 +67,7 @@ def test_a_backfill_recomputes_the_data_interval_of_each_of_its_runs(scheduled: 
 
 
 def test_an_event_of_the_source_starts_a_run(scheduled: Deployment) -> None:
-    scheduled.ingest("more.csv", "cat,2026-01-01T12:50:00Z,256\n")
+    scheduled.append("cat,2026-01-01T12:50:00Z,256\n")
     assert scheduled.airflow("dags", "unpause", "load", "--yes")[0] == 0
     assert scheduled.airflow("dags", "trigger", "load")[0] == 0
     (run,) = until(lambda: ended(runs(scheduled, "sessionize", "asset_triggered"), 1), "a run by the asset")
