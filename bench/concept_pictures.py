@@ -67,9 +67,7 @@ class Picture:
     def bar(self, start: float, end: float, status: str, text: str = "", reach: float = 0) -> None:
         """A session, and how far it reaches."""
         low, high, y = self.x(start) - 4.5, self.x(end) + 4.5, self.y + 17
-        self.drawn.append(
-            f'<rect class="{status}" x="{low:.1f}" y="{y}" width="{high - low:.1f}" height="18" rx="4"/>'
-        )
+        self.drawn.append(f'<rect class="{status}" x="{low:.1f}" y="{y}" width="{high - low:.1f}" height="18" rx="4"/>')
         if text:
             self.drawn.append(f'<text class="bar" x="{(low + high) / 2:.1f}" y="{y + 13}">{escape(text)}</text>')
         if reach:
@@ -84,7 +82,9 @@ class Picture:
         for minute in range(int(self.first), int(self.last) + 1, step):
             lines.append(f'<path class="axis" d="M{self.x(minute):.1f} {y} v5" fill="none"/>')
             label = f"{10 + minute // 60}:{minute % 60:02}"
-            lines.append(f'<text class="small" x="{self.x(minute):.1f}" y="{y + 19}" text-anchor="middle">{label}</text>')
+            lines.append(
+                f'<text class="small" x="{self.x(minute):.1f}" y="{y + 19}" text-anchor="middle">{label}</text>'
+            )
         self.drawn += lines
         self.y += 28
 

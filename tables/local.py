@@ -99,7 +99,7 @@ class LocalTable:
         """The files of the latest version."""
         self._check_readable()
         actions = self._log.get_add_actions(flatten=True)
-        listed = {name: [value.as_py() for value in actions.column(name)] for name in actions.column_names}
+        listed = {name: list(actions.column(name).to_pylist()) for name in actions.column_names}
         partitions = [name for name in listed if name.startswith(PARTITION)]
         return [
             File(

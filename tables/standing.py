@@ -93,12 +93,13 @@ def _rows(table: LocalTable, times: Sequence[str]) -> list[dict[str, Any]]:
     """All rows of a small table; times in microseconds, as numbers, which know years beyond 9999."""
     import pyarrow as pa  # noqa: PLC0415
 
-    found: list[dict[str, Any]] = []
-    for rows in (file.read() for file in table.files()):
+    def in_micros(rows: pa.Table) -> pa.Table:
         for name in set(times) & set(rows.column_names):
             numbers = pa.chunked_array([part.view(pa.int64()) for part in rows[name].chunks], pa.int64())
             rows = rows.set_column(rows.column_names.index(name), name, numbers)
-        found += rows.to_pylist(maps_as_pydicts="strict")
+        return rows
+
+    found = [row for file in table.files() for row in in_micros(file.read()).to_pylist(maps_as_pydicts="strict")]
     return [{name: row.get(name) for name in table.columns} for row in found]
 
 

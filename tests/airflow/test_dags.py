@@ -34,7 +34,7 @@ def test_all_dags_are_read(deployment: Deployment) -> None:
 
 
 def test_a_config_that_is_nowhere_is_an_error_of_the_dags() -> None:
-    with pytest.raises(ValueError, match="must be the absolute path of a config file: got 'sessionizer.yaml'"):
+    with pytest.raises(ValueError, match=r"must be the absolute path of a config file: got 'sessionizer\.yaml'"):
         Settings.of({"SESSIONIZER_CONFIG": "sessionizer.yaml"})
 
 

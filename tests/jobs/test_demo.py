@@ -1,4 +1,4 @@
-"""The demo keeps its promises; the queries and configs of the documentation work. It runs once for all, and once more."""
+"""The demo keeps its promises; queries and configs of the documentation work. It runs once for all, and once more."""
 
 import contextlib
 import io

@@ -14,7 +14,9 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 COMMANDS = typer.main.get_command(app)
 SOURCES = " ".join(
-    file.read_text(encoding="utf-8") for name in ("lib", "tables", "jobs") for file in sorted((ROOT / name).glob("*.py"))
+    file.read_text(encoding="utf-8")
+    for name in ("lib", "tables", "jobs")
+    for file in sorted((ROOT / name).glob("*.py"))
 )
 
 

@@ -93,7 +93,6 @@ def test_from_a_file_to_answers_far_from_the_checkout(installed: Path, tmp_path:
     assert "<svg" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
-
 def test_a_library_of_an_extra_is_asked_for_before_anything_starts(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "sessionizer.yaml").write_text(CONFIG)
     said = call(installed / "sessionizer", "check", cwd=tmp_path, code=2).stderr
