@@ -131,7 +131,9 @@ def durations(edges: Sequence[float], counts: Sequence[float], marks: Mapping[st
         axes.bar(edges, counts, width=[e * (step - 1) * 0.95 for e in edges], align="edge", color=palette.series[0])
         axes.set_xscale("log")
         low, high = min(edges), max(edges) * step
-        shown = [(at, text) for at, text in (*BREAKS, *LONG_BREAKS) if low * 0.8 <= at <= high * 1.25]
+        shown: list[tuple[float, str]] = [
+            (at, text) for at, text in (*BREAKS, *LONG_BREAKS) if low * 0.8 <= at <= high * 1.25
+        ]
         if len(shown) < 2:
             shown = [(at, short_time(at)) for at in (low, high)]
         axes.set_xticks([at for at, _ in shown], [text for _, text in shown])

@@ -25,13 +25,14 @@ ROOT = Path(__file__).parents[2]
 AIRFLOW = Path(os.environ.get("SESSIONIZER_TEST_AIRFLOW", ROOT / ".venv-airflow" / "bin" / "airflow"))
 # As users have it, commands start from the archive of classes, which the suite's own process leaves alone.
 COMMAND = ["env", "-u", "SESSIONIZER_CLASS_ARCHIVE", f"PYTHONPATH={ROOT}", sys.executable, "-m", "jobs.cli"]
-CONFIG = """
-source: {table: lake/events, key: [user]}
-sessions: {table: lake/sessions}
-session: {gap: 30m}
-time: {allowed_lateness: 1h}
-aggregates: [{name: total, fn: sum, of: amount}]
-spark: {spark.driver.memory: 1g, spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+CONFIG = f"""
+source: {{table: lake/events, key: [user]}}
+sessions: {{table: lake/sessions}}
+session: {{gap: 30m}}
+time: {{allowed_lateness: 1h}}
+aggregates: [{{name: total, fn: sum, of: amount}}]
+spark: {{spark.driver.memory: 1g, spark.driver.extraJavaOptions: "{QUICK}"}}
 """
 PATIENCE = 600.0
 
@@ -48,6 +49,7 @@ class Deployment:
         clean = {n: v for n, v in os.environ.items() if not n.startswith(("AIRFLOW", "SESSIONIZER", "PYTEST"))}
         self.environment = clean | {
             "AIRFLOW_HOME": str(self.home),
+            "AIRFLOW__API__HOST": "127.0.0.1",
             "AIRFLOW__API__PORT": str(port),
             "AIRFLOW__API__WORKERS": "1",
             "AIRFLOW__API_AUTH__JWT_SECRET": "for this test alone, and nobody else",

@@ -49,6 +49,7 @@ def ended(found: list[Any], number: int) -> list[Any]:
 
 
 def test_a_backfill_recomputes_the_data_interval_of_each_of_its_runs(scheduled: Deployment) -> None:
+    before = len(scheduled.asset_events())
     hours = ["--from-date", "2026-01-01T10:00:00+00:00", "--to-date", "2026-01-01T12:00:00+00:00"]
     assert scheduled.airflow("dags", "unpause", "sessionize", "--yes")[0] == 0
     code, said = scheduled.airflow("backfill", "create", "--dag-id", "sessionize", *hours, "--max-active-runs", "3")
@@ -61,9 +62,10 @@ def test_a_backfill_recomputes_the_data_interval_of_each_of_its_runs(scheduled: 
         assert (done["mode"], done["dry_run"], done["late"]) == ("backfill", False, 0)
         spans.append((done["from"], done["to"]))
     assert spans == [(f"2026-01-01T{hour}:00:00Z", f"2026-01-01T{hour + 1}:00:00Z") for hour in (10, 11, 12)]
-    # The scheduled run beside them consumes versions, whatever its interval; there are none.
+    # The scheduled run beside them consumes versions, whatever its interval. There are none, so nobody is told of it.
     (hourly,) = until(lambda: ended(runs(scheduled, "sessionize", "scheduled"), 1), "the run of this hour")
     assert scheduled.results("sessionize", hourly["run_id"])["tasks"] == {"sessionize": ["skipped"]}
+    assert [event["mode"] for event in scheduled.asset_events()[before:]] == ["backfill"] * 3
 
 
 def test_an_event_of_the_source_starts_a_run(scheduled: Deployment) -> None:
@@ -75,21 +77,17 @@ def test_an_event_of_the_source_starts_a_run(scheduled: Deployment) -> None:
     assert (done["mode"], done["events_read"], done["sessions_created"]) == ("run", 1, 1)
 
 
-@pytest.fixture(scope="module")
-def verified(scheduled: Deployment) -> Deployment:
-    """Where the weekly run that begins as soon as `verify` may run is over."""
-    assert scheduled.airflow("dags", "unpause", "verify", "--yes")[0] == 0
-    (run,) = until(lambda: ended(runs(scheduled, "verify", "scheduled"), 1), "the weekly run")
-    assert run["state"] == "success"
-    return scheduled
-
-
 @pytest.mark.parametrize("how", ["the task is killed", "its supervisor is asked to stop"])
-def test_a_task_that_ends_by_force_leaves_no_twin(verified: Deployment, how: str) -> None:
-    before = len(runs(verified, "verify", "manual"))
-    code, said = verified.airflow("dags", "trigger", "verify", "--conf", json.dumps({"sample": "100%"}))
-    assert code == 0, said
-    (keeper,) = until(lambda: keepers(verified), "the command is running")
+def test_a_task_that_ends_by_force_leaves_no_twin(scheduled: Deployment, how: str) -> None:
+    if how == "the task is killed":
+        kind = "scheduled"  # the weekly run, which begins as soon as it may
+        assert scheduled.airflow("dags", "unpause", "verify", "--yes")[0] == 0
+    else:
+        kind = "manual"
+        code, said = scheduled.airflow("dags", "trigger", "verify", "--conf", json.dumps({"sample": "100%"}))
+        assert code == 0, said
+    before = len(ended_runs(scheduled, kind))
+    (keeper,) = until(lambda: keepers(scheduled), "the command is running")
     until(lambda: [pid for pid in members(keeper) if b"java" in command_line(pid)], "Spark is up", 60)
     everything, task = members(keeper), parent(keeper)
     assert len(everything) >= 3, "the keeper, the command, Spark"
@@ -100,9 +98,14 @@ def test_a_task_that_ends_by_force_leaves_no_twin(verified: Deployment, how: str
         os.kill(parent(task), signal.SIGTERM)
     until(lambda: not any(map(alive, everything)), "all that the task has started is gone", 20)
     print(f"{how}: nothing was left after {time.monotonic() - begun:.1f} s")
-    found = until(lambda: ended(runs(verified, "verify", "manual"), before + 1), "the run has ended")
-    assert found[-1]["state"] == "failed"
-    assert keepers(verified) == []
+    until(lambda: len(ended_runs(scheduled, kind)) > before, "the run has ended")
+    assert ended_runs(scheduled, kind)[-1]["state"] == "failed"
+    assert keepers(scheduled) == []
+
+
+def ended_runs(deployment: Deployment, kind: str) -> list[Any]:
+    """Of `verify`, in order."""
+    return [run for run in runs(deployment, "verify", kind) if run["state"] in ("success", "failed")]
 
 
 def keepers(deployment: Deployment) -> list[int]:
