@@ -5,7 +5,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from jobs.lookups import fitting
+from jobs.lookups import first_rows, fitting
 from jobs.sql import documents
 from jobs.sql import show as show_frame
 from lib import columns as C
