@@ -102,6 +102,7 @@ def stacked(parts: Mapping[str, Sequence[float]], labels: Sequence[str], unit: s
         for colour, (name, values) in zip(palette.series, parts.items(), strict=False):
             axes.bar(range(len(labels)), values, bottom=under, width=0.85, color=colour, label=name)
             under = [a + b for a, b in zip(under, values, strict=True)]
+        axes.set_ylim(0, 1.05 * max(under, default=0.0) or 1.0)
         _label(axes, labels, 8)
         axes.set_ylabel(unit)
         _legend(axes)
