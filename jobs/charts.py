@@ -12,7 +12,7 @@ import matplotlib as mpl
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,8 @@ def bars(values: Sequence[float], labels: Sequence[str], *, ticks: int = 8, colo
         if log:
             axes.set_yscale("log")
             axes.set_ylim(bottom=0.7)
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if max(values) < 50 else (1,)))
+            axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(FuncFormatter(short_number))
 
     return draw
@@ -100,6 +102,7 @@ def stacked(parts: Mapping[str, Sequence[float]], labels: Sequence[str], unit: s
         for colour, (name, values) in zip(palette.series, parts.items(), strict=False):
             axes.bar(range(len(labels)), values, bottom=under, width=0.85, color=colour, label=name)
             under = [a + b for a, b in zip(under, values, strict=True)]
+        axes.set_ylim(0, 1.05 * max(under, default=0.0) or 1.0)
         _label(axes, labels, 8)
         axes.set_ylabel(unit)
         _legend(axes)
@@ -129,7 +132,11 @@ def durations(edges: Sequence[float], counts: Sequence[float], marks: Mapping[st
         axes.bar(edges, counts, width=[e * (step - 1) * 0.95 for e in edges], align="edge", color=palette.series[0])
         axes.set_xscale("log")
         low, high = min(edges), max(edges) * step
-        shown = [(at, text) for at, text in (*BREAKS, *LONG_BREAKS) if low * 0.8 <= at <= high * 1.25]
+        shown: list[tuple[float, str]] = [
+            (at, text) for at, text in (*BREAKS, *LONG_BREAKS) if low * 0.8 <= at <= high * 1.25
+        ]
+        if len(shown) < 2:
+            shown = [(at, short_time(at)) for at in (low, high)]
         axes.set_xticks([at for at, _ in shown], [text for _, text in shown])
         axes.minorticks_off()
         axes.yaxis.set_major_formatter(FuncFormatter(short_number))
@@ -149,6 +156,14 @@ def short_number(value: float, _: object = None) -> str:
     return f"{value:.3g}"
 
 
+def short_time(seconds: float) -> str:
+    """5400 is 1.5h."""
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds / size:.2g}{unit}"
+    return f"{seconds:.2g}s"
+
+
 @contextmanager
 def _figure(draw: Draw, name: str, palette: Palette, size: tuple[float, float]) -> Iterator[Figure]:
     inks = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), palette.ink)
@@ -160,7 +175,7 @@ def _figure(draw: Draw, name: str, palette: Palette, size: tuple[float, float]) 
         draw(axes, palette)
         axes.tick_params(length=0)
         if axes.get_yscale() == "linear":
-            axes.yaxis.set_major_locator(MaxNLocator(5))
+            axes.yaxis.set_major_locator(MaxNLocator(5, integer=axes.get_ylim()[1] > 1))
         yield figure
 
 
@@ -172,4 +187,13 @@ def _label(axes: Axes, labels: Sequence[str], most: int) -> None:
 
 
 def _legend(axes: Axes) -> None:
-    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderpad=0, handlelength=1)
+    axes.legend(
+        frameon=False,
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=3,
+        borderpad=0,
+        handlelength=1,
+        handletextpad=0.5,
+        columnspacing=1.2,
+    )

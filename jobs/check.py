@@ -1,17 +1,19 @@
 """check: are the tables as they promise to be?"""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from jobs.console import stdout, table
 from jobs.quality import Quality, Verdict, as_documents
 from jobs.sessionize import Say
 from lib import columns as C
 from lib.config import Config
-from lib.expectations import events_suite, read_suite, rejected_events_suite, runs_suite, sessions_suite
+from lib.expectations import Suite, events_suite, read_suite, rejected_events_suite, runs_suite, sessions_suite
 from tables.lake import Lake
 
 
@@ -51,22 +53,39 @@ def check(spark: SparkSession, config: Config, asked: Asked, say: Say) -> Checke
     lake.require()
     own = [*([Path(config.expectations)] if config.expectations else []), *asked.suites]
     suites = {file.stem: read_suite(file) for file in own}
-    sessions, events = lake.sessions.table.read().drop(C.STATE), lake.events.table.read()
     oldest = None if asked.longest_lag is None else asked.now - asked.longest_lag
+    sessions, events = lake.sessions.table.read().drop(C.STATE), lake.events.table.read()
     say("importing Great Expectations")
     quality = Quality(asked.docs)
     verdicts: list[Verdict] = []
-    for name, frame, suite, named_by in (
-        ("sessions", sessions, sessions_suite(config), C.SESSION_ID),
-        *((stem, sessions, suite, C.SESSION_ID) for stem, suite in suites.items()),
-        ("rejected_events", lake.rejected_events.table.read(), rejected_events_suite(), C.EVENT_HASH),
-        ("events", events, events_suite(config, events.columns), None),
-        ("runs", lake.runs.table.read(), runs_suite(asked.most_late, oldest), C.RUN_ID),
+    for frame, named_by, checks in (
+        (sessions, C.SESSION_ID, {"sessions": sessions_suite(config), **suites}),
+        (lake.rejected_events.table.read(), C.EVENT_HASH, {"rejected_events": rejected_events_suite()}),
+        (events, None, {"events": events_suite(config, events.columns)}),
+        (lake.runs.table.read(), C.RUN_ID, {"runs": runs_suite(asked.most_late, oldest)}),
     ):
-        if suite:
-            say(f"checking {name}")
-            verdicts += quality.validate(frame, name, suite, named_by)
+        whole = frame is sessions and suites  # a suite of one's own may look at any column
+        with _held(frame if whole else _named(frame, [*checks.values()], named_by)) as rows:
+            for name, suite in checks.items():
+                say(f"checking {name}")
+                verdicts += quality.validate(rows, name, suite, named_by) if suite else []
     return Checked(verdicts, quality.index())
+
+
+def _named(frame: DataFrame, suites: Sequence[Suite], named_by: str | None) -> DataFrame:
+    """The columns that suites may mean: a look into their arguments, which finds too many rather than too few."""
+    text = f"{named_by} {[e.kwargs for suite in suites for e in suite]}".lower()
+    return frame.select(*C.cols(tuple(name for name in frame.columns if name.lower() in text)))
+
+
+@contextmanager
+def _held(frame: DataFrame) -> Iterator[DataFrame]:
+    """Kept at hand: each expectation takes several looks at it."""
+    held = frame.persist()
+    try:
+        yield held
+    finally:
+        held.unpersist()
 
 
 def as_document(checked: Checked) -> dict[str, Any]:

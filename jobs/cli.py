@@ -28,6 +28,9 @@ app = typer.Typer(
 )
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="The config file.", metavar="FILE")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for machines.")]
+MetricsOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the metrics to this Prometheus text file.")
+]
 CONFIG = Path("sessionizer.yaml")
 # Which extra of the package brings a library that only some commands need.
 EXTRAS = {"great_expectations": "quality", "jinja2": "report", "markupsafe": "report", "matplotlib": "report"}
@@ -151,10 +154,7 @@ def run(
     now: Annotated[
         str | None, typer.Option(metavar="TIME", help="Take this for the present time, in judging future events.")
     ] = None,
-    metrics_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the metrics to this Prometheus text file."),
-    ] = None,
+    metrics_file: MetricsOption = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="A line of JSON on stderr for each run.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -416,18 +416,27 @@ def slide(
     now: Annotated[
         str | None, typer.Option(metavar="TIME", help="Take this for the present time, in judging future events.")
     ] = None,
+    metrics_file: MetricsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Recompute the sliding windows that new events concern (the config's `sliding`)."""
     from jobs.report_slide import as_document, show
-    from jobs.sessionize import RunOptions
+    from jobs.sessionize import RunOptions, wall_clock
     from jobs.slide import slide_windows
     from lib.watermarks import Push
 
+    if metrics_file is not None:
+        from jobs.metrics import check_writable, write_window_metrics
+        from tables.lake import Lake
+
+        check_writable(metrics_file)
     push = Push(_instant(advance_watermark_to, "--advance-watermark-to"), flush)
     options = RunOptions(once, to_version, push, dry_run, _instant(now, "--now"))
     with _session(config, "starting Spark", quiet=as_json) as (spark, loaded, say):
         reports = slide_windows(spark, loaded, options, say)
+        if metrics_file is not None:
+            seconds = reports[-1].seconds if reports and not dry_run else None
+            write_window_metrics(Lake(spark, loaded), metrics_file, seconds, wall_clock())
         _result(as_document(reports), as_json, lambda: show(reports))
 
 
@@ -591,9 +600,11 @@ def check(
     """Check the tables with Great Expectations; exit 1 if data break an expectation, 3 if one cannot be evaluated."""
     from jobs.check import Asked, as_document, show
     from jobs.check import check as validate
+    from jobs.quality import require_library
     from jobs.sessionize import wall_clock
     from lib.durations import parse_duration
 
+    require_library()
     try:
         lag = None if max_lag is None else parse_duration(max_lag)
     except ValueError as error:

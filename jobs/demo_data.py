@@ -47,7 +47,7 @@ CAST = {
 }
 
 CONFIG = f"""{MARKER}
-# Paths are relative to this file. Each key has a default; README.md shows them all.
+# Paths are relative to this file. Each key has a default; docs/config.md shows them all.
 source:
   table: {WAREHOUSE}/events        # a Delta table; `sessionizer ingest` makes it from files
   key: [user_id]                   # sessions are cut per user

@@ -71,14 +71,18 @@ def look_up(lake: Lake, asked: LookUp) -> DataFrame:
 def as_documents(lake: Lake, asked: LookUp) -> list[Any]:
     """Row objects; times as ISO-8601 UTC."""
     with _reading(lake):
-        found = look_up(lake, asked)
-        return documents(found if asked.limit is None else found.limit(asked.limit))
+        return documents(first_rows(look_up(lake, asked), asked.limit))
 
 
 def show(lake: Lake, asked: LookUp) -> None:
     """A table of the columns that a person wants to see."""
     with _reading(lake):
-        show_frame(look_up(lake, asked).drop(*NOT_SHOWN), asked.limit or SHOWN)
+        show_frame(first_rows(look_up(lake, asked).drop(*NOT_SHOWN), asked.limit), asked.limit or SHOWN)
+
+
+def first_rows(found: DataFrame, limit: int | None) -> DataFrame:
+    """As many as were asked for; None is all."""
+    return found if limit is None else found.limit(limit)
 
 
 @contextmanager

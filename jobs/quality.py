@@ -4,6 +4,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pyspark.sql import DataFrame
 from lib.errors import ConfigError, RunFailed
 from lib.expectations import UNEXPECTED_ROWS, Expectation, Suite
 
+LIBRARY = "great_expectations"
 SHOWN = 10  # rows that break an expectation
 SITE = {
     "class_name": "SiteBuilder",
@@ -103,6 +105,12 @@ def gate(rows: DataFrame, suite: Suite, file: Path) -> None:
             + "; ".join(f"{v.expectation} ({v.about}) in {_rows(v)}" for v in broken),
             remedy="mend the source, or the expectations if they are wrong; nothing was written",
         )
+
+
+def require_library() -> None:
+    """Raise a ModuleNotFoundError at once, where the import would, but take seconds until it did."""
+    if find_spec(LIBRARY) is None:
+        raise ModuleNotFoundError(name=LIBRARY)
 
 
 def as_documents(verdicts: list[Verdict]) -> list[dict[str, Any]]:

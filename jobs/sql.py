@@ -115,7 +115,7 @@ def show_rows(columns: list[str], numeric: set[str], rows: list[tuple[str | None
     out = stdout()
     out.print(table(columns, shown))
     if len(rows) > limit:
-        out.print(f"… the first {limit} rows; --limit shows more, --csv and --json all.")
+        out.print(f"… the first {limit} rows; --limit shows more, --json all.")
     elif not rows:
         out.print("No rows.")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from jobs.lookups import fitting
+from jobs.lookups import first_rows, fitting
 from jobs.sql import documents
 from jobs.sql import show as show_frame
 from lib import columns as C
@@ -47,10 +47,9 @@ def look_up(lake: Lake, asked: WindowLookUp) -> DataFrame:
 
 def as_documents(lake: Lake, asked: WindowLookUp) -> list[Any]:
     """Row objects; times as ISO-8601 UTC."""
-    found = look_up(lake, asked)
-    return documents(found if asked.limit is None else found.limit(asked.limit))
+    return documents(first_rows(look_up(lake, asked), asked.limit))
 
 
 def show(lake: Lake, asked: WindowLookUp) -> None:
     """A table for a person."""
-    show_frame(look_up(lake, asked).drop(C.RUN_ID), asked.limit or SHOWN)
+    show_frame(first_rows(look_up(lake, asked).drop(C.RUN_ID), asked.limit), asked.limit or SHOWN)

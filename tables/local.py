@@ -1,9 +1,11 @@
 """Tables on a path, read without Spark: in a second, and by one process. Nothing here writes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -14,11 +16,34 @@ from tables.delta import COLUMN_MAPPING, Entry, check_nothing_else, entry_of
 from tables.events import require_source
 
 READABLE_FEATURES = {"timestampNtz", "vacuumProtocolCheck"}  # of those that Delta tables may ask readers for
+PARTITION = "partition."  # what the names of partition columns begin with in a list of files
 NEAR = 10  # commits that a first look at the history takes
 
 
 class NeedsSpark(Exception):
     """Why a table cannot be read without Spark."""
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of a table, the values of its partition, and its rows as the log counts them (None: it does not)."""
+
+    path: str
+    partition: Mapping[str, Any]
+    rows: int | None
+
+    def count(self) -> int:
+        """How many rows it has."""
+        return self._open().metadata.num_rows if self.rows is None else self.rows
+
+    def read(self, columns: Sequence[str] | None = None) -> Any:
+        """Its rows as a pyarrow table, those of these columns that it has."""
+        return self._open().read(columns)
+
+    def _open(self) -> Any:
+        from pyarrow.parquet.core import ParquetFile  # noqa: PLC0415  (unlike a dataset it does without pandas)
+
+        return ParquetFile(self.path, coerce_int96_timestamp_unit="us")
 
 
 class LocalTable:
@@ -52,6 +77,11 @@ class LocalTable:
         """A table property, or None."""
         return self._log.metadata().configuration.get(name)
 
+    @property
+    def columns(self) -> list[str]:
+        """The names of its columns."""
+        return [field.name for field in self._log.schema().fields]
+
     def history(self, limit: int | None = None) -> Iterator[Entry]:
         """Commits, newest first; ends where the log was cleaned up."""
         told = 0
@@ -65,21 +95,39 @@ class LocalTable:
             yield from (entry_of(commit["version"], commit) for commit in commits[told:])
             told = len(commits)
 
+    def files(self) -> list[File]:
+        """The files of the latest version."""
+        self._check_readable()
+        actions = self._log.get_add_actions(flatten=True)
+        listed = {name: list(actions.column(name).to_pylist()) for name in actions.column_names}
+        partitions = [name for name in listed if name.startswith(PARTITION)]
+        return [
+            File(
+                str(Path(self.location) / unquote(path)),
+                {name.removeprefix(PARTITION): listed[name][i] for name in partitions},
+                listed["num_records"][i] if "num_records" in listed else None,
+            )
+            for i, path in enumerate(listed["path"])
+        ]
+
     def dataset(self) -> Any:
         """All rows as a pyarrow dataset, which opens only the files and columns that a query needs."""
-        from pyarrow.dataset import ParquetReadOptions  # noqa: PLC0415  (half a second, where nobody reads rows)
+        from pyarrow.dataset import ParquetReadOptions  # noqa: PLC0415  (half a second: it imports pandas)
 
-        protocol, mapping = self._log.protocol(), self.setting(COLUMN_MAPPING) or "none"
-        wanted = set(protocol.reader_features or ())
-        if mapping != "none" or not wanted <= READABLE_FEATURES:
-            what = ", ".join(sorted(wanted - READABLE_FEATURES)) or "columnMapping"
-            raise NeedsSpark(f"{self.field} uses {what}")
+        self._check_readable()
         try:
             return self._log.to_pyarrow_dataset(
                 parquet_read_options=ParquetReadOptions(coerce_int96_timestamp_unit="us")
             )
         except DeltaError as error:
             raise self._beyond(error) from error
+
+    def _check_readable(self) -> None:
+        protocol, mapping = self._log.protocol(), self.setting(COLUMN_MAPPING) or "none"
+        wanted = set(protocol.reader_features or ())
+        if mapping != "none" or not wanted <= READABLE_FEATURES:
+            what = ", ".join(sorted(wanted - READABLE_FEATURES)) or "columnMapping"
+            raise NeedsSpark(f"{self.field} uses {what}")
 
     @cached_property
     def _log(self) -> DeltaTable:

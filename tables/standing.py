@@ -1,5 +1,6 @@
 """Where the tables stand, in figures: by Spark, or without it, to the same values."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from lib.config import Config
 from lib.errors import SessionizerError
 from tables.delta import BYTES_WRITTEN, Entry
 from tables.lake import Lake
-from tables.local import LocalLake, NeedsSpark
+from tables.local import LocalLake, LocalTable, NeedsSpark
 from tables.manifest import Manifest
 from tables.runs import EVENTS, TIMES
 from tables.sessions import position_of
@@ -60,30 +61,46 @@ def standing(lake: Lake, last_runs: int) -> Standing:
 def local_standing(lake: LocalLake, last_runs: int) -> Standing:
     """Without Spark. Errors: NeedsSpark."""
     import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.compute as pc  # noqa: PLC0415
 
     lake.require()
     manifest = position_of(lake.sessions).manifest
     latest = lake.events.version
     try:
-        sessions, ledger = lake.sessions.dataset(), lake.runs.dataset().to_table()
-        live = sessions.to_table(columns=[C.STATUS], filter=~pc.field(C.IS_FINAL))[C.STATUS]  # history stays closed
-        final = sessions.count_rows(filter=pc.field(C.IS_FINAL))
+        by_status, ledger = _counts(lake.sessions), _rows(lake.runs, TIMES)
     except (OSError, pa.ArrowException) as error:
         raise NeedsSpark(f"a file cannot be read without it ({str(error).splitlines()[0]})") from error
-    by_status = {row["values"]: row["counts"] for row in live.value_counts().to_pylist()}
-    for name in TIMES:  # as numbers, which know years beyond 9999
-        ledger = ledger.set_column(ledger.schema.get_field_index(name), name, ledger[name].cast(pa.int64()))
-    last = ledger.sort_by([(C.RUN_SEQ, "descending")]).slice(0, last_runs)
+    ledger.sort(key=lambda row: -row[C.RUN_SEQ])
     return Standing(
         manifest,
         latest,
         list(lake.events.history(_waiting(manifest, latest))),
-        {**by_status, "final": final},
-        ledger.num_rows,
-        {name: pc.sum(ledger[name]).as_py() or 0 for name in EVENTS},
-        last.to_pylist(maps_as_pydicts="strict"),
+        by_status,
+        len(ledger),
+        {name: sum(row[name] or 0 for row in ledger) for name in EVENTS},
+        ledger[:last_runs],
     )
+
+
+def _counts(sessions: LocalTable) -> dict[str, int]:
+    """Sessions by status. Of final ones the log knows how many there are: history stays closed."""
+    files = sessions.files()
+    live = [file.read([C.STATUS])[C.STATUS] for file in files if not file.partition[C.IS_FINAL]]
+    final = sum(file.count() for file in files if file.partition[C.IS_FINAL])
+    return {**Counter(status for column in live for status in column.to_pylist()), "final": final}
+
+
+def _rows(table: LocalTable, times: Sequence[str]) -> list[dict[str, Any]]:
+    """All rows of a small table; times in microseconds, as numbers, which know years beyond 9999."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    def in_micros(rows: pa.Table) -> pa.Table:
+        for name in set(times) & set(rows.column_names):
+            numbers = pa.chunked_array([part.view(pa.int64()) for part in rows[name].chunks], pa.int64())
+            rows = rows.set_column(rows.column_names.index(name), name, numbers)
+        return rows
+
+    found = [row for file in table.files() for row in in_micros(file.read()).to_pylist(maps_as_pydicts="strict")]
+    return [{name: row.get(name) for name in table.columns} for row in found]
 
 
 def _waiting(manifest: Manifest | None, latest: int) -> int:

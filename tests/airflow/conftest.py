@@ -1,5 +1,6 @@
 """A real Airflow with its own home, the real command line, real Delta tables: all as in a deployment, but small."""
 
+import io
 import json
 import os
 import shlex
@@ -15,18 +16,23 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
+from pyarrow import csv
 
 ROOT = Path(__file__).parents[2]
 AIRFLOW = Path(os.environ.get("SESSIONIZER_TEST_AIRFLOW", ROOT / ".venv-airflow" / "bin" / "airflow"))
-COMMAND = ["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "jobs.cli"]
-CONFIG = """
-source: {table: lake/events, key: [user]}
-sessions: {table: lake/sessions}
-session: {gap: 30m}
-time: {allowed_lateness: 1h}
-aggregates: [{name: total, fn: sum, of: amount}]
-spark: {spark.driver.memory: 1g, spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+# As users have it, commands start from the archive of classes, which the suite's own process leaves alone.
+COMMAND = ["env", "-u", "SESSIONIZER_CLASS_ARCHIVE", f"PYTHONPATH={ROOT}", sys.executable, "-m", "jobs.cli"]
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+CONFIG = f"""
+source: {{table: lake/events, key: [user]}}
+sessions: {{table: lake/sessions}}
+session: {{gap: 30m}}
+time: {{allowed_lateness: 1h}}
+aggregates: [{{name: total, fn: sum, of: amount}}]
+spark: {{spark.driver.memory: 1g, spark.driver.extraJavaOptions: "{QUICK}"}}
 """
 PATIENCE = 600.0
 
@@ -43,6 +49,7 @@ class Deployment:
         clean = {n: v for n, v in os.environ.items() if not n.startswith(("AIRFLOW", "SESSIONIZER", "PYTEST"))}
         self.environment = clean | {
             "AIRFLOW_HOME": str(self.home),
+            "AIRFLOW__API__HOST": "127.0.0.1",
             "AIRFLOW__API__PORT": str(port),
             "AIRFLOW__API__WORKERS": "1",
             "AIRFLOW__API_AUTH__JWT_SECRET": "for this test alone, and nobody else",
@@ -63,10 +70,13 @@ class Deployment:
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(done.stdout)
 
-    def ingest(self, name: str, events: str) -> None:
-        """Add events to the source: `user,time,amount` a line."""
-        (self.folder / name).write_text("user,event_time,amount\n" + events)
-        self.sessionizer("ingest", str(self.folder / name), "--format", "csv", "--schema", "amount double")
+    def append(self, events: str) -> None:
+        """Add events to the source, by another writer than Spark: `user,time,amount` a line."""
+        types = {"user": pa.string(), "event_time": pa.timestamp("us", "UTC"), "amount": pa.float64()}
+        options = csv.ConvertOptions(column_types=types, strings_can_be_null=True)
+        read = csv.read_csv(io.BytesIO(events.encode()), csv.ReadOptions(column_names=list(types)), None, options)
+        records_changes = {"delta.enableChangeDataFeed": "true"}
+        write_deltalake(self.folder / "lake" / "events", read, mode="append", configuration=records_changes)
 
     def airflow(self, *arguments: str, **environment: str) -> tuple[int, str]:
         """The exit code and all that a command of Airflow says."""
@@ -173,8 +183,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
     for arguments in (("db", "migrate"), ("pools", "set", "sessionizer", "1", "one command at a time")):
         code, said = made.airflow(*arguments)
         assert code == 0, said
-    made.ingest(
-        "first.csv",
+    made.append(
         "ann,2026-01-01T10:00:00Z,1\nann,2026-01-01T10:10:00Z,2\nbob,2026-01-01T10:20:00Z,4\n"
         "ann,2026-01-01T11:30:00Z,8\nbob,2026-01-01T12:40:00Z,16\n,2026-01-01T12:00:00Z,32\n",
     )

@@ -1,4 +1,4 @@
-"""The demo keeps its promises; README.md's queries and config work. The demo runs once for all of it, and once more."""
+"""The demo keeps its promises; queries and configs of the documentation work. It runs once for all, and once more."""
 
 import contextlib
 import io
@@ -20,11 +20,15 @@ from lib.errors import UsageError
 from tests.oracle import us
 from tests.text_tables import clock
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+README, QUICK_START_PAGE, TABLES, CONFIG = (
+    (ROOT / page).read_text(encoding="utf-8")
+    for page in ("README.md", "docs/quick-start.md", "docs/tables.md", "docs/config.md")
+)
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def blocks(language: str, page: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -185,27 +189,27 @@ def test_words_tell_what_changed_and_nothing_else() -> None:
     assert list(told(before, after)) == ["ada: the session of 08:10 grows from 2 to 3 events, and is closed"]
 
 
-@pytest.mark.parametrize("query", blocks("sql"))
-def test_the_queries_of_the_readme_run_and_find_something(played: Played, query: str) -> None:
+@pytest.mark.parametrize("query", blocks("sql", TABLES))
+def test_the_queries_of_the_documentation_run_and_find_something(played: Played, query: str) -> None:
     assert played.rows(query)
 
 
-def test_the_readme_asks_what_the_demo_asks() -> None:
-    assert len(blocks("sql")) == 5
+def test_the_documentation_asks_what_the_demo_asks() -> None:
+    assert len(blocks("sql", TABLES)) == 5
     for question, query in QUESTIONS.items():
-        assert question in README
-        assert query.strip() in README
+        assert question in TABLES
+        assert query.strip() in TABLES
 
 
-@pytest.mark.parametrize("text", blocks("yaml"))
-def test_the_configs_of_the_readme_are_valid(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", [text for page in (README, QUICK_START_PAGE, CONFIG) for text in blocks("yaml", page)])
+def test_the_configs_of_the_documentation_are_valid(tmp_path: Path, text: str) -> None:
     (tmp_path / CONFIG_FILE).write_text(text)
     config = load_config(tmp_path / CONFIG_FILE, env={})
     assert config.sessions.table == str(tmp_path / "warehouse" / "sessions")
 
 
-def test_the_complete_config_of_the_readme_names_every_key(tmp_path: Path) -> None:
-    complete = blocks("yaml")[-1]
+def test_the_complete_config_names_every_key() -> None:
+    (complete,) = blocks("yaml", CONFIG)
     for section, model in Config.model_fields.items():
         assert re.search(rf"^{section}:", complete, re.MULTILINE), section
         for name, field in getattr(model.annotation, "model_fields", {}).items():

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from pyspark.sql import SparkSession
 
 from jobs.cli import main
 from jobs.metrics import check_writable, write_metrics
@@ -94,3 +95,41 @@ def test_a_run_writes_a_line_of_json_and_its_metrics(
     assert (told["event"], told["run_seq"], told["events_read"], told["sessions_created"]) == ("run", 1, 1, 1)
     assert told["seconds"]["total"] > 0
     assert read(tmp_path / "m.prom")["sessions_total", "created"] == 1
+
+
+def test_sliding_windows_have_metrics_of_their_position_and_last_run(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = Warehouse(spark, tmp_path, sliding={"table": str(tmp_path / "windows"), "time_difference": "10m"})
+    made.append("user | at | n\nann | 10:00 | 1\nann | 10:05 | 2\n- | 10:05 | 3")
+    made.init()
+    (tmp_path / "sessionizer.yaml").write_text(
+        "source: {table: events, key: [user], event_time: at}\nsessions: {table: sessions}\n"
+        "sliding: {table: windows, time_difference: 10m}\n"
+    )
+    file = tmp_path / "windows.prom"
+    command = ["slide", "-c", str(tmp_path / "sessionizer.yaml"), "--metrics-file", str(file), "--json"]
+    monkeypatch.setattr(sys, "argv", ["sessionizer", *command])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert not stopped.value.code
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    found = read(file)
+    expected = {
+        ("open_windows",): run["open_windows"],
+        ("source_version",): 0,
+        ("watermark_timestamp_seconds",): us(clock("10:05")) / 1e6,
+        ("last_run_windows", "created"): 3,
+        ("last_run_windows", "finalised"): 0,
+        ("last_run_events_read",): 3,
+        ("last_run_rejected_events", "null_key"): 1,
+        ("last_run_seconds", "commit"): run["seconds"]["commit"],
+    }
+    assert {name: found[name] for name in expected} == expected
+
+    with pytest.raises(SystemExit):  # nothing is new: the position and the last run are told again
+        main()
+    again = read(file)
+    assert again["last_run_start_timestamp_seconds",] == found["last_run_start_timestamp_seconds",]
+    assert again["watermark_lag_seconds",] > found["watermark_lag_seconds",]
+    assert ("last_run_seconds", "commit") not in again
