@@ -33,6 +33,11 @@ GONE = (
     "DELTA_LOG_FILE_NOT_FOUND",
 )
 LOCK_FILE = "_sessionizer.lock"
+# The methods of Table that write: all that a kill can fall between.
+WRITES = (
+    *("create", "change_setting", "change_settings", "append", "overwrite", "merge", "restore", "delete", "update"),
+    *("compact", "keep_removed", "vacuum", "checkpoint"),
+)
 FENCES_NEAR = 5  # commits looked at one by one before all transactions of the table are loaded
 # Bytes: files that are compacted, and what comes of them at most. Files that a first load has made by time are larger.
 SMALL, LARGE = 8 << 20, 32 << 20
@@ -447,6 +452,8 @@ def _racing() -> Iterator[None]:
 def check_nothing_else(folder: Path, location: str, field: str) -> None:
     """Raise a TableError if anything is there, which is no Delta table."""
     others = [p for p in _entries(folder) if p != LOCK_FILE] if folder.exists() else []
+    if "_delta_log" in others and not any(p.is_file() and p.name[0] != "." for p in (folder / "_delta_log").rglob("*")):
+        others.remove("_delta_log")  # whoever made the table was cut off before its first commit
     if others:
         shown = ", ".join(sorted(others, key=lambda name: (name.startswith("."), name))[:3])
         raise TableError(
