@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.increment import Inputs, compute
-from jobs.sessionize import Phases, RunReport, Say, check_rule, commit, repair, wall_clock, with_retries
+from jobs.sessionize import Phases, RunReport, Say, check_rule, commit, repair, settled, wall_clock, with_retries
 from lib import columns as C
 from lib.backfill import Span, readmitted
 from lib.config import Config
@@ -79,7 +79,7 @@ def readmit(spark: SparkSession, config: Config, asked: LookBack, say: Say = lam
     """Take the quarantined late events of a span into the sessions after all; they leave rejected_events."""
     lake = Lake(spark, config)
     lake.require()
-    repair(lake, lake.sessions.position(), say)
+    settled(lake, say)
     rule = Rule.of(config)
     late = readmitted(lake.rejected_events.table.read(), Span(asked.low, asked.high), rule)
     time = F.unix_micros(C.col(C.EVENT_TIME))

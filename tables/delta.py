@@ -1,6 +1,7 @@
 """The few Delta primitives; nothing else in the project reads or writes a table."""
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ GONE = (
     "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",
     "DELTA_LOG_FILE_NOT_FOUND",
 )
+LOG = "_delta_log"
 LOCK_FILE = "_sessionizer.lock"
 # The methods of Table that write: all that a kill can fall between.
 WRITES = (
@@ -225,6 +227,8 @@ class Table:
         if partition_by:
             builder = builder.partitionedBy(*partition_by)
         with self._making():
+            if (folder := self.local_path) is not None and _is_unfinished(folder):
+                shutil.rmtree(folder / LOG)  # Delta wants an empty folder
             builder.execute()
 
     def change_setting(self, name: str, value: str, metadata: str | None = None) -> None:
@@ -234,7 +238,7 @@ class Table:
     def change_settings(self, settings: Mapping[str, str], metadata: str | None = None) -> None:
         """Set table properties in one commit."""
         pairs = ", ".join(f"'{name}' = '{value}'" for name, value in settings.items())
-        with self.lock(), self._saying(metadata):
+        with self.lock(), self._saying(metadata), _racing():
             self.spark.sql(f"ALTER TABLE {self._sql_name()} SET TBLPROPERTIES ({pairs})")
 
     def append(self, rows: DataFrame, commit: Commit, *, add_columns: bool = False) -> None:
@@ -287,7 +291,7 @@ class Table:
         if version is None:
             self.delete("true")
         elif version < self.version:
-            with self.lock():
+            with self.lock(), _racing():
                 self._delta().restoreToVersion(version)
 
     def delete(self, condition: str) -> None:
@@ -452,8 +456,8 @@ def _racing() -> Iterator[None]:
 def check_nothing_else(folder: Path, location: str, field: str) -> None:
     """Raise a TableError if anything is there, which is no Delta table."""
     others = [p for p in _entries(folder) if p != LOCK_FILE] if folder.exists() else []
-    if "_delta_log" in others and not any(p.is_file() and p.name[0] != "." for p in (folder / "_delta_log").rglob("*")):
-        others.remove("_delta_log")  # whoever made the table was cut off before its first commit
+    if _is_unfinished(folder):
+        others.remove(LOG)
     if others:
         shown = ", ".join(sorted(others, key=lambda name: (name.startswith("."), name))[:3])
         raise TableError(
@@ -462,6 +466,12 @@ def check_nothing_else(folder: Path, location: str, field: str) -> None:
             remedy="name an empty folder or a Delta table; files become one with `sessionizer ingest`, "
             "a Parquet table with Spark's CONVERT TO DELTA",
         )
+
+
+def _is_unfinished(folder: Path) -> bool:
+    """Whether somebody who made a table here was cut off before its first commit."""
+    log = folder / LOG
+    return log.is_dir() and all(p.is_dir() or p.name.startswith(".") for p in log.rglob("*"))
 
 
 def _entries(folder: Path) -> list[str]:

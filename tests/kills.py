@@ -5,7 +5,7 @@ Within a process a death is what nothing catches; a process of its own can be ki
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any, NoReturn
@@ -31,6 +31,16 @@ def shot(*_: object) -> NoReturn:
     raise AssertionError("still alive")
 
 
+def shooting(pids: Iterable[int]) -> Callable[[], None]:
+    """Other processes."""
+
+    def shoot() -> None:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+
+    return shoot
+
+
 @contextmanager
 def killed_at(owner: Any, step: str) -> Iterator[None]:
     """What happens inside comes to this step of `owner`, a class or a module, and dies instead of it."""
@@ -39,7 +49,7 @@ def killed_at(owner: Any, step: str) -> Iterator[None]:
 
 
 class each_write:  # noqa: N801
-    """Inside it `before` and `after` are called around every write, with the method's name; no write is counted twice."""
+    """Inside it `before` and `after` are called around every write, with its name; none counts twice."""
 
     def __init__(self, before: Callable[[str], object], after: Callable[[str], object]) -> None:
         self.before, self.after, self.within = before, after, False
@@ -70,7 +80,10 @@ class each_write:  # noqa: N801
 
 
 class killing(each_write):  # noqa: N801
-    """Inside it the nth write to a table is the last thing that happens: just before it, or just after."""
+    """Inside it the nth write to a table is the last thing that happens: just before it, or just after.
+
+    A `death` that spares the process, but not others on which it counts, lets the write go on.
+    """
 
     def __init__(self, nth: int, after: bool, death: Callable[[], object] = die) -> None:
         self.left, self.is_after, self.death = nth, after, death
@@ -82,5 +95,5 @@ class killing(each_write):  # noqa: N801
             self.death()
 
     def _gone(self, _: str) -> None:
-        if not self.left:
+        if not self.left and self.is_after:
             self.death()

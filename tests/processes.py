@@ -44,7 +44,7 @@ class Worker:
         return self
 
     def ask(
-        self, job: str, config: Config, killed: tuple[int, bool] | None = None, /, **options: Any
+        self, job: str, config: Config, killed: tuple[int, bool, list[int]] | None = None, /, **options: Any
     ) -> None:
         """Have it begin a job."""
         asked = {"job": job, "config": json.loads(config.model_dump_json(by_alias=True))}

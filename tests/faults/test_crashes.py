@@ -5,7 +5,11 @@ copied; each copy is then a lake in which somebody starts the job again.
 """
 
 import inspect
+import random
 import shutil
+import time
+from collections.abc import Generator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,12 +17,26 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tables.delta import LOCK_FILE, WRITES, Table
-from tests.faults.lakes import SCENARIOS, Scenario, Stock, contents, lost_and_doubled
+from tests.faults.lakes import SCENARIOS, Contents, Scenario, Stock, contents, lost_and_doubled
 from tests.jobs.driver import JOBS
 from tests.kills import Killed, each_write, killing
 from tests.processes import Worker
 from tests.summary import Tally
 
+# Of a real process: a scenario, and before (False) or after (True) which of its writes it is killed.
+POINTS = (
+    ("run", 1, False),
+    ("run", 1, True),
+    ("run", 3, True),
+    ("run with corrections", 1, True),
+    ("backfill", 4, True),
+    ("readmit", 1, True),
+    ("rebuild", 2, False),
+    ("slide", 1, True),
+    ("maintain", 2, True),
+    ("ingest", 2, True),
+)
+MOMENTS = (("run", 4.0), ("rebuild", 4.0))  # and within so many seconds, wherever it is then
 UNCOMMITTED = ("append", "merge", "overwrite", "create", "compact")  # what writes files first, and then its commit
 
 
@@ -56,7 +74,11 @@ class Deaths:
             return  # nothing to do: no trace of it
         place = self._copy(f"after write {self.writes}, {name}")
         news = [path for path in self.seen.keys() - old.keys() if "/_delta_log/" in path]
-        if (self.writes == 1 or name == "create") and name in UNCOMMITTED and any(path.endswith(".json") for path in news):
+        if (
+            (self.writes == 1 or name == "create")
+            and name in UNCOMMITTED
+            and any(path.endswith(".json") for path in news)
+        ):
             torn = self._copy(f"in write {self.writes}, {name}, before its commit", place)
             for path in news:
                 (torn / path).unlink()
@@ -81,6 +103,11 @@ def tried(scenario: Scenario, stock: Stock, folder: Path) -> Deaths:
     return deaths
 
 
+def outcome(scenario: Scenario, folder: Path) -> Contents:
+    """What the tables hold."""
+    return contents(folder, versions=scenario.versions)
+
+
 def right(scenario: Scenario, spark: SparkSession, folder: Path) -> bool:
     """Whether `verify` says so, where there is something to verify."""
     return scenario.job in ("init", "ingest") or JOBS["verify"](spark, scenario.lake(spark, folder).config)
@@ -94,13 +121,13 @@ def test_a_job_that_died_anywhere_leaves_the_same_when_it_is_asked_for_again(
 ) -> None:
     scenario = SCENARIOS[name]
     deaths = tried(scenario, stock, tmp_path)
-    expected = contents(tmp_path / "undisturbed", versions=scenario.versions)
+    expected = outcome(scenario, tmp_path / "undisturbed")
     wrong: dict[str, object] = {}
     for place, folder in deaths.places.items():
         tally.add("faults tried")
         try:
             scenario.do(scenario.lake(stock.spark, folder))
-            lost, doubled = lost_and_doubled(expected, contents(folder, versions=scenario.versions))
+            lost, doubled = lost_and_doubled(expected, outcome(scenario, folder))
         except Exception as error:
             wrong[place] = error
             continue
@@ -112,3 +139,83 @@ def test_a_job_that_died_anywhere_leaves_the_same_when_it_is_asked_for_again(
             tally.add("faults survived")
     assert wrong == {}
     assert right(scenario, stock.spark, list(deaths.places.values())[1])
+
+
+def workers(log: Path) -> Generator[Worker, None, None]:
+    """One process after the other, the next of which starts while this one works."""
+    coming = Worker(log)
+    try:
+        while True:
+            now, coming = coming, Worker(log)
+            with now:
+                yield now.wait_ready()
+    finally:
+        coming.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_process_that_was_killed_for_good_leaves_the_same_when_the_job_is_asked_for_again(
+    stock: Stock, tmp_path: Path, tally: Tally
+) -> None:
+    chance, expected, wrong = random.Random(7), {}, {}
+    starting = workers(tmp_path / "log")
+    for number, (name, nth, after) in enumerate((*POINTS, *[(name, 0, seconds) for name, seconds in MOMENTS])):
+        scenario, folder, worker = SCENARIOS[name], tmp_path / str(number), next(starting)
+        if name not in expected:
+            stock.copy(scenario.finds, tmp_path / name, *scenario.optional)
+            scenario.do(scenario.lake(stock.spark, tmp_path / name))
+            expected[name] = outcome(scenario, tmp_path / name)
+        stock.copy(scenario.finds, folder, *scenario.optional)
+        lake = scenario.lake(stock.spark, folder)
+        worker.ask(scenario.job, lake.config, (nth, bool(after), []) if nth else None, **scenario.options(folder))
+        if not nth:
+            time.sleep(chance.uniform(0, after))
+            worker.kill()
+        assert worker.ended() == -9, (name, nth, after)
+        tally.add("faults tried")
+        scenario.do(lake)
+        lost, doubled = lost_and_doubled(expected[name], outcome(scenario, folder))
+        for figure, count in {
+            "rows lost": lost,
+            "rows doubled": doubled,
+            "faults survived": not (lost or doubled),
+        }.items():
+            tally.add(figure, count)
+        if lost or doubled:
+            wrong[name, nth, after] = (lost, doubled)
+    starting.close()
+    assert wrong == {}
+
+
+# A taste of it
+
+
+def test_whatever_takes_the_lock_is_declared_as_a_write() -> None:
+    """Or else a kill before or after it would never be tried."""
+    public = {name: each for name, each in inspect.getmembers(Table, inspect.isfunction) if not name.startswith("_")}
+    writing = {
+        name
+        for name, each in public.items()
+        if "self.lock()" in (code := inspect.getsource(each)) or "_making()" in code
+    }
+    through_others = {
+        name for name, each in public.items() if any(f"self.{one}(" in inspect.getsource(each) for one in writing)
+    }
+    assert writing | through_others == set(WRITES)
+
+
+def test_an_ingest_that_died_at_any_write_completes_the_file_when_it_is_asked_for_again(
+    stock: Stock, tmp_path: Path
+) -> None:
+    scenario, found = SCENARIOS["ingest"], []
+    for nth in range(5):
+        stock.copy(scenario.finds, tmp_path / str(nth))
+        lake = scenario.lake(stock.spark, tmp_path / str(nth))
+        with killing(nth, after=True), pytest.raises(Killed) if nth else nullcontext():
+            scenario.do(lake)
+        if nth:
+            scenario.do(lake)
+        found.append(outcome(scenario, lake.folder))
+    assert found[0]["events"].total() == 2
+    assert found[1:] == found[:1] * 4

@@ -1,7 +1,8 @@
 """The jobs, by name; and a process that does them as it is asked: `python -m tests.jobs.driver [SETTINGS_AS_JSON]`.
 
 The process says `{"ready": PID}` when Spark is up. Then each line on stdin asks, `{"job", "config", "with", "killed"}`,
-and is answered by a line, `{"done"}` or `{"failed"}`. killed: [n, after]: SIGKILL before or after the nth write.
+and is answered by a line, `{"done"}` or `{"failed"}`. killed: [n, after, pids]:
+SIGKILL before or after the nth write, to these processes, or to this very one.
 """
 
 import json
@@ -26,7 +27,7 @@ from jobs.spark import spark_session
 from jobs.verify import Asked, verify
 from lib.config import Config
 from tables.lake import Lake
-from tests.kills import killing, shot
+from tests.kills import killing, shooting, shot
 
 Job = Callable[..., Any]
 
@@ -99,9 +100,11 @@ def tell(text: str) -> None:
 def answer(spark: SparkSession, asked: dict[str, Any]) -> dict[str, Any]:
     """What came of one line."""
     config = Config.model_validate(asked["config"])
-    killed: AbstractContextManager[None] = killing(*asked["killed"], shot) if asked.get("killed") else nullcontext()
+    nth, after, pids = asked.get("killed") or (0, False, [])
+    death = shooting(pids) if pids else shot
+    dying: AbstractContextManager[None] = killing(nth, after, death) if nth else nullcontext()
     try:
-        with killed:
+        with dying:
             return {"done": JOBS[asked["job"]](spark, config, **asked.get("with", {}))}
     except Exception as error:
         return {"failed": f"{type(error).__name__}: {error}"}
