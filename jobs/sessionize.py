@@ -23,7 +23,7 @@ from lib.events import CORRECTION, INVALID, LATE
 from lib.expectations import read_suite
 from lib.pipeline import Outcome
 from lib.watermarks import Clock, Push, scopes_as_json
-from tables.delta import BYTES_WRITTEN, FILES_WRITTEN, Entry, Superseded
+from tables.delta import BYTES_WRITTEN, FILES_WRITTEN, Entry, Superseded, told
 from tables.events import Increment
 from tables.lake import Lake
 from tables.manifest import Manifest
@@ -134,7 +134,7 @@ def repair(lake: Lake, position: Position, say: Say = lambda _: None) -> bool:
 
 def _may_start_over(error: BaseException) -> bool:
     """Another run has committed first; or an executor died with what it alone had: nothing was written."""
-    lost = isinstance(error, PySparkException | Py4JJavaError) and LOST_CHECKPOINT in str(error)
+    lost = isinstance(error, PySparkException | Py4JJavaError) and LOST_CHECKPOINT in told(error)
     return lost or isinstance(error, Superseded)
 
 

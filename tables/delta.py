@@ -136,7 +136,7 @@ class Table:
     def entry(self, version: int) -> Entry | None:
         """One commit, or None if the log no longer has it. Reads one small file, without a Spark job."""
         actions = self._actions(version)
-        infos = [json.loads(line)["commitInfo"] for line in actions if line.startswith('{"commitInfo"')]
+        infos = [self._parsed(line, version)["commitInfo"] for line in actions if line.startswith('{"commitInfo"')]
         return entry_of(version, infos[0] if infos else {}) if actions else None
 
     def has_fence(self, commit: Commit) -> bool:
@@ -144,7 +144,7 @@ class Table:
         for version in range(self.version, max(self.version - FENCES_NEAR, -1), -1):
             for line in self._actions(version, whole=True):
                 if line.startswith('{"txn"'):
-                    fence = json.loads(line)["txn"]
+                    fence = self._parsed(line, version)["txn"]
                     if fence["appId"] == commit.app_id:
                         return int(fence["version"]) >= commit.txn
         last = self.transaction(commit.app_id)
@@ -155,7 +155,7 @@ class Table:
         for version in range(self.version, -1, -1):
             for line in self._actions(version, whole=True):
                 if line.startswith('{"txn"'):
-                    fence = json.loads(line)["txn"]
+                    fence = self._parsed(line, version)["txn"]
                     if fence["appId"] == commit.app_id and int(fence["version"]) <= commit.txn:
                         return version
         return None
@@ -409,10 +409,25 @@ class Table:
             if "FileNotFoundException" in str(error.java_exception):
                 return []
             raise
+        if lines.isEmpty():
+            raise self._damaged(version)
         first = str(lines.head())
         if first.startswith('{"commitInfo"') and not whole:
             return [first]
         return str(lines.mkString("\n")).split("\n")
+
+    def _parsed(self, line: str, version: int) -> Any:
+        try:
+            return json.loads(line)
+        except ValueError as error:
+            raise self._damaged(version) from error
+
+    def _damaged(self, version: int) -> TableError:
+        return TableError(
+            f"{self.field} has a damaged log: the entry of version {version} is cut off",
+            value=self.location,
+            remedy="bring it back from a copy of the table; without one, name a new table",
+        )
 
     def _save(self, writer: DataFrameWriter) -> None:
         if self.by_name:
@@ -451,6 +466,11 @@ def _racing() -> Iterator[None]:
         yield
     except DeltaConcurrentModificationException as error:
         raise Superseded(str(error).splitlines()[0]) from error
+
+
+def told(error: BaseException) -> str:
+    """All that an error says, with the causes that Java knows of it."""
+    return f"{error}\n{getattr(error, '_stackTrace', '')}"
 
 
 def check_nothing_else(folder: Path, location: str, field: str) -> None:

@@ -150,7 +150,7 @@ def test_spark_submit_takes_the_product_as_a_zip(cluster: Cluster, waiting: Ware
     (tmp_path / "main.py").write_text("from jobs.cli import main\n\nmain()\n")
     jars = ",".join(map(str, sorted((cache_folder() / "jars").glob("*.jar"))))
     settings = [word for name, value in cluster.settings.items() for word in ("--conf", f"{name}={value}")]
-    command = [SPARK / "bin" / "spark-submit", "--master", cluster.url, *settings, "--jars", jars]
+    command = [str(SPARK / "bin" / "spark-submit"), "--master", cluster.url, *settings, "--jars", jars]
     product = ["--py-files", "sessionizer.zip", "main.py", "run", "--config", "sessionizer.yaml", "--json"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
