@@ -7,7 +7,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from lib.errors import RunFailed
-from tables.delta import told
+from tables.delta import CUT_OFF, told
 
 AGAIN = "start the command again: what was committed stays, what was not is written anew"
 BACK = (
@@ -33,14 +33,8 @@ CAUSES = (
         "this user may not read or write a file or folder of the tables",
         f"allow it, or run as the user who owns the tables, and {AGAIN}",
     ),
-    Cause(
-        ("ChecksumException", "MALFORMED_RECORD_IN_PARSING", "JsonParseException", "JsonEOFException"),
-        "a file of a table is damaged",
-        BACK,
-    ),
-    Cause(
-        ("FILE_NOT_EXIST", "FileNotFoundException", "DELTA_LOG_FILE_NOT_FOUND"), "a file of a table is missing", BACK
-    ),
+    Cause((*CUT_OFF, "MALFORMED_RECORD_IN_PARSING"), "a file of a table is damaged", BACK),
+    Cause(("FILE_NOT_EXIST", "FileNotFoundException", "DELTA_LOG_FILE_NOT_FOUND"), "a table lacks a file", BACK),
     Cause(("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER"), "a file of a table is damaged", BACK),
 )
 
@@ -53,5 +47,5 @@ def storage_failure(error: Exception) -> RunFailed | None:
     for cause in CAUSES:
         if lines := [line for line in text.splitlines() if any(sign in line for sign in cause.signs)]:
             named = FILE.search(lines[0]) or FILE.search(text)
-            return RunFailed(cause.rule, value=named[0] if named else lines[0].strip(), remedy=cause.remedy)
+            return RunFailed(f"{cause.rule}: {named[0] if named else lines[0].strip()}", remedy=cause.remedy)
     return None

@@ -34,6 +34,7 @@ GONE = (
     "DELTA_LOG_FILE_NOT_FOUND",
 )
 LOG = "_delta_log"
+CUT_OFF = ("ChecksumException", "JsonEOFException", "JsonParseException")  # what Java says of such entries of a log
 LOCK_FILE = "_sessionizer.lock"
 # The methods of Table that write: all that a kill can fall between.
 WRITES = (
@@ -371,7 +372,12 @@ class Table:
     def _snapshot(self) -> Any:
         """Delta's own snapshot of the latest version: metadata from the log, without a Spark job."""
         nothing = self.spark._jvm.scala.Option.empty()  # type: ignore[union-attr]
-        return self._log().update(False, nothing, nothing)
+        try:
+            return self._log().update(False, nothing, nothing)
+        except Py4JJavaError as error:
+            if any(sign in told(error) for sign in CUT_OFF):
+                raise self._damaged() from error
+            raise
 
     def _log(self) -> Any:
         jvm: Any = self.spark._jvm
@@ -422,9 +428,10 @@ class Table:
         except ValueError as error:
             raise self._damaged(version) from error
 
-    def _damaged(self, version: int) -> TableError:
+    def _damaged(self, version: int | None = None) -> TableError:
         return TableError(
-            f"{self.field} has a damaged log: the entry of version {version} is cut off",
+            f"{self.field} has a damaged log: "
+            + ("an entry is cut off" if version is None else f"the entry of version {version} is cut off"),
             value=self.location,
             remedy="bring it back from a copy of the table; without one, name a new table",
         )
