@@ -1,8 +1,9 @@
 """Jobs at the same time: nothing is lost, nothing is doubled, and whoever comes second starts over by itself.
 
-Processes race over one lake, which grows from round to round; who begins when is drawn from a seed (RACE_SEED). After
-each round the tables must be what a plain recompute of the consumed events makes. Threads of one process race without
-the lock of a local table, as writers do on an object store: there Delta's own checks alone keep them apart.
+Processes race over one lake, which grows from round to round; who begins when is drawn from a seed (RACE_SEED), and
+RACE_TIMES multiplies the hundred rounds. After each round the tables must be what a plain recompute of the consumed
+events makes. Threads of one process race without the lock of a local table, as writers do on an object store: there
+Delta's own checks alone keep them apart.
 """
 
 import json
@@ -13,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ from tests.text_tables import clock
 from tests.warehouse import Warehouse
 
 SEED = int(os.environ.get("RACE_SEED", "20260101"))
+TIMES = float(os.environ.get("RACE_TIMES", "1"))
 MINUTE = 60_000_000
 GAP = 30 * MINUTE
 DAY_LONG = {"low": us(clock("0:00")), "high": us(clock("+2d 0:00"))}
@@ -139,7 +142,7 @@ def test_processes_at_once_lose_and_double_nothing(
     for worker in workers:
         worker.wait_ready()
     for jobs, rounds in ROUNDS.items():
-        for number in range(rounds):
+        for number in range(ceil(rounds * TIMES)):
             race.lake.append(race.events())
             asked = [(job, race.options(job)) for job in race.chance.sample(jobs, len(jobs))]
             for worker, (job, options) in zip(workers, asked, strict=False):
@@ -169,7 +172,7 @@ def test_without_a_lock_the_checks_of_delta_keep_jobs_apart(
     monkeypatch.setattr(Table, "lock", lambda _: nullcontext())
     with ThreadPoolExecutor(2) as threads:
         for jobs, rounds in WITHOUT_LOCK.items():
-            for number in range(rounds):
+            for number in range(ceil(rounds * TIMES)):
                 race.lake.append(race.events())
                 asked = race.chance.sample(jobs, len(jobs))
                 at_once(threads, spark, [(job, race.options(job)) for job in asked], race.lake.config)
