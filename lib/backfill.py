@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from lib import columns as C
 from lib.aggregates import bind
 from lib.computed import computed
-from lib.events import AMENDED, IN_THE_FUTURE, LATE, WITHDRAWN
+from lib.events import AMENDED, IN_THE_FUTURE, LATE, WITHDRAWN, validate
 from lib.fold import fold
 from lib.outcome import Outcome
 from lib.past import Past, accepted, aliased, same_as_aliased
@@ -70,7 +70,7 @@ def backfill(span: Span, past: Past, rule: Rule, clock: Clock, sample: DataFrame
         rule, clock, clock, aggregates, lambda spans: accepted(past.events(spans), kept_out, quiet, clock, spans), near
     )
     changed, redo = step.merged_and_rederived(intervals)
-    return Outcome.of(step, changed, redo, sample, Tally(0, {}, None, None, readmitted=comes_in))
+    return Outcome.of(step, changed, redo, validate(sample, rule, clock), Tally(0, {}, None, None, readmitted=comes_in))
 
 
 def readmitted(rejected: DataFrame, span: Span, rule: Rule) -> DataFrame:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,7 +23,7 @@ class Worker:
 
     def __init__(self, log: Path, settings: Mapping[str, str] | None = None) -> None:
         """log: where it tells how it goes."""
-        self.log = log
+        self.log, self._told = log, log.open("a")
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.jobs.driver", json.dumps(dict(settings or {}))],
@@ -30,7 +31,7 @@ class Worker:
             env=os.environ | {"TZ": "UTC", "SESSIONIZER_CLASS_ARCHIVE": "on"},
             stdin=pipe,
             stdout=pipe,
-            stderr=log.open("a"),
+            stderr=self._told,
             text=True,
             start_new_session=True,  # a group of its own, which is killed as one
         )
@@ -74,13 +75,20 @@ class Worker:
     def __enter__(self) -> "Worker":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
+    def close(self) -> None:
+        """Have it end by itself, or else for good."""
+        with suppress(BrokenPipeError):
             self._stdin.close()
-            try:
-                self.process.wait(30)
-            except subprocess.TimeoutExpired:
-                self.kill()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        for file in (self.process.stdout, self._told):
+            if file is not None:
+                file.close()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def _stdin(self) -> IO[str]:

@@ -23,6 +23,7 @@ class Cluster(AbstractContextManager["Cluster"]):
         """folder: where the workers keep what their executors need, and everyone's log."""
         self.folder = folder
         self.url = f"spark://{HOST}:{free_port()}"
+        self.log = (folder / "log").open("ab")
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> "Cluster":
@@ -30,7 +31,7 @@ class Cluster(AbstractContextManager["Cluster"]):
         for number in range(2):
             place = ("--work-dir", str(self.folder / f"worker-{number}"), "--webui-port", "0")
             self._start("worker.Worker", "--host", HOST, "--cores", "1", "--memory", "1g", *place, self.url)
-        wait_until("the workers do not register", lambda: self._log().count("Registering worker") == 2)
+        wait_until("the workers do not register", lambda: self._said().count("Registering worker") == 2)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -38,6 +39,7 @@ class Cluster(AbstractContextManager["Cluster"]):
             process.terminate()
         for process in self.processes:
             process.wait(60)
+        self.log.close()
 
     @property
     def settings(self) -> dict[str, str]:
@@ -71,11 +73,10 @@ class Cluster(AbstractContextManager["Cluster"]):
 
     def _start(self, name: str, *arguments: str) -> None:
         environment = os.environ | {"SPARK_LOCAL_IP": HOST, "SPARK_DAEMON_MEMORY": "256m"}
-        log = (self.folder / "log").open("ab")
         command = [str(SPARK / "bin" / "spark-class"), f"{NAME}.{name}", *arguments]
-        self.processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
+        self.processes.append(subprocess.Popen(command, env=environment, stdout=self.log, stderr=self.log))
 
-    def _log(self) -> str:
+    def _said(self) -> str:
         return (self.folder / "log").read_text()
 
 

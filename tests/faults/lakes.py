@@ -46,6 +46,7 @@ TABLES = (
 # What differs between two runs that do the same.
 BY_THE_WAY = {C.RUN_ID, "started_at", "finished_at", "seconds", "files_written", "bytes_written"}
 BY_VERSION = {C.RUN_SEQ, "sessions_version"}
+TRACED = ("event_sessions",)
 ALL = ("event_sessions", "session_updates", "windows")
 WINDOWS = {"table": "", "rejected_events": "_rejected_events"}
 Contents = dict[str, Counter[str]]
@@ -176,10 +177,10 @@ SCENARIOS = {
     "run": Scenario("run", waiting, {"now": NOW}, optional=ALL),
     "amending run": Scenario("run", waiting, {"now": NOW}, {"late_events": "amend"}),
     "run with corrections": Scenario("run", corrected, {"now": NOW}, optional=("session_updates",)),
-    "run after a RESTORE": Scenario("run", restored, {"now": NOW}, optional=("event_sessions",)),
-    "backfill": Scenario("backfill", consumed, {**SPAN, "chunk": (SPAN["high"] - SPAN["low"]) // 2}),
-    "readmit": Scenario("readmit", consumed, SPAN),
-    "rebuild": Scenario("rebuild", consumed, {"now": NOW}, {"session": {"gap": "45m"}}, ("event_sessions",)),
+    "run after a RESTORE": Scenario("run", restored, {"now": NOW}, optional=TRACED),
+    "backfill": Scenario("backfill", consumed, {**SPAN, "chunk": (SPAN["high"] - SPAN["low"]) // 2}, optional=TRACED),
+    "readmit": Scenario("readmit", consumed, SPAN, optional=TRACED),
+    "rebuild": Scenario("rebuild", consumed, {"now": NOW}, {"session": {"gap": "45m"}}, TRACED),
     "slide": Scenario("slide", waiting, {"now": NOW}, optional=ALL),
     "maintain": Scenario("maintain", worn, UPKEEP, versions=False),
 }

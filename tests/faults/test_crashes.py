@@ -151,6 +151,7 @@ def workers(log: Path) -> Generator[Worker, None, None]:
                 yield now.wait_ready()
     finally:
         coming.kill()
+        coming.close()
 
 
 @pytest.mark.slow
