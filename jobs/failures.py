@@ -30,8 +30,8 @@ CAUSES = (
     Cause(("No space left on device", "Disk quota exceeded"), "the disk is full", f"make room and {AGAIN}"),
     Cause(
         ("Permission denied", "Read-only file system", "AccessControlException", "Mkdirs failed to create"),
-        "this user may not read or write a file or folder of the tables",
-        f"allow it, or run as the user who owns the tables, and {AGAIN}",
+        "this user may not read or write a file or folder",
+        f"allow it, or be the user who owns it, and {AGAIN}",
     ),
     Cause((*CUT_OFF, "MALFORMED_RECORD_IN_PARSING"), "a file of a table is damaged", BACK),
     Cause(("FILE_NOT_EXIST", "FileNotFoundException", "DELTA_LOG_FILE_NOT_FOUND"), "a table lacks a file", BACK),

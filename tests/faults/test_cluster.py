@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from jobs.spark import cache_folder
 from lib import columns as C
 from tests.faults.cluster import SPARK, Cluster
-from tests.faults.lakes import ALL, MORE, SPAN, contents, lake_at, lost_and_doubled, made
+from tests.faults.lakes import MORE, SPAN, TRACED, contents, lake_at, lost_and_doubled, made
 from tests.jobs.driver import JOBS
 from tests.processes import ROOT, Worker, wait_until
 from tests.summary import Tally
@@ -24,7 +24,7 @@ from tests.text_tables import clock
 from tests.warehouse import NOW, Warehouse
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
-STEPS = (("run", {"now": NOW}), ("slide", {"now": NOW}), ("backfill", SPAN))
+STEPS = (("run", {"now": NOW}), ("backfill", SPAN))
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +42,8 @@ def driver(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="module")
 def locally(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """FIRST and MORE, run, slid and backfilled on one machine."""
-    lake = lake_at(spark, tmp_path_factory.mktemp("locally"), *ALL)
+    """FIRST and MORE, run and backfilled on one machine."""
+    lake = lake_at(spark, tmp_path_factory.mktemp("locally"), *TRACED)
     made(lake)
     lake.run()
     lake.append(MORE)
@@ -71,7 +71,7 @@ def waiting(spark: SparkSession, tmp_path: Path) -> Warehouse:
 def test_the_tables_made_there_are_those_of_one_machine(
     spark: SparkSession, cluster: Cluster, driver: Worker, locally: Warehouse, tmp_path: Path
 ) -> None:
-    lake = lake_at(spark, tmp_path, *ALL)
+    lake = lake_at(spark, tmp_path, *TRACED)
     made(lake)
     driver.do("run", lake.config, now=NOW)
     lake.append(MORE)

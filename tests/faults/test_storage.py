@@ -1,5 +1,6 @@
 """Full disks, missing files, files cut off: a named error, tables as they were, and after the repair a good run."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -9,9 +10,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pyspark.sql import SparkSession
 
 from jobs import side_tables
 from jobs.cli import main
+from jobs.failures import storage_failure
+from tables.delta import Table
 from tests.faults.lakes import Contents, Stock, contents, lake_at, lost_and_doubled, waiting
 from tests.jobs.driver import JOBS
 from tests.kills import killed_at
@@ -275,3 +279,35 @@ def test_a_user_who_may_not_write_is_told_so(
     given_back(lake.folder / barred)
     assert shell(lake)[0] == 0
     assert_right(lake, undisturbed, tally)
+
+
+# A taste of it
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (errno.ENOSPC, "the disk is full: /lake/sessions. make room"),
+        (errno.EACCES, "this user may not read or write a file or folder: /lake/sessions. allow it"),
+        (errno.EROFS, "this user may not read or write a file or folder: /lake/sessions. allow it"),
+    ],
+)
+def test_what_the_system_refuses_becomes_a_sentence(number: int, says: str) -> None:
+    assert says in str(storage_failure(OSError(number, os.strerror(number), "/lake/sessions")))
+
+
+def test_what_no_disk_has_caused_is_left_to_others() -> None:
+    assert storage_failure(ValueError("No space left on device")) is None
+    assert storage_failure(OSError(errno.ENOENT, os.strerror(errno.ENOENT), "/lake/sessions")) is None
+
+
+def test_a_table_whose_making_was_cut_off_can_be_made(spark: SparkSession, tmp_path: Path) -> None:
+    log = tmp_path / "sessions" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / ".00000000000000000000.json.3f2a.tmp").write_text("{")
+    table = Table(spark, str(tmp_path / "sessions"), "sessions.table")
+    assert not table.exists()
+    table.create(spark.range(1).schema, [], {})
+    assert (table.exists(), table.version) == (True, 0)
+    table.create(spark.range(1).schema, [], {})
+    assert table.version == 0, "one that is there stays as it is"
