@@ -69,7 +69,8 @@ class Worker:
 
     def kill(self) -> None:
         """SIGKILL to the process and to its JVM, whatever they do."""
-        os.killpg(self.process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(PATIENCE)
 
     def __enter__(self) -> "Worker":

@@ -124,21 +124,22 @@ def test_a_run_completes_although_an_executor_dies_at_any_moment(
 
 
 def test_a_driver_that_dies_there_is_followed_by_one_that_repairs(
-    cluster: Cluster, waiting: Warehouse, tmp_path: Path, tally: Tally
+    driver: Worker, waiting: Warehouse, tmp_path: Path, tally: Tally
 ) -> None:
     expected = done_locally(waiting, tmp_path / "locally")
-    with Worker(tmp_path / "log", cluster.settings) as first:
-        first.wait_ready().ask("run", waiting.config, (1, True, []), now=NOW)
-        assert first.ended() == -9
+    driver.ask("run", waiting.config, (1, True, []), now=NOW)
+    assert driver.ended() == -9
     tally.add("faults tried")
     assert waiting.ledger(C.RUN_ID) == []
-    with Worker(tmp_path / "log", cluster.settings) as second:
-        assert second.do("run", waiting.config, now=NOW) == []
+    assert JOBS["run"](waiting.spark, waiting.config, now=NOW) == []
     assert lost_and_doubled(expected, contents(waiting.folder)) == (0, 0)
     tally.add("faults survived")
 
 
-def test_spark_submit_takes_the_product_as_a_zip(cluster: Cluster, waiting: Warehouse, tmp_path: Path) -> None:
+def test_spark_submit_takes_the_product_as_a_zip(
+    cluster: Cluster, driver: Worker, waiting: Warehouse, tmp_path: Path
+) -> None:
+    driver.kill()  # it would keep the cores
     expected = done_locally(waiting, tmp_path / "locally")
     config = waiting.config.model_dump(mode="json", by_alias=True, exclude_unset=True)
     (tmp_path / "sessionizer.yaml").write_text(yaml.safe_dump(config))
