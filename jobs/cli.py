@@ -51,6 +51,10 @@ def main() -> None:
             raise
         _fail(f"this needs {error.name}, which is not installed. pip install 'sessionizer[{extra}]'.", 2, as_json)
     except Exception as error:
+        from jobs.failures import storage_failure
+
+        if (named := storage_failure(error)) is not None:
+            _fail(str(named), named.exit_code, as_json)
         if not _from_spark(error):
             raise
         from jobs.spark import log_folder

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from tenacity import retry, retry_if_exception_type, stop_after_attempt
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from jobs.file_reader import LINE_FORMATS, FileReader, IngestOptions, Part
 from jobs.files import Mark, Survey, check_files, line_at, survey
@@ -29,7 +29,7 @@ __all__ = ["IngestOptions", "IngestReport", "ingest"]
 
 NOTE = "sessionizer_ingest"
 _FENCE = re.compile(r"ingest:(\d+):([0-9a-f]{64})")
-_TRIES = 5
+_TRIES, _WAIT = 5, wait_random_exponential(multiplier=0.2, max=5)
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Ingestion:
         self.source = Table(spark, config.source.table, "source.table")
         self.rejected = RejectedEvents(spark, config)
 
-    @retry(retry=retry_if_exception_type(Superseded), stop=stop_after_attempt(_TRIES), reraise=True)
+    @retry(retry=retry_if_exception_type(Superseded), stop=stop_after_attempt(_TRIES), wait=_WAIT, reraise=True)
     def add(self, file: Path) -> IngestReport:
         """Add what is new in a file, and complete what an earlier ingest of it left undone."""
         found = survey(file, self._known())

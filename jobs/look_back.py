@@ -7,19 +7,22 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.increment import Inputs, compute
-from jobs.sessionize import Phases, RunReport, Say, check_rule, commit, repair, wall_clock, with_retries
+from jobs.sessionize import Phases, RunReport, Say, check_rule, commit, repair, settled, wall_clock, with_retries
 from lib import columns as C
 from lib.backfill import Span, readmitted
 from lib.config import Config
-from lib.errors import ConfigError, SourceError, UsageError
+from lib.errors import SessionizerError, UsageError
 from lib.rule import Rule
 from tables.lake import Lake
 from tables.manifest import Mode
 
+IMPOSSIBLE = (SessionizerError, PySparkException, Py4JJavaError)  # what stops a repair, but for races
 DAY = 24 * 3600 * 1_000_000
 CHUNK = 7 * DAY
 
@@ -79,7 +82,7 @@ def readmit(spark: SparkSession, config: Config, asked: LookBack, say: Say = lam
     """Take the quarantined late events of a span into the sessions after all; they leave rejected_events."""
     lake = Lake(spark, config)
     lake.require()
-    repair(lake, lake.sessions.position(), say)
+    settled(lake, say)
     rule = Rule.of(config)
     late = readmitted(lake.rejected_events.table.read(), Span(asked.low, asked.high), rule)
     time = F.unix_micros(C.col(C.EVENT_TIME))
@@ -114,7 +117,7 @@ def _look_back(lake: Lake, mode: Mode, arguments: Mapping[str, Any], asked: Look
         position = lake.sessions.position()
         if not asked.dry_run:
             # What an unfinished run would still write, a rebuild replaces: it need not be possible any more.
-            with suppress(SourceError, ConfigError) if mode == "rebuild" else nullcontext():
+            with suppress(*IMPOSSIBLE) if mode == "rebuild" else nullcontext():
                 repair(lake, position, say)
         if position.manifest is not None and mode != "rebuild":
             check_rule(lake, position.manifest)

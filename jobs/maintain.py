@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from jobs import slide
 from jobs.console import stdout, table
-from jobs.sessionize import Say, repair, wall_clock
+from jobs.sessionize import Say, settled, wall_clock, with_retries
 from lib.config import Config
 from lib.durations import format_duration
 from lib.errors import UsageError
@@ -101,9 +102,9 @@ def maintain(spark: SparkSession, config: Config, asked: Asked, say: Say = lambd
     lake = Lake(spark, config)
     lake.require()
     if not asked.dry_run:
-        repair(lake, lake.sessions.position(), say)
+        settled(lake, say)
         if _slides(lake):
-            slide.repair(lake, lake.windows.position(), say)
+            with_retries(lambda: slide.repair(lake, lake.windows.position(), say), say, "windows")
     charges = _charges(lake, asked)
     for charge in charges if asked.retain is None else ():
         _check_retention(charge.table)
@@ -201,15 +202,16 @@ def _upkeep(charge: _Charge, asked: Asked, say: Say) -> Upkeep:
                     kept.delete(condition)
             if compacted:
                 kept.compact(charge.partitions, text)
+            if asked.retain is not None:
+                kept.keep_removed(asked.retain, text)
         except Superseded:
             say(f"{charge.name}: a run was faster; what is left of it is done next time")
             forgotten = compacted = 0
-        if asked.retain is not None:
-            kept.keep_removed(asked.retain, text)
     deleted = kept.vacuum(text, dry_run=asked.dry_run)
     if not asked.dry_run:
         if charge.home and manifest:
-            charge.home.keep_manifest(manifest, asked.now)
+            with suppress(Superseded):  # a run was faster: its commit is young, and carries a manifest of its own
+                charge.home.keep_manifest(manifest, asked.now)
         kept.checkpoint()
     files, size = kept.size()
     seconds = round(time.monotonic() - begun, 1)

@@ -6,9 +6,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from jobs import side_tables
 from jobs.increment import Inputs, compute
@@ -20,7 +23,7 @@ from lib.events import CORRECTION, INVALID, LATE
 from lib.expectations import read_suite
 from lib.pipeline import Outcome
 from lib.watermarks import Clock, Push, scopes_as_json
-from tables.delta import BYTES_WRITTEN, FILES_WRITTEN, Entry, Superseded
+from tables.delta import BYTES_WRITTEN, FILES_WRITTEN, Entry, Superseded, told
 from tables.events import Increment
 from tables.lake import Lake
 from tables.manifest import Manifest
@@ -28,7 +31,9 @@ from tables.runs import Timing, ledger_row
 from tables.sessions import Position
 
 ATTEMPTS = 12
+LOST_CHECKPOINT = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"  # what Spark says of it
 Say = Callable[[str], None]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -127,6 +132,29 @@ def repair(lake: Lake, position: Position, say: Say = lambda _: None) -> bool:
     return True
 
 
+def _may_start_over(error: BaseException) -> bool:
+    """Another run has committed first; or an executor died with what it alone had: nothing was written."""
+    lost = isinstance(error, PySparkException | Py4JJavaError) and LOST_CHECKPOINT in told(error)
+    return lost or isinstance(error, Superseded)
+
+
+def _why_again(state: RetryCallState) -> str:
+    if state.outcome is not None and isinstance(state.outcome.exception(), Superseded):
+        return "another run was faster: starting over from its result"
+    return "an executor was lost with what it had computed: starting over"
+
+
+def settled(lake: Lake, say: Say) -> Position:
+    """The position, once the side tables are in line with it."""
+
+    def step() -> Position:
+        position = lake.sessions.position()
+        repair(lake, position, say)
+        return position
+
+    return with_retries(step, say)
+
+
 def _increment(lake: Lake, options: RunOptions, say: Say) -> RunReport | None:
     phases = Phases()
     with phases("plan"):
@@ -172,13 +200,16 @@ def commit(lake: Lake, inputs: Inputs, outcome: Outcome, manifest: Manifest, pha
     return RunReport(manifest, timing)
 
 
-def with_retries(step: Callable[[], RunReport | None], say: Say) -> RunReport | None:
-    """The step, started over as often as another run is faster."""
+def with_retries(step: Callable[[], Result], say: Say, table: str = "sessions") -> Result:
+    """The step, started over as often as another run is faster, after a short time drawn by lot.
+
+    table: which one they write to. Errors: RunFailed after too many races in a row.
+    """
     retrying = Retrying(
-        retry=retry_if_exception_type(Superseded),
+        retry=retry_if_exception(_may_start_over),
         stop=stop_after_attempt(ATTEMPTS),
         wait=wait_random_exponential(multiplier=0.2, max=5),
-        before_sleep=lambda _: say("another run was faster: starting over from its result"),
+        before_sleep=lambda state: say(_why_again(state)),
         reraise=True,
     )
     try:
@@ -187,7 +218,7 @@ def with_retries(step: Callable[[], RunReport | None], say: Say) -> RunReport | 
         raise RunFailed(
             f"other runs were faster {ATTEMPTS} times in a row",
             value=str(error),
-            remedy="let fewer processes write to the same sessions table",
+            remedy=f"let fewer processes write to the same {table} table",
         ) from error
 
 

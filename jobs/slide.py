@@ -2,7 +2,6 @@
 
 import hashlib
 import secrets
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -10,9 +9,8 @@ from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from jobs.sessionize import ATTEMPTS, Phases, RunOptions, Say
+from jobs.sessionize import Phases, RunOptions, Say, with_retries
 from lib import __version__
 from lib import columns as C
 from lib.config import Config
@@ -108,7 +106,7 @@ def slide_windows(
     for table in (lake.windows.table, lake.windows.rejected_events.table):
         table.require("`sessionizer init` makes it")
     reports: list[SlideReport] = []
-    while (report := _with_retries(partial(_increment, lake, rule, options, say), say)) is not None:
+    while (report := with_retries(partial(_increment, lake, rule, options, say), say, "windows")) is not None:
         reports.append(report)
         if options.once or options.dry_run:
             break
@@ -316,21 +314,3 @@ def _write_rejected(windows: Windows, outcome: SlideOutcome, manifest: Manifest)
     gone = outcome.readmitted() if outcome.readmitted is not None else None
     with suppress(Superseded):  # another process has repaired this run meanwhile: the same rows are there
         windows.rejected_events.write(rejected, gone, manifest, _fence(windows))
-
-
-def _with_retries(step: Callable[[], SlideReport | None], say: Say) -> SlideReport | None:
-    retrying = Retrying(
-        retry=retry_if_exception_type(Superseded),
-        stop=stop_after_attempt(ATTEMPTS),
-        wait=wait_random_exponential(multiplier=0.2, max=5),
-        before_sleep=lambda _: say("another run was faster: starting over from its result"),
-        reraise=True,
-    )
-    try:
-        return retrying(step)
-    except Superseded as error:
-        raise RunFailed(
-            f"other runs were faster {ATTEMPTS} times in a row",
-            value=str(error),
-            remedy="let fewer processes write to the same windows table",
-        ) from error

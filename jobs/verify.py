@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from jobs.console import stdout, table
 from jobs.increment import FUTURE, Inputs
-from jobs.sessionize import Say, check_rule, repair, wall_clock
+from jobs.sessionize import Say, check_rule, settled, wall_clock
 from lib import columns as C
 from lib.aggregates import bind
 from lib.compare import DIFFERS, EXPECTED, FOUND, KIND, WHICH, broken_rules, differences
@@ -62,8 +62,7 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
     """
     lake = Lake(spark, config)
     lake.require()
-    position = lake.sessions.position()
-    repair(lake, position, say)
+    position = settled(lake, say)
     if position.manifest is not None:
         check_rule(lake, position.manifest)
     inputs = Inputs.look_back(lake, position, wall_clock(), "run", {})

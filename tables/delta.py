@@ -1,6 +1,7 @@
 """The few Delta primitives; nothing else in the project reads or writes a table."""
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -32,7 +33,14 @@ GONE = (
     "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",
     "DELTA_LOG_FILE_NOT_FOUND",
 )
+LOG = "_delta_log"
+CUT_OFF = ("ChecksumException", "JsonEOFException", "JsonParseException")  # what Java says of such entries of a log
 LOCK_FILE = "_sessionizer.lock"
+# The methods of Table that write: all that a kill can fall between.
+WRITES = (
+    *("create", "change_setting", "change_settings", "append", "overwrite", "merge", "restore", "delete", "update"),
+    *("compact", "keep_removed", "vacuum", "checkpoint"),
+)
 FENCES_NEAR = 5  # commits looked at one by one before all transactions of the table are loaded
 # Bytes: files that are compacted, and what comes of them at most. Files that a first load has made by time are larger.
 SMALL, LARGE = 8 << 20, 32 << 20
@@ -129,7 +137,7 @@ class Table:
     def entry(self, version: int) -> Entry | None:
         """One commit, or None if the log no longer has it. Reads one small file, without a Spark job."""
         actions = self._actions(version)
-        infos = [json.loads(line)["commitInfo"] for line in actions if line.startswith('{"commitInfo"')]
+        infos = [self._parsed(line, version)["commitInfo"] for line in actions if line.startswith('{"commitInfo"')]
         return entry_of(version, infos[0] if infos else {}) if actions else None
 
     def has_fence(self, commit: Commit) -> bool:
@@ -137,7 +145,7 @@ class Table:
         for version in range(self.version, max(self.version - FENCES_NEAR, -1), -1):
             for line in self._actions(version, whole=True):
                 if line.startswith('{"txn"'):
-                    fence = json.loads(line)["txn"]
+                    fence = self._parsed(line, version)["txn"]
                     if fence["appId"] == commit.app_id:
                         return int(fence["version"]) >= commit.txn
         last = self.transaction(commit.app_id)
@@ -148,7 +156,7 @@ class Table:
         for version in range(self.version, -1, -1):
             for line in self._actions(version, whole=True):
                 if line.startswith('{"txn"'):
-                    fence = json.loads(line)["txn"]
+                    fence = self._parsed(line, version)["txn"]
                     if fence["appId"] == commit.app_id and int(fence["version"]) <= commit.txn:
                         return version
         return None
@@ -220,6 +228,8 @@ class Table:
         if partition_by:
             builder = builder.partitionedBy(*partition_by)
         with self._making():
+            if (folder := self.local_path) is not None and _is_unfinished(folder):
+                shutil.rmtree(folder / LOG)  # Delta wants an empty folder
             builder.execute()
 
     def change_setting(self, name: str, value: str, metadata: str | None = None) -> None:
@@ -229,7 +239,7 @@ class Table:
     def change_settings(self, settings: Mapping[str, str], metadata: str | None = None) -> None:
         """Set table properties in one commit."""
         pairs = ", ".join(f"'{name}' = '{value}'" for name, value in settings.items())
-        with self.lock(), self._saying(metadata):
+        with self.lock(), self._saying(metadata), _racing():
             self.spark.sql(f"ALTER TABLE {self._sql_name()} SET TBLPROPERTIES ({pairs})")
 
     def append(self, rows: DataFrame, commit: Commit, *, add_columns: bool = False) -> None:
@@ -282,7 +292,7 @@ class Table:
         if version is None:
             self.delete("true")
         elif version < self.version:
-            with self.lock():
+            with self.lock(), _racing():
                 self._delta().restoreToVersion(version)
 
     def delete(self, condition: str) -> None:
@@ -362,7 +372,12 @@ class Table:
     def _snapshot(self) -> Any:
         """Delta's own snapshot of the latest version: metadata from the log, without a Spark job."""
         nothing = self.spark._jvm.scala.Option.empty()  # type: ignore[union-attr]
-        return self._log().update(False, nothing, nothing)
+        try:
+            return self._log().update(False, nothing, nothing)
+        except Py4JJavaError as error:
+            if any(sign in told(error) for sign in CUT_OFF):
+                raise self._damaged() from error
+            raise
 
     def _log(self) -> Any:
         jvm: Any = self.spark._jvm
@@ -400,10 +415,26 @@ class Table:
             if "FileNotFoundException" in str(error.java_exception):
                 return []
             raise
+        if lines.isEmpty():
+            raise self._damaged(version)
         first = str(lines.head())
         if first.startswith('{"commitInfo"') and not whole:
             return [first]
         return str(lines.mkString("\n")).split("\n")
+
+    def _parsed(self, line: str, version: int) -> Any:
+        try:
+            return json.loads(line)
+        except ValueError as error:
+            raise self._damaged(version) from error
+
+    def _damaged(self, version: int | None = None) -> TableError:
+        return TableError(
+            f"{self.field} has a damaged log: "
+            + ("an entry is cut off" if version is None else f"the entry of version {version} is cut off"),
+            value=self.location,
+            remedy="bring it back from a copy of the table; without one, name a new table",
+        )
 
     def _save(self, writer: DataFrameWriter) -> None:
         if self.by_name:
@@ -444,9 +475,16 @@ def _racing() -> Iterator[None]:
         raise Superseded(str(error).splitlines()[0]) from error
 
 
+def told(error: BaseException) -> str:
+    """All that an error says, with the causes that Java knows of it."""
+    return f"{error}\n{getattr(error, '_stackTrace', '')}"
+
+
 def check_nothing_else(folder: Path, location: str, field: str) -> None:
     """Raise a TableError if anything is there, which is no Delta table."""
     others = [p for p in _entries(folder) if p != LOCK_FILE] if folder.exists() else []
+    if _is_unfinished(folder):
+        others.remove(LOG)
     if others:
         shown = ", ".join(sorted(others, key=lambda name: (name.startswith("."), name))[:3])
         raise TableError(
@@ -455,6 +493,12 @@ def check_nothing_else(folder: Path, location: str, field: str) -> None:
             remedy="name an empty folder or a Delta table; files become one with `sessionizer ingest`, "
             "a Parquet table with Spark's CONVERT TO DELTA",
         )
+
+
+def _is_unfinished(folder: Path) -> bool:
+    """Whether somebody who made a table here was cut off before its first commit."""
+    log = folder / LOG
+    return log.is_dir() and all(p.is_dir() or p.name.startswith(".") for p in log.rglob("*"))
 
 
 def _entries(folder: Path) -> list[str]:

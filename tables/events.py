@@ -237,4 +237,5 @@ class Events:
 
 
 def _first_line(error: Exception) -> str:
-    return next(line for line in str(error).splitlines() if "[" in line or line.strip())
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next((line for line in lines if "[" in line), lines[0])

@@ -17,18 +17,9 @@ def test_two(tally):
 
 def told_at_the_end(folder: Path, tests: str) -> list[str]:
     (folder / "test_counting.py").write_text(tests)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "tests.summary",
-        "-p",
-        "no:cacheprovider",
-        "--rootdir",
-        str(folder),
-    ]
-    done = subprocess.run([*command, str(folder)], cwd=ROOT, capture_output=True, text=True, check=True)
+    options = ["-p", "tests.summary", "-p", "no:cacheprovider", "--rootdir", str(folder), str(folder)]
+    command = [sys.executable, "-m", "pytest", *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return [line for line in done.stdout.splitlines() if line]
 
 

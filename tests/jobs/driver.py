@@ -1,37 +1,121 @@
-"""The main job in a process of its own: `python -m tests.jobs.driver FOLDER CONFIG_AS_JSON [killed_before_ledger]`.
+"""The jobs, by name; and a process that does them as it is asked: `python -m tests.jobs.driver [SETTINGS_AS_JSON]`.
 
-It says `FOLDER/ready.PID` when Spark is up, and runs as soon as there is `FOLDER/go`; what it did is its output.
+The process says `{"ready": PID}` when Spark is up. Then each line on stdin asks, `{"job", "config", "with", "killed"}`,
+and is answered by a line, `{"done"}` or `{"failed"}`. killed: [n, after, pids]:
+SIGKILL before or after the nth write, to these processes, or to this very one.
 """
 
 import json
 import os
-import signal
 import sys
-import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import Any
 
+from pyspark.sql import SparkSession
+
+from jobs.ingest import IngestOptions, ingest
+from jobs.init import init
+from jobs.look_back import LookBack, backfill, readmit, rebuild
+from jobs.maintain import Asked as Upkeep
+from jobs.maintain import maintain
 from jobs.sessionize import RunOptions, run
+from jobs.slide import slide_windows
 from jobs.spark import spark_session
+from jobs.verify import Asked, verify
 from lib.config import Config
-from tables.runs import Runs
+from tables.lake import Lake
+from tests.kills import killing, shooting, shot
+
+Job = Callable[..., Any]
 
 
-def main(folder: Path, config: Config, *, killed: bool) -> None:
-    spark = spark_session({"spark.driver.memory": "1g"})
-    if killed:
-        Runs.append = _kill_me  # type: ignore[method-assign, assignment]
-    (folder / f"ready.{os.getpid()}").touch()
-    while not (folder / "go").exists():
-        time.sleep(0.01)
-    reports = run(spark, config, RunOptions(), lambda text: print(text, file=sys.stderr))
-    print(json.dumps([r.manifest.events["accepted"] for r in reports]))
+def _run(spark: SparkSession, config: Config, **options: Any) -> list[int]:
+    return [r.manifest.events["accepted"] for r in run(spark, config, RunOptions(**options), tell)]
 
 
-def _kill_me(*_: object) -> NoReturn:
-    os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("still alive")
+def _slide(spark: SparkSession, config: Config, **options: Any) -> list[int]:
+    return [r.manifest.events["accepted"] for r in slide_windows(spark, config, RunOptions(**options), tell)]
+
+
+def _backfill(spark: SparkSession, config: Config, **asked: Any) -> int:
+    return len(backfill(spark, config, LookBack(**asked), tell))
+
+
+def _readmit(spark: SparkSession, config: Config, **asked: Any) -> int:
+    return len(readmit(spark, config, LookBack(**asked), tell))
+
+
+def _rebuild(spark: SparkSession, config: Config, **asked: Any) -> int:
+    return rebuild(spark, config, say=tell, **asked).manifest.events["accepted"]
+
+
+def _ingest(spark: SparkSession, config: Config, files: list[str], **options: Any) -> list[int]:
+    paths, now = [Path(file) for file in files], datetime.now(UTC)
+    return [r.added for r in ingest(spark, config, paths, IngestOptions(**options), now=now)]
+
+
+def _init(spark: SparkSession, config: Config) -> None:
+    init(spark, config, None, tell)
+
+
+def _maintain(spark: SparkSession, config: Config, **asked: Any) -> list[str]:
+    return [done.name for done in maintain(spark, config, Upkeep(**asked), tell)]
+
+
+def _verify(spark: SparkSession, config: Config) -> bool:
+    return verify(spark, config, Asked(), tell).clean
+
+
+def _restore(spark: SparkSession, config: Config, back: int) -> int:
+    """By hand, to the run before the last `back` ones; a local disk wants the lock for any commit."""
+    sessions = Lake(spark, config).sessions
+    with sessions.table.lock():
+        runs = list(sessions.manifests())
+        version = runs[min(back, len(runs) - 1)].sessions_version + 1
+        spark.sql(f"RESTORE delta.`{config.sessions.table}` TO VERSION AS OF {version}")
+    return version
+
+
+JOBS: dict[str, Job] = {
+    "run": _run,
+    "slide": _slide,
+    "backfill": _backfill,
+    "readmit": _readmit,
+    "rebuild": _rebuild,
+    "ingest": _ingest,
+    "init": _init,
+    "maintain": _maintain,
+    "verify": _verify,
+    "restore": _restore,
+}
+
+
+def tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def answer(spark: SparkSession, asked: dict[str, Any]) -> dict[str, Any]:
+    """What came of one line."""
+    config = Config.model_validate(asked["config"])
+    nth, after, pids = asked.get("killed") or (0, False, [])
+    death = shooting(pids) if pids else shot
+    dying: AbstractContextManager[None] = killing(nth, after, death) if nth else nullcontext()
+    try:
+        with dying:
+            return {"done": JOBS[asked["job"]](spark, config, **asked.get("with", {}))}
+    except Exception as error:
+        return {"failed": f"{type(error).__name__}: {error}"}
+
+
+def main(settings: dict[str, str]) -> None:
+    spark = spark_session({"spark.driver.memory": "1g"} | settings, small=True)
+    print(json.dumps({"ready": os.getpid()}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(answer(spark, json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Config.model_validate_json(sys.argv[2]), killed="killed_before_ledger" in sys.argv)
+    main(json.loads(sys.argv[1]) if len(sys.argv) > 1 else {})

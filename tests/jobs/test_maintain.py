@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from jobs import side_tables
 from jobs.cli import main
-from jobs.maintain import Asked, Upkeep, maintain
+from jobs.look_back import LookBack, backfill
+from jobs.maintain import LEAST, Asked, Upkeep, maintain
 from jobs.sessionize import wall_clock
 from jobs.verify import Asked as ToVerify
 from jobs.verify import verify
@@ -22,6 +24,8 @@ from lib.times import DAY
 from tables.delta import REMOVED_FILES_KEPT
 from tables.history import History
 from tables.manifest import Manifest
+from tests.kills import killed_at
+from tests.oracle import us
 from tests.text_tables import clock
 from tests.warehouse import Warehouse
 
@@ -164,6 +168,28 @@ def test_files_that_no_kept_version_has_are_deleted(warehouse: Warehouse) -> Non
     (last,) = warehouse.lake.sessions.table.history(1)
     assert last.operation == "VACUUM END"
     assert Manifest.parse(last.metadata) == warehouse.position()
+
+
+@pytest.mark.slow
+def test_what_a_run_a_repair_and_a_backfill_need_is_there_after_the_shortest_retention(warehouse: Warehouse) -> None:
+    warehouse.append(MORE)
+    with killed_at(side_tables, "write"):
+        warehouse.run()
+    unfinished, events = warehouse.position(), files_of(warehouse.folder / "events")
+    upkeep(warehouse, retain=LEAST)
+    assert f"finishing run {unfinished.run_id}, which was cut off after its commit" in warehouse.said
+    assert (unfinished.run_id,) in warehouse.ledger(C.RUN_ID)
+    assert files_of(warehouse.folder / "events") == events, "the source is left alone"
+    # Whoever began before holds one of these versions.
+    table = warehouse.lake.sessions.table
+    assert all(table.read(version).collect() is not None for version in range(table.version + 1))
+    whole = LookBack(us(clock("00:00")), us(clock("+1d 00:00")))
+    assert len(backfill(warehouse.spark, warehouse.config, whole)) == 1
+    assert verify(warehouse.spark, warehouse.config, ToVerify()).clean
+
+
+def files_of(folder: Path) -> dict[Path, int]:
+    return {file: file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file()}
 
 
 @pytest.mark.parametrize(

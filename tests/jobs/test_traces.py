@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from jobs.look_back import LookBack, backfill, readmit
 from lib import columns as C
+from tests.oracle import us
 from tests.text_tables import clock
 from tests.warehouse import Warehouse
 
@@ -18,9 +20,13 @@ RUNS = [
 ]
 
 
-def traced(spark: SparkSession, folder: Path, **sections: Any) -> Warehouse:
+IDENTITY = ("user", C.EVENT_TIME, C.SESSION_ID)
+
+
+def traced(spark: SparkSession, folder: Path, late_events: str = "amend", **sections: Any) -> Warehouse:
     outputs = {name: str(folder / name) for name in ("event_sessions", "session_updates")}
-    return Warehouse(spark, folder, outputs=outputs, late_events="amend", time={"allowed_lateness": "1h"}, **sections)
+    time = {"allowed_lateness": "1h"}
+    return Warehouse(spark, folder, outputs=outputs, late_events=late_events, time=time, **sections)
 
 
 def sessions_by_range(warehouse: Warehouse) -> list[tuple[Any, ...]]:
@@ -42,6 +48,25 @@ def test_every_event_has_its_session_after_every_run(spark: SparkSession, tmp_pa
         rows = warehouse.sorted_rows(found, "user", C.EVENT_TIME, C.SESSION_ID)
         assert rows == sessions_by_range(warehouse), number
     assert found.columns == ["user", "event_time", "n", "session_id", "run_id"]
+
+
+@pytest.mark.slow
+def test_every_event_has_its_session_after_late_ones_were_taken_in(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = traced(spark, tmp_path, late_events="quarantine", source={"order_by": ["n"]})
+    for number, events in enumerate(RUNS):
+        warehouse.append(events)
+        if not number:
+            warehouse.init()
+        warehouse.run()
+    assert warehouse.rejected("user") == [("bob",), ("bob",)]
+    span = [us(clock(time)) for time in ("0:00", "10:50", "23:00")]
+    for take_in, low, high in ((backfill, span[0], span[1]), (readmit, span[1], span[2])):
+        take_in(spark, warehouse.config, LookBack(low, high))
+        events = warehouse.sorted_rows(warehouse.lake.traces["event_sessions"].table.read(), *IDENTITY)
+        ends = warehouse.lake.traces["session_updates"].table.read().groupBy(C.SESSION_ID).agg({"n": "max"})
+        assert warehouse.sorted_rows(ends, C.SESSION_ID, "max(n)") == warehouse.sessions(C.SESSION_ID, C.EVENT_COUNT)
+    assert events == sessions_by_range(warehouse)
+    assert warehouse.rejected("user") == []
 
 
 @pytest.mark.slow

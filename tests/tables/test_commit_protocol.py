@@ -1,8 +1,5 @@
 """One commit is the truth: whatever stops, repeats or overtakes a run, its events count exactly once."""
 
-import os
-import subprocess
-import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -22,17 +19,16 @@ from tables.manifest import Manifest
 from tables.sessions import Sessions
 from tests.kills import killed_at
 from tests.oracle import at, us
+from tests.processes import Worker
 from tests.tables.conftest import SECTIONS, Copied
 from tests.text_tables import clock, rows
 from tests.warehouse import Warehouse, files_of_final_rows
 
-ROOT = Path(__file__).parents[2]
 FENCE_SETTINGS = (
     "spark.databricks.delta.write.txnAppId",
     "spark.databricks.delta.write.txnVersion",
     "spark.databricks.delta.commitInfo.userMetadata",
 )
-PATIENCE = 280  # seconds until a process that hangs is given up
 SESSION = ("user", "session_start", "session_end", "event_count", "total", "status", "end_reason")
 REJECTED = ("user", "event_time", "reason", "watermark", "horizon", "event", "event_hash", "ordinal", "source_version")
 LEDGER = (
@@ -483,33 +479,14 @@ def test_odd_names_paths_and_times_are_like_any_other(spark: Any, tmp_path: Path
 # Real processes
 
 
-def started(warehouse: Warehouse, *arguments: str) -> subprocess.Popen[str]:
-    config = warehouse.config.model_dump_json(by_alias=True)
-    command = [sys.executable, "-m", "tests.jobs.driver", str(warehouse.folder), config, *arguments]
-    environment = os.environ | {"TZ": "UTC"}
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
-
-
-def let_go(warehouse: Warehouse, processes: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
-    """Start them all at the same moment; what each came to: exit code, output, errors."""
-    ended = time.monotonic() + PATIENCE
-    while len(list(warehouse.folder.glob("ready.*"))) < len(processes):
-        assert time.monotonic() < ended
-        assert all(p.poll() is None for p in processes)
-        time.sleep(0.05)
-    (warehouse.folder / "go").touch()
-    outputs = [p.communicate(timeout=PATIENCE) for p in processes]
-    return [(p.returncode, *output) for p, output in zip(processes, outputs, strict=True)]
-
-
 @pytest.mark.slow
 def test_a_process_killed_before_its_ledger_row_is_repaired(
-    after_one_run: Warehouse, after_two_runs: Warehouse, copied: Copied
+    after_one_run: Warehouse, after_two_runs: Warehouse, copied: Copied, tmp_path: Path
 ) -> None:
     warehouse = copied(after_one_run)
-    ((code, _, _),) = let_go(warehouse, [started(warehouse, "killed_before_ledger")])
-    assert code == -9
+    with Worker(tmp_path / "log") as worker:
+        worker.wait_ready().ask("run", warehouse.config, (3, False, []))
+        assert worker.ended() == -9
     assert warehouse.sessions_table() == after_two_runs.sessions_table()
     assert len(warehouse.ledger(C.RUN_ID)) == 1
     assert warehouse.run() == []
@@ -518,12 +495,13 @@ def test_a_process_killed_before_its_ledger_row_is_repaired(
 
 @pytest.mark.slow
 def test_of_two_processes_at_once_one_wins_and_the_other_starts_over(
-    after_one_run: Warehouse, after_two_runs: Warehouse, copied: Copied
+    after_one_run: Warehouse, after_two_runs: Warehouse, copied: Copied, tmp_path: Path
 ) -> None:
     warehouse = copied(after_one_run)
-    outcomes = let_go(warehouse, [started(warehouse), started(warehouse)])
-    assert [code for code, _, _ in outcomes] == [0, 0], outcomes
-    assert sorted(out.strip() for _, out, _ in outcomes) == ["[4]", "[]"]
+    with Worker(tmp_path / "one.log") as one, Worker(tmp_path / "other.log") as other:
+        for worker in (one.wait_ready(), other.wait_ready()):
+            worker.ask("run", warehouse.config)
+        assert sorted(map(str, (one.answer(), other.answer()))) == ["[4]", "[]"]
     assert_as_undisturbed(warehouse, after_two_runs)
     seen = [Manifest.parse(e.metadata) for e in warehouse.lake.sessions.table.history()]
     ids = sorted(m.run_id for m in seen if m is not None)

@@ -1,0 +1,194 @@
+"""Jobs at the same time: nothing is lost, nothing is doubled, and whoever comes second starts over by itself.
+
+Processes race over one lake, which grows from round to round; who begins when is drawn from a seed (RACE_SEED), and
+RACE_TIMES multiplies the hundred rounds. After each round the tables must be what a plain recompute of the consumed
+events makes. Threads of one process race without the lock of a local table, as writers do on an object store: there
+Delta's own checks alone keep them apart.
+"""
+
+import json
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, nullcontext
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from lib import columns as C
+from lib.config import Config
+from tables.delta import Table
+from tables.local import LocalLake
+from tables.sessions import position_of
+from tests.jobs.driver import JOBS
+from tests.oracle import at, sessions, us
+from tests.processes import Worker
+from tests.summary import Tally
+from tests.text_tables import clock
+from tests.warehouse import Warehouse
+
+SEED = int(os.environ.get("RACE_SEED", "20260101"))
+TIMES = float(os.environ.get("RACE_TIMES", "1"))
+MINUTE = 60_000_000
+GAP = 30 * MINUTE
+DAY_LONG = {"low": us(clock("0:00")), "high": us(clock("+2d 0:00"))}
+OVERTAKEN = "another run was faster"
+ROUNDS = {
+    ("run", "run"): 16,
+    ("run", "backfill"): 12,
+    ("run", "maintain"): 10,
+    ("run", "restore"): 10,
+    ("ingest", "run"): 10,
+    ("run", "backfill", "ingest"): 12,
+}
+WITHOUT_LOCK = {("run", "run"): 12, ("run", "backfill"): 10, ("run", "maintain"): 8}
+
+
+class Race:
+    """A lake, events that keep coming to it, and what must be there."""
+
+    def __init__(self, spark: SparkSession, folder: Path, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.number = 0
+        self.lake = Warehouse(spark, folder, late_events="amend", time={"allowed_lateness": "1h"})
+        self.lake.append(self.events())
+        self.lake.init().run()
+
+    def events(self) -> list[tuple[Any, ...]]:
+        """Some more, early and late ones, and one without a key."""
+        self.number += 1
+        users = [self.chance.choice("abc") for _ in range(self.chance.randint(1, 5))]
+        times = [us(clock("0:00")) + self.chance.randrange(48 * 60) * MINUTE for _ in (*users, None)]
+        return [(user, at(t), self.number) for user, t in zip((*users, None), times, strict=True)]
+
+    def file(self) -> str:
+        """Some more, in a file."""
+        rows = [{"user": user, "at": f"{t:%Y-%m-%dT%H:%M:%SZ}", "n": n} for user, t, n in self.events()]
+        path = self.lake.folder / f"{self.number}.json"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return str(path)
+
+    def options(self, job: str) -> dict[str, Any]:
+        """What a job of this round is asked."""
+        match job:
+            case "backfill":
+                return DAY_LONG
+            case "ingest":
+                return {"files": [self.file()], "format": "json"}
+            case "restore":
+                return {"back": self.chance.randint(1, 2)}
+        return {}
+
+    def lost_and_doubled(self) -> tuple[int, int]:
+        """Sessions and rejected events, compared with what the events that were consumed make."""
+        expected, found = self.expected(), self.found()
+        return (expected - found).total(), (found - expected).total()
+
+    def expected(self) -> Counter[tuple[Any, ...]]:
+        position = position_of(LocalLake(self.lake.config).sessions).manifest
+        assert position is not None
+        read = (
+            DeltaTable(self.lake.config.source.table, version=position.source_to_version).to_pyarrow_table().to_pylist()
+        )
+        events = [
+            {"user": e["user"], "t": us(e["at"]), "o": e["n"], "x": e["n"]} for e in read if e["user"] is not None
+        ]
+        rows = [
+            (r["user"], r[C.SESSION_START], r[C.SESSION_END], r[C.EVENT_COUNT], r["total"])
+            for r in sessions(events, ["user"], GAP, splits=False, lateness=0)
+        ]
+        return Counter([*rows, *[("rejected", e["at"], e["n"]) for e in read if e["user"] is None]])
+
+    def found(self) -> Counter[tuple[Any, ...]]:
+        lake = LocalLake(self.lake.config)
+        columns = ["user", C.SESSION_START, C.SESSION_END, C.EVENT_COUNT, "total"]
+        rows = [tuple(r.values()) for r in lake.sessions.dataset().to_table(columns=columns).to_pylist()]
+        rejected = lake.rejected_events.dataset().to_table(columns=[C.EVENT_TIME, C.EVENT]).to_pylist()
+        return Counter([*rows, *[("rejected", r[C.EVENT_TIME], json.loads(r[C.EVENT])["n"]) for r in rejected]])
+
+    def entered_twice(self) -> int:
+        """Rows of the ledger beyond one a run."""
+        rows = LocalLake(self.lake.config).runs.dataset().to_table(columns=[C.RUN_SEQ])[C.RUN_SEQ].to_pylist()
+        return len(rows) - len(set(rows))
+
+    def check(self, tally: Tally, what: str) -> None:
+        lost, doubled = self.lost_and_doubled()
+        doubled += self.entered_twice()
+        for name, number in {"race rounds": 1, "rows lost": lost, "rows doubled": doubled}.items():
+            tally.add(name, number)
+        assert (lost, doubled) == (0, 0), (what, f"RACE_SEED={SEED}", self.expected(), self.found())
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Worker]]:
+    logs = tmp_path_factory.mktemp("workers")
+    with ExitStack() as stack:
+        yield [stack.enter_context(Worker(logs / f"{n}.log")) for n in range(3)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_processes_at_once_lose_and_double_nothing(
+    spark: SparkSession, workers: list[Worker], tmp_path: Path, tally: Tally
+) -> None:
+    race = Race(spark, tmp_path, SEED)
+    for worker in workers:
+        worker.wait_ready()
+    for jobs, rounds in ROUNDS.items():
+        for number in range(ceil(rounds * TIMES)):
+            race.lake.append(race.events())
+            asked = [(job, race.options(job)) for job in race.chance.sample(jobs, len(jobs))]
+            for worker, (job, options) in zip(workers, asked, strict=False):
+                worker.ask(job, race.lake.config, **options)
+                time.sleep(race.chance.choice((0, 0.1, 0.5, 1.5)))
+            for worker in workers[: len(asked)]:
+                worker.answer()
+            if "restore" in jobs:  # what it has undone leaves the side tables with the next run
+                workers[0].do("run", race.lake.config)
+            race.check(tally, f"round {number} of {asked}")
+    assert workers[0].do("verify", race.lake.config)
+    overtaken = sum(worker.log.read_text().count(OVERTAKEN) for worker in workers)
+    tally.add("races lost, and started over", overtaken)
+    assert overtaken, "no two jobs have ever met"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_without_a_lock_the_checks_of_delta_keep_jobs_apart(
+    spark: SparkSession,
+    tmp_path: Path,
+    tally: Tally,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    race = Race(spark, tmp_path, SEED + 1)
+    monkeypatch.setattr(Table, "lock", lambda _: nullcontext())
+    with ThreadPoolExecutor(2) as threads:
+        for jobs, rounds in WITHOUT_LOCK.items():
+            for number in range(ceil(rounds * TIMES)):
+                race.lake.append(race.events())
+                asked = race.chance.sample(jobs, len(jobs))
+                at_once(threads, spark, [(job, race.options(job)) for job in asked], race.lake.config)
+                race.check(tally, f"round {number} of {asked}")
+    assert JOBS["verify"](spark, race.lake.config)
+    overtaken = capfd.readouterr().err.count(OVERTAKEN)
+    tally.add("races lost, and started over", overtaken)
+    assert overtaken, "no two jobs have ever met"
+
+
+def at_once(
+    threads: ThreadPoolExecutor, spark: SparkSession, asked: Sequence[tuple[str, dict[str, Any]]], config: Config
+) -> list[Any]:
+    """Each job in a thread and a session of its own: fences are settings of a session."""
+
+    def doing(job: str, options: dict[str, Any]) -> Callable[[], Any]:
+        return lambda: JOBS[job](spark.newSession(), config, **options)
+
+    return [done.result() for done in [threads.submit(doing(job, options)) for job, options in asked]]
