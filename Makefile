@@ -1,6 +1,6 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-all test-airflow conformance lint types fmt bench bench-history bench-sliding clean
+.PHONY: help setup java demo test test-all test-airflow conformance lint types fmt bench bench-full bench-history bench-sliding clean
 
 BIN := .venv/bin
 CAN_RUN := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
@@ -36,8 +36,11 @@ fmt: setup ## format the code and fix what can be fixed
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: setup java ## run the small benchmark
-	$(BIN)/python -m bench.small
+bench: setup java ## measure a first load, an increment and a cold start against what else one could take
+	$(BIN)/python -m bench
+
+bench-full: setup java ## measure everything; takes hours, and memory and disk for 100 million events
+	$(BIN)/python -m bench --full
 
 bench-history: setup java ## time backfills and late events against the length of the history
 	$(BIN)/python -m bench.history

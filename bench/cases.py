@@ -88,7 +88,7 @@ def increments(
     """A share of new events into a table that holds the rest, brought up to date by each way."""
     before = history(lab)
     events = int(lab.events * share)
-    source = lab.source(before, f"growing-{name}".replace(" ", "-"))
+    source = lab.source(before, f"growing-by-{share:g}")
     ours = Ours(lab.spark, source, lab.folder)
     ways: list[Way] = [ours, *(other(lab.spark, source, lab.folder) for other in goals)]
     for way in ways:
@@ -155,9 +155,7 @@ def hundred(lab: Lab) -> Iterator[Result]:
 
 def pair(lab: Lab, name: str, ways: dict[str, Ours], at_most: float | None, per: float = 1.0) -> Iterator[Result]:
     """First loads by ourselves of two kinds of data or rule; the ratio is the second to the first, by `per`."""
-    costs = lab.in_turn(
-        name, {n: w.load for n, w in ways.items()}, lambda _: [w.forget() for w in ways.values()] and None
-    )
+    costs = lab.in_turn(name, {n: w.load for n, w in ways.items()}, emptied(tuple(ways.values())))
     one, two = (Result.of(name, n, costs[n], phases=phases(w)) for n, w in ways.items())
     yield one
     yield two.judge(two.seconds / one.seconds / per, at_most=at_most)
@@ -213,8 +211,8 @@ def grown(lab: Lab, name: str, tables: dict[str, Clicks], increment: Clicks, at_
     """The same increment into tables of different size."""
     works, made = {}, {}
     for label, clicks in tables.items():
-        source = lab.source(clicks, f"{name}-{label}".replace(" ", "-"))
-        ours = Ours(lab.spark, source, lab.folder / f"{name}-{label}".replace(" ", "-"))
+        source = lab.source(clicks, f"{name}-{clicks.events}")
+        ours = Ours(lab.spark, source, lab.folder / f"{name}-of-{clicks.events}")
         ours.forget()
         ours.load()
         works[label], made[label] = ours.update, (ours, source)
@@ -252,7 +250,7 @@ def live_sessions(lab: Lab) -> Iterator[Result]:
         for n in (lab.events // 1000, lab.events // 10)
     }
     after = Clicks(lab.events // 100, lab.events // 10, 1 / 24, begin + 3600)
-    yield from grown(lab, "live sessions", tables, after, None)
+    yield from grown(lab, "live-sessions", tables, after, None)
 
 
 def fixed(lab: Lab) -> Iterator[Result]:

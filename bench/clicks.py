@@ -10,20 +10,23 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 DAY = 86_400
-A_VISIT = 20  # events
 VISIT_LASTS = 900  # seconds, at most
 RHYTHM = 0.12  # how far the day's crest draws visits towards it
 
 
 @dataclass(frozen=True)
 class Clicks:
-    """What to make. Times and durations: seconds. late: share of the events that come up to `late_by` late."""
+    """What to make. Times and durations: seconds. visit: its events.
+
+    late: the share of the events that come late, up to `late_by`.
+    """
 
     events: int
     users: int
     days: float = 30
     start: int = 1_760_000_000
     seed: int = 1
+    visit: int = 20
     bots: float = 0.01
     late: float = 0.02
     late_by: int = 6 * 3600
@@ -33,7 +36,7 @@ class Clicks:
     def of(self, spark: SparkSession) -> DataFrame:
         """Rows: user_id STRING, event_time TIMESTAMP, page STRING, amount DECIMAL(8,2), more STRINGs if wide."""
         number = F.col("id")
-        visit = F.floor(number / A_VISIT)
+        visit = F.floor(number / self.visit)
         bot = self._random(visit, 1) < self.bots
         hot = self._random(number, 9) < self.one_key
         human = F.floor(F.pow(self._random(visit, 2), 3) * self.users).cast("string")

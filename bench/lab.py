@@ -56,16 +56,17 @@ class Result:
             return statistics.median(getattr(c, name) for c in costs)
 
         seconds = [c.seconds for c in costs]
-        figures = {name: int(middle(name)) for name in ("peak", "read", "written")}
         return cls(
             case,
             way,
-            round(middle("seconds"), 3),
-            round(min(seconds), 3),
-            round(max(seconds), 3),
-            round(middle("cpu"), 3),
+            seconds=round(middle("seconds"), 3),
+            least=round(min(seconds), 3),
+            most=round(max(seconds), 3),
+            cpu=round(middle("cpu"), 3),
+            peak=int(middle("peak")),
+            read=int(middle("read")),
+            written=int(middle("written")),
             rounds=len(costs),
-            **figures,
             **more,
         )
 

@@ -36,7 +36,8 @@ def metered() -> Iterator[Cost]:
     yield cost
     cost.seconds = time.perf_counter() - began
     after = [_used(p) for p in processes]
-    cost.cpu, cost.read, cost.written = (sum(a[i] - b[i] for a, b in zip(after, before, strict=True)) for i in range(3))
+    spent = [sum(a[i] - b[i] for a, b in zip(after, before, strict=True)) for i in range(3)]
+    cost.cpu, cost.read, cost.written = spent[0], int(spent[1]), int(spent[2])
     cost.peak = sum(_peak(p) for p in processes)
 
 

@@ -217,8 +217,9 @@ class DuckDB(Way):
                 FROM sessions
                 """,
                 {"files": files},
-            ).to_arrow_reader()
-            deltalake.write_deltalake(self.table, sessions, mode="overwrite")
+            )
+            reader: Any = sessions.to_arrow_reader()
+            deltalake.write_deltalake(self.table, reader, mode="overwrite")
 
 
 class Polars(Way):
