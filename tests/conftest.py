@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 from jobs.spark import spark_session
+from tests.summary import pytest_terminal_summary, tally  # noqa: F401  (pytest finds them here)
 
 settings.register_profile(
     "spark",

@@ -1,0 +1,42 @@
+"""Figures that tests count while they try things, told as one table when all are done.
+
+A test takes the fixture `tally`: `tally.add("faults tried")`, `tally.add("rows lost", 0)`.
+"""
+
+from collections import Counter
+
+import pytest
+
+
+class Tally:
+    """Sums by name, in the order in which the names were first heard."""
+
+    def __init__(self) -> None:
+        self.figures: Counter[str] = Counter()
+
+    def add(self, name: str, number: int = 1) -> None:
+        """Count; 0 makes a name appear of which nothing has happened."""
+        self.figures[name] += number
+
+    def lines(self) -> list[str]:
+        """A line for each figure, the numbers in a column."""
+        numbers = {name: f"{number:,}" for name, number in self.figures.items()}
+        long = max(map(len, numbers), default=0)
+        wide = max(map(len, numbers.values()), default=0)
+        return [f"{name:<{long}}  {number:>{wide}}" for name, number in numbers.items()]
+
+
+KEPT = pytest.StashKey[Tally]()
+
+
+@pytest.fixture(scope="session")
+def tally(pytestconfig: pytest.Config) -> Tally:
+    """What is counted here is told at the end of all."""
+    return pytestconfig.stash.setdefault(KEPT, Tally())
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if told := config.stash.setdefault(KEPT, Tally()).lines():
+        terminalreporter.section("what was tried")
+        for line in told:
+            terminalreporter.write_line(line)
