@@ -1,6 +1,6 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-all test-airflow conformance lint types fmt bench bench-history bench-sliding clean
+.PHONY: help setup java demo test test-all test-soak test-airflow conformance lint types fmt bench bench-full bench-history bench-sliding clean
 
 BIN := .venv/bin
 CAN_RUN := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
@@ -19,6 +19,9 @@ test: setup java ## run the tests, without the slow ones
 test-all: setup java ## run all tests
 	$(BIN)/python -m pytest
 
+test-soak: setup java ## three hundred increments, one after another; half an hour
+	$(BIN)/python -m pytest tests/soak
+
 test-airflow: setup java .venv-airflow/.stamp ## run the DAGs by a real Airflow, in an environment of its own
 	$(BIN)/python -m pytest tests/airflow
 
@@ -36,8 +39,11 @@ fmt: setup ## format the code and fix what can be fixed
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: setup java ## run the small benchmark
-	$(BIN)/python -m bench.small
+bench: setup java ## measure a first load, an increment and a cold start against what else one could take
+	$(BIN)/python -m bench
+
+bench-full: setup java ## measure everything; takes hours, and memory and disk for 100 million events
+	$(BIN)/python -m bench --full
 
 bench-history: setup java ## time backfills and late events against the length of the history
 	$(BIN)/python -m bench.history

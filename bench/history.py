@@ -21,19 +21,18 @@ from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
 
-from bench.small import clicks, config_for
-from jobs.init import init
+from bench.clicks import Clicks
+from bench.ways import Ours
 from jobs.look_back import LookBack, backfill
 from jobs.sessionize import RunOptions, run
 from jobs.spark import spark_session
-from lib.config import Config
 from tables.delta import Commit
 from tables.delta import Table as DeltaTable
 
 START = 1_600_000_000  # seconds
 DAY, YEAR = 86_400, 365
 A_DAY, A_YEAR = 1_000, 365_000  # sessions
-EVENTS_OF_ONE = 4
+EVENTS_OF_ONE, USERS = 4, 50_000
 SESSIONS, ORDINARY, LATE, SPREAD = 1_000_000, 100_000, 100, 30
 ROUNDS, WARM_UP = 5, 2
 MORE_HISTORY, AMENDING = 1.3, 2.0
@@ -44,15 +43,15 @@ class Timed:
 
     def __init__(self, spark: SparkSession, folder: Path, sessions: int, days: int, late_events: str) -> None:
         self.spark, self.days = spark, days
-        shaped = config_for(folder).model_dump(mode="json", exclude_unset=True)
-        self.config = Config.model_validate({**shaped, "late_events": late_events})
+        ours = Ours(spark, folder / "events", folder, late_events=late_events)
+        self.config = ours.config
         self.source = DeltaTable(spark, self.config.source.table, "source.table")
         history = clicks(spark, sessions * EVENTS_OF_ONE, 1, START, days * DAY)
         files = max(days // 5, 1)
         self.source.create(history.schema, [], {"delta.enableChangeDataFeed": "true"})
         self.source.append(history.repartitionByRange(files, "event_time"), Commit("bench", 0))
-        init(spark, self.config, None, lambda _: None)
-        run(spark, self.config, RunOptions())
+        ours.forget()
+        ours.load()
         self.appended = 0
 
     def backfill_of_a_day(self, number: int) -> float:
@@ -88,6 +87,12 @@ class Timed:
         begin = START + (self.days // 2) * DAY
         late = clicks(self.spark, LATE * EVENTS_OF_ONE, 100 * number + 9, begin, SPREAD * DAY)
         return self.increment(late.limit(LATE))
+
+
+def clicks(spark: SparkSession, events: int, seed: int, start: int, seconds: int) -> DataFrame:
+    """Visits of a few events each, by people alone, none of them late."""
+    shape = Clicks(events, USERS, seconds / DAY, start, seed, visit=EVENTS_OF_ONE, bots=0, late=0)
+    return shape.of(spark)
 
 
 def main() -> None:

@@ -53,7 +53,7 @@ def events(spark: SparkSession, rows: int) -> DataFrame:
     )
 
 
-def _random(seed: int):  # type: ignore[no-untyped-def]
+def _random(seed: int):
     return F.pmod(F.xxhash64(F.col("id"), F.lit(seed)), F.lit(1_000_003)) / 1_000_003
 
 

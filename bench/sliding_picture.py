@@ -6,6 +6,7 @@ It needs matplotlib: `pip install -c constraints.txt '.[report]'`.
 
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib import pyplot as plt
@@ -100,7 +101,14 @@ def panel(axis: Axes, title: str, found: list[Bar], colour: str, *, closed: bool
     for line, bar in enumerate(found):
         strong = bar.events == most
         axis.hlines(line, bar.start, bar.end, color=colour, linewidth=5 if strong else 3, zorder=2)
-        ends = {"marker": "|", "color": colour, "markersize": 9, "markeredgewidth": 2, "linestyle": "", "zorder": 3}
+        ends: dict[str, Any] = {
+            "marker": "|",
+            "color": colour,
+            "markersize": 9,
+            "markeredgewidth": 2,
+            "linestyle": "",
+            "zorder": 3,
+        }
         axis.plot([bar.start, bar.end] if closed else [bar.start], [line] * (2 if closed else 1), **ends)
         axis.text(bar.end + 0.6, line, f"{bar.events}", va="center", fontweight="bold" if strong else "normal")
     axis.set_ylim(len(found) - 0.2, -1)

@@ -13,14 +13,19 @@ class Tally:
 
     def __init__(self) -> None:
         self.figures: Counter[str] = Counter()
+        self.notes: dict[str, str] = {}
 
     def add(self, name: str, number: int = 1) -> None:
         """Count; 0 makes a name appear of which nothing has happened."""
         self.figures[name] += number
 
+    def note(self, name: str, text: str) -> None:
+        """What is no number to add up, such as a ratio."""
+        self.notes[name] = text
+
     def lines(self) -> list[str]:
         """A line for each figure, the numbers in a column."""
-        numbers = {name: f"{number:,}" for name, number in self.figures.items()}
+        numbers = {name: f"{number:,}" for name, number in self.figures.items()} | self.notes
         long = max(map(len, numbers), default=0)
         wide = max(map(len, numbers.values()), default=0)
         return [f"{name:<{long}}  {number:>{wide}}" for name, number in numbers.items()]

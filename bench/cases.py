@@ -1,0 +1,373 @@
+"""The cases: what is measured, against what, and how good it is meant to be."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import delta
+from pyspark.sql import functions as F
+
+from bench.clicks import Clicks
+from bench.lab import Lab, Result, check_columns, phases
+from bench.meter import Cost, metered
+from bench.ways import (
+    DuckDB,
+    Floor,
+    LagAndCumsum,
+    Ours,
+    Polars,
+    SessionWindow,
+    SessionWindowLocally,
+    Streaming,
+    TrailingWindow,
+    Way,
+)
+from tables.delta import Commit, Table
+
+Case = Callable[[Lab], Iterator[Result]]
+USERS_PER_EVENT = 1 / 40
+DAYS = 30
+MINUTE = 60
+# Ratios to our time that are the goals of a first load; None: shown alone.
+FIRST_LOAD: dict[type[Way], float | None] = {
+    SessionWindow: 3.5,
+    SessionWindowLocally: 3.0,
+    LagAndCumsum: 2.7,
+    DuckDB: 1.0,
+    Polars: 1.0,
+}
+MOST_OVER_FLOOR = 1.6
+
+
+def history(lab: Lab, events: int | None = None) -> Clicks:
+    """A month of clicks."""
+    number = events or lab.events
+    return Clicks(number, int(number * USERS_PER_EVENT), DAYS)
+
+
+def first_load(
+    lab: Lab, others: tuple[type[Way], ...] = tuple(FIRST_LOAD), name: str = "first load"
+) -> Iterator[Result]:
+    """All events into a new table."""
+    source = lab.source(history(lab), f"events-{lab.events}")
+    ours = Ours(lab.spark, source, lab.folder)
+    ways: list[Way] = [ours, *(other(lab.spark, source, lab.folder) for other in others)]
+    for way in ways:
+        way.forget()
+        way.load()
+        check_columns(way)
+    differ = {way.name: lab.differences(ours, way) for way in ways[1:]}
+    ready = ours.spark.read.format("delta").load(ours.table).localCheckpoint()
+    floor = Floor(lab.spark, source, lab.folder, ready)
+    works = {way.name: way.load for way in (*ways, floor)}
+    costs = lab.in_turn(name, works, emptied((*ways, floor)))
+    mine = Result.of(name, ours.name, costs[ours.name], phases=phases(ours))
+    yield mine
+    for way in ways[1:]:
+        result = Result.of(name, way.name, costs[way.name], differs=differ[way.name])
+        yield result.judge(result.seconds / mine.seconds, at_least=FIRST_LOAD[type(way)])
+    least = Result.of(name, floor.name, costs[floor.name])
+    yield least.judge(mine.seconds / least.seconds, at_most=MOST_OVER_FLOOR)
+
+
+def small_first_load(lab: Lab) -> Iterator[Result]:
+    """The same against fewer."""
+    yield from first_load(lab, (SessionWindow, LagAndCumsum))
+
+
+def increments(
+    lab: Lab,
+    share: float,
+    goals: dict[type[Way], float | None],
+    name: str,
+    **different: float,
+) -> Iterator[Result]:
+    """A share of new events into a table that holds the rest, brought up to date by each way."""
+    before = history(lab)
+    events = int(lab.events * share)
+    source = lab.source(before, f"growing-by-{share:g}")
+    ours = Ours(lab.spark, source, lab.folder)
+    ways: list[Way] = [ours, *(other(lab.spark, source, lab.folder) for other in goals)]
+    for way in ways:
+        way.forget()
+        way.load()
+    more = [before]
+
+    def arrive(number: int) -> None:
+        more.append(more[-1].then(events, DAYS * share, 50 + number))
+        lab.append(source, more[-1])
+
+    costs = lab.in_turn(name, {way.name: way.update for way in ways}, arrive)
+    mine = Result.of(name, ours.name, costs[ours.name], phases=phases(ours))
+    yield mine
+    for way in ways[1:]:
+        result = Result.of(name, way.name, costs[way.name], differs=lab.differences(ours, way))
+        yield result.judge(result.seconds / mine.seconds, at_least=goals[type(way)])
+
+
+def one_percent(lab: Lab) -> Iterator[Result]:
+    """The increment that is spoken of most."""
+    goals = {SessionWindow: 10.0, TrailingWindow: None, Streaming: 1.5, DuckDB: None}
+    yield from increments(lab, 0.01, goals, "increment of 1 %")
+
+
+def small_one_percent(lab: Lab) -> Iterator[Result]:
+    """The same against fewer."""
+    yield from increments(lab, 0.01, {SessionWindow: 10.0, Streaming: 1.5}, "increment of 1 %")
+
+
+def ten_percent(lab: Lab) -> Iterator[Result]:
+    """A large one."""
+    goals = {SessionWindow: None, TrailingWindow: None, Streaming: 2.0}
+    yield from increments(lab, 0.1, goals, "increment of 10 %")
+
+
+def tiny(lab: Lab) -> Iterator[Result]:
+    """A small one."""
+    goals: dict[type[Way], float | None] = {TrailingWindow: None, Streaming: None}
+    yield from increments(lab, 0.0001, goals, "increment of 0.01 %")
+
+
+def hundred(lab: Lab) -> Iterator[Result]:
+    """A hundred tiny increments, one after another: the last ten must not cost more than the first ten."""
+    name, before, events = "100 increments of 0.01 %", history(lab), int(lab.events / 10_000)
+    source = lab.source(before, "hundred")
+    ours = Ours(lab.spark, source, lab.folder)
+    ours.forget()
+    ours.load()
+    costs: list[Cost] = []
+    more = before
+    for number in range(100):
+        more = more.then(events, DAYS / 10_000, 200 + number)
+        lab.append(source, more)
+        with metered() as cost:
+            ours.update()
+        costs.append(cost)
+    first, last = (
+        Result.of(name, f"sessionizer, {n} ten", c) for n, c in (("first", costs[:10]), ("last", costs[-10:]))
+    )
+    yield first
+    yield last.judge(last.seconds / first.seconds, at_most=1.2)
+
+
+def pair(lab: Lab, name: str, ways: dict[str, Ours], at_most: float | None, per: float = 1.0) -> Iterator[Result]:
+    """First loads by ourselves of two kinds of data or rule; the ratio is the second to the first, by `per`."""
+    costs = lab.in_turn(name, {n: w.load for n, w in ways.items()}, emptied(tuple(ways.values())))
+    one, two = (Result.of(name, n, costs[n], phases=phases(w)) for n, w in ways.items())
+    yield one
+    yield two.judge(two.seconds / one.seconds / per, at_most=at_most)
+
+
+def skew(lab: Lab) -> Iterator[Result]:
+    """A key that makes 30 % of all events."""
+    even = lab.source(history(lab), f"events-{lab.events}")
+    plain = history(lab)
+    hot = lab.source(Clicks(plain.events, plain.users, DAYS, one_key=0.3), "skewed")
+    ways = {n: Ours(lab.spark, s, lab.folder / n) for n, s in (("even", even), ("one key has 30 %", hot))}
+    yield from pair(lab, "skew", ways, 1.3)
+
+
+def bots(lab: Lab) -> Iterator[Result]:
+    """Bots that never stop, cut by a longest duration."""
+    plain = history(lab)
+    source = lab.source(Clicks(plain.events, plain.users, DAYS, bots=0.05), "bots")
+    ways = {
+        "5 % by bots": Ours(lab.spark, source, lab.folder / "uncut"),
+        "the same, max_duration 4h": Ours(
+            lab.spark, source, lab.folder / "cut", session={"gap": "30m", "max_duration": "4h"}
+        ),
+    }
+    yield from pair(lab, "max_duration", ways, None)
+
+
+def wide(lab: Lab) -> Iterator[Result]:
+    """Twenty more columns, and ten aggregates instead of one."""
+    plain = history(lab, lab.events // 5)
+    source = lab.source(Clicks(plain.events, plain.users, DAYS, wide=20), "wide")
+    amounts = [{"name": f"{fn}_amount", "fn": fn, "of": "amount"} for fn in ("min", "max", "avg", "stddev")]
+    pages = [{"name": f"{fn}_page", "fn": fn, "of": "page"} for fn in ("first", "last", "count_distinct")]
+    texts = [{"name": f"max_{n}", "fn": "max", "of": f"more_{n}"} for n in range(2)]
+    many = [{"name": "revenue", "fn": "sum", "of": "amount"}, *amounts, *pages, *texts]
+    ways = {
+        "one aggregate": Ours(lab.spark, source, lab.folder / "one"),
+        "ten aggregates": Ours(lab.spark, source, lab.folder / "ten", aggregates=many),
+    }
+    yield from pair(lab, "wide rows", ways, None)
+
+
+def scale(lab: Lab) -> Iterator[Result]:
+    """Ten times the events."""
+    ways = {}
+    for events in (lab.events, lab.events * 10):
+        source = lab.source(history(lab, events), f"events-{events}")
+        ways[f"{events:,} events"] = Ours(lab.spark, source, lab.folder / f"n{events}")
+    yield from pair(lab, "10 times the events, per event", ways, 1.3, per=10.0)
+
+
+def grown(lab: Lab, name: str, tables: dict[str, Clicks], increment: Clicks, at_most: float | None) -> Iterator[Result]:
+    """The same increment into tables of different size."""
+    works, made = {}, {}
+    for label, clicks in tables.items():
+        source = lab.source(clicks, f"{name}-{clicks.events}")
+        ours = Ours(lab.spark, source, lab.folder / f"{name}-of-{clicks.events}")
+        ours.forget()
+        ours.load()
+        works[label], made[label] = ours.update, (ours, source)
+
+    def arrive(number: int) -> None:
+        more = Clicks(
+            increment.events, increment.users, increment.days, increment.start + number * 3600, 300 + number, late=0
+        )
+        for _, source in made.values():
+            lab.append(source, more)
+
+    costs = lab.in_turn(name, works, arrive)
+    one, two = (Result.of(name, label, costs[label], phases=phases(made[label][0])) for label in tables)
+    yield one
+    yield two.judge(two.seconds / one.seconds, at_most=at_most)
+
+
+def final_sessions(lab: Lab) -> Iterator[Result]:
+    """The same increment with 1M final sessions and with fifty times as many (a visit a user, an event a visit)."""
+
+    def of(sessions: int) -> Clicks:
+        return Clicks(sessions, sessions * 20, DAYS, bots=0, late=0)
+
+    small = lab.events // 10
+    tables = {f"{n:,} events long past": of(n) for n in (small, small * 50)}
+    after = Clicks(small // 10, small, 1 / 24, start=of(1).start + (DAYS + 10) * 86_400)
+    yield from grown(lab, "history", tables, after, 1.2)
+
+
+def live_sessions(lab: Lab) -> Iterator[Result]:
+    """The same increment with few and with many live sessions."""
+    begin = history(lab).start
+    tables = {
+        f"{n:,} events of the last hour": Clicks(n, n * 20, 1 / 24, begin, bots=0, late=0)
+        for n in (lab.events // 1000, lab.events // 10)
+    }
+    after = Clicks(lab.events // 100, lab.events // 10, 1 / 24, begin + 3600)
+    yield from grown(lab, "live-sessions", tables, after, None)
+
+
+def fixed(lab: Lab) -> Iterator[Result]:
+    """What a run costs that has nothing or little to do, against a bare MERGE of 1,000 rows into the same table."""
+    name, before = "fixed cost", history(lab, lab.events // 10)
+    source = lab.source(before, "fixed")
+    ours = Ours(lab.spark, source, lab.folder / "fixed-ours")
+    ours.forget()
+    ours.load()
+    copy = lab.folder / "fixed-bare"
+    table = lab.spark.read.format("delta").load(ours.table)
+    made = Table(lab.spark, str(copy), "bare")
+    made.create(
+        table.schema,
+        ["is_final"],
+        {"delta.enableChangeDataFeed": "true", "delta.dataSkippingStatsColumns": "session_id,session_start"},
+    )
+    made.append(table, Commit("bench", 1))
+    more = [before]
+
+    def arrive(number: int) -> None:
+        more.append(more[-1].then(1000, 1 / 24, 400 + number))
+        lab.append(source, more[-1])
+
+    def bare() -> None:
+        rows = table.where("not is_final").limit(1000).withColumn("event_count", F.col("event_count") + 1)
+        merge = delta.DeltaTable.forPath(lab.spark, str(copy)).alias("t")
+        merge.merge(
+            rows.localCheckpoint().alias("s"), "t.session_id = s.session_id AND t.is_final = false"
+        ).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+
+    works = {"bare MERGE": bare, "run, 1,000 events": ours.update, "run, nothing new": ours.update}
+    costs = lab.in_turn(name, works, arrive)
+    merge, little, nothing = (Result.of(name, n, costs[n]) for n in works)
+    yield merge
+    yield little.judge(little.seconds / merge.seconds, at_most=2)
+    yield nothing.judge(nothing.seconds / merge.seconds, at_most=0.5)
+
+
+PLAIN = """
+import sys
+from delta import DeltaTable
+from jobs.spark import spark_session
+spark = spark_session({"spark.driver.memory": "1g"})
+rows = spark.range(1000).selectExpr("id", "id * 2 AS twice")
+rows.write.format("delta").save(sys.argv[1])
+table = DeltaTable.forPath(spark, sys.argv[1]).alias("t")
+table.merge(rows.alias("s"), "t.id = s.id").whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+assert spark.read.format("delta").load(sys.argv[1]).count() == 1000
+"""
+
+
+def cold(lab: Lab) -> Iterator[Result]:
+    """A process from its start to its exit: `sessionizer run` of 1,000 events, and plain PySpark beside it."""
+    name, before = "cold process", history(lab, lab.events // 100)
+    source = lab.source(before, "cold")
+    ours = Ours(lab.spark, source, lab.folder / "cold-ours")
+    ours.forget()
+    ours.load()
+    config = lab.folder / "cold.yaml"
+    shown = ours.config.model_dump(mode="json", exclude_unset=True)
+    config.write_text(json.dumps({**shown, "spark": {"spark.driver.memory": "1g"}}))
+    more = [before]
+    plain_number = iter(range(100))
+
+    def arrive(number: int) -> None:
+        more.append(more[-1].then(1000, 1 / 24, 500 + number))
+        lab.append(source, more[-1])
+
+    def run() -> None:
+        command = [sys.executable, "-m", "jobs.cli", "run", "--config", str(config), "--json"]
+        done = json.loads(_process(command, {}))
+        if not done:
+            raise SystemExit("the cold run has found nothing to do")
+
+    def plain() -> None:
+        target = str(lab.folder / f"cold-plain-{next(plain_number)}")
+        _process([sys.executable, "-c", PLAIN, target], {"SESSIONIZER_CLASS_ARCHIVE": "off"})
+
+    costs = lab.in_turn(name, {"plain PySpark: write, MERGE, read": plain, "sessionizer run": run}, arrive)
+    theirs, mine = (Result.of(name, n, c) for n, c in costs.items())
+    yield theirs
+    yield mine.judge(mine.seconds / theirs.seconds, at_most=0.75)
+
+
+def emptied(ways: tuple[Way, ...]) -> Callable[[int], None]:
+    """What makes them begin anew before each round."""
+
+    def forget(_: int) -> None:
+        for way in ways:
+            way.forget()
+
+    return forget
+
+
+def _process(command: list[str], environment: dict[str, str]) -> str:
+    root = str(Path(__file__).parents[1])
+    everything = {**os.environ, "PYTHONPATH": root, **environment}
+    done = subprocess.run(command, env=everything, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{command[:4]} failed:\n{done.stderr}")
+    return done.stdout
+
+
+SMALL: dict[str, Case] = {"first-load": small_first_load, "one-percent": small_one_percent, "cold": cold}
+FULL: dict[str, Case] = {
+    "first-load": first_load,
+    "tiny": tiny,
+    "one-percent": one_percent,
+    "ten-percent": ten_percent,
+    "hundred": hundred,
+    "skew": skew,
+    "bots": bots,
+    "wide": wide,
+    "fixed": fixed,
+    "cold": cold,
+    "live": live_sessions,
+    "history": final_sessions,
+    "scale": scale,
+}
