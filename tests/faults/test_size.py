@@ -62,10 +62,11 @@ def test_a_key_with_a_third_of_all_events_takes_no_longer(spark: SparkSession, r
 @pytest.mark.timeout(1800)
 def test_fifty_million_events_pass_through_a_driver_of_two_gib(spark: SparkSession, roomy: Path, tally: Tally) -> None:
     source = a_table_of(spark, Clicks(MANY, MANY // 40), roomy / "events")
-    ours = Ours(spark, source, roomy, spark={"spark.driver.memory": "2g"})
+    ours = Ours(spark, source, roomy)
     ours.forget()
     config = roomy / "sessionizer.yaml"
-    config.write_text(json.dumps(ours.config.model_dump(mode="json", exclude_unset=True)))
+    shown = ours.config.model_dump(mode="json", exclude_unset=True)
+    config.write_text(json.dumps({**shown, "spark": {"spark.driver.memory": "2g"}}))
     began = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "jobs.cli", "run", "--config", str(config), "--json"],
