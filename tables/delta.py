@@ -11,7 +11,16 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from delta import DeltaTable
-from delta.exceptions import DeltaConcurrentModificationException
+from delta.exceptions import (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
+    ConcurrentWriteException,
+    DeltaConcurrentModificationException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
 from filelock import FileLock
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
@@ -32,6 +41,12 @@ GONE = (
     "DELTA_VERSION_NOT_FOUND",
     "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",
     "DELTA_LOG_FILE_NOT_FOUND",
+)
+# What Delta raises for a commit that another one has overtaken: in Python none of them is a kind of the first.
+OVERTAKEN = (
+    *(DeltaConcurrentModificationException, ConcurrentAppendException, ConcurrentDeleteDeleteException),
+    *(ConcurrentDeleteReadException, ConcurrentTransactionException, ConcurrentWriteException),
+    *(MetadataChangedException, ProtocolChangedException),
 )
 LOG = "_delta_log"
 CUT_OFF = ("ChecksumException", "JsonEOFException", "JsonParseException")  # what Java says of such entries of a log
@@ -471,7 +486,7 @@ def _racing() -> Iterator[None]:
     """Inside it, a commit that another one has overtaken is Superseded."""
     try:
         yield
-    except DeltaConcurrentModificationException as error:
+    except OVERTAKEN as error:
         raise Superseded(str(error).splitlines()[0]) from error
 
 
