@@ -206,6 +206,7 @@ def test_whatever_takes_the_lock_is_declared_as_a_write() -> None:
     assert writing | through_others == set(WRITES)
 
 
+@pytest.mark.slow
 def test_an_ingest_that_died_on_its_way_completes_the_file_when_it_is_asked_for_again(
     stock: Stock, tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ CLICKS = [
 ]
 
 
-QUICK = ("kafka_streams", "dbt_lag_cumsum", "voltsp")
+QUICK = ("dbt_lag_cumsum",)
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,7 @@ def test_edgar_sessions_are_those_that_two_other_programs_wrote(
     assert Counter(log for log, *_ in published.elements()) == {"wgong_test_2": 585, "kcg2015_kcg_test_06": 4_039}
 
 
+@pytest.mark.slow
 def test_online_retail_rows_without_a_customer_are_rejected_and_counted(
     spark: SparkSession, tmp_path: Path, shared_data: Path
 ) -> None:

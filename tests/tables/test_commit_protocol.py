@@ -441,6 +441,7 @@ def test_after_a_restore_to_before_the_first_run_all_is_read_anew(after_two_runs
     assert (report.manifest.events["accepted"], report.manifest.events["late"]) == (10, 0)
 
 
+@pytest.mark.slow
 def test_odd_names_paths_and_times_are_like_any_other(spark: Any, tmp_path: Path) -> None:
     folder = tmp_path / "we#ird %20 ö"
     folder.mkdir()
