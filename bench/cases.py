@@ -42,6 +42,27 @@ FIRST_LOAD: dict[type[Way], float | None] = {
 MOST_OVER_FLOOR = 1.6
 
 
+class Growing:
+    """A source that grows, and our table of it."""
+
+    def __init__(self, lab: Lab, name: str, before: Clicks) -> None:
+        self.lab, self.last, self.number = lab, before, 0
+        self.source = lab.source(before, name)
+        self.ours = Ours(lab.spark, self.source, lab.folder / f"{name}-ours")
+        self.ours.forget()
+        self.ours.load()
+
+    def by(self, events: int, days: float) -> Callable[[int], None]:
+        """What appends so many events of so many days each time."""
+
+        def arrive(_: int) -> None:
+            self.number += 1
+            self.last = self.last.then(events, days, 50 + self.number)
+            self.lab.append(self.source, self.last)
+
+        return arrive
+
+
 def history(lab: Lab, events: int | None = None) -> Clicks:
     """A month of clicks."""
     number = events or lab.events
@@ -78,29 +99,16 @@ def small_first_load(lab: Lab) -> Iterator[Result]:
     yield from first_load(lab, (SessionWindow, LagAndCumsum))
 
 
-def increments(
-    lab: Lab,
-    share: float,
-    goals: dict[type[Way], float | None],
-    name: str,
-    **different: float,
-) -> Iterator[Result]:
+def increments(lab: Lab, share: float, goals: dict[type[Way], float | None], name: str) -> Iterator[Result]:
     """A share of new events into a table that holds the rest, brought up to date by each way."""
-    before = history(lab)
-    events = int(lab.events * share)
-    source = lab.source(before, f"growing-by-{share:g}")
-    ours = Ours(lab.spark, source, lab.folder)
-    ways: list[Way] = [ours, *(other(lab.spark, source, lab.folder) for other in goals)]
-    for way in ways:
-        way.forget()
-        way.load()
-    more = [before]
-
-    def arrive(number: int) -> None:
-        more.append(more[-1].then(events, DAYS * share, 50 + number))
-        lab.append(source, more[-1])
-
-    costs = lab.in_turn(name, {way.name: way.update for way in ways}, arrive)
+    growing = Growing(lab, f"growing-by-{share:g}", history(lab))
+    ours, others = growing.ours, [other(lab.spark, growing.source, lab.folder) for other in goals]
+    for other in others:
+        other.forget()
+        other.load()
+    ways: list[Way] = [ours, *others]
+    more = growing.by(int(lab.events * share), DAYS * share)
+    costs = lab.in_turn(name, {way.name: way.update for way in ways}, more)
     mine = Result.of(name, ours.name, costs[ours.name], phases=phases(ours))
     yield mine
     for way in ways[1:]:
@@ -133,18 +141,12 @@ def tiny(lab: Lab) -> Iterator[Result]:
 
 def hundred(lab: Lab) -> Iterator[Result]:
     """A hundred tiny increments, one after another: the last ten must not cost more than the first ten."""
-    name, before, events = "100 increments of 0.01 %", history(lab), int(lab.events / 10_000)
-    source = lab.source(before, "hundred")
-    ours = Ours(lab.spark, source, lab.folder)
-    ours.forget()
-    ours.load()
-    costs: list[Cost] = []
-    more = before
+    name, growing, costs = "100 increments of 0.01 %", Growing(lab, "hundred", history(lab)), list[Cost]()
+    more = growing.by(lab.events // 10_000, DAYS / 10_000)
     for number in range(100):
-        more = more.then(events, DAYS / 10_000, 200 + number)
-        lab.append(source, more)
+        more(number)
         with metered() as cost:
-            ours.update()
+            growing.ours.update()
         costs.append(cost)
     first, last = (
         Result.of(name, f"sessionizer, {n} ten", c) for n, c in (("first", costs[:10]), ("last", costs[-10:]))
@@ -255,11 +257,8 @@ def live_sessions(lab: Lab) -> Iterator[Result]:
 
 def fixed(lab: Lab) -> Iterator[Result]:
     """What a run costs that has nothing or little to do, against a bare MERGE of 1,000 rows into the same table."""
-    name, before = "fixed cost", history(lab, lab.events // 10)
-    source = lab.source(before, "fixed")
-    ours = Ours(lab.spark, source, lab.folder / "fixed-ours")
-    ours.forget()
-    ours.load()
+    name, growing = "fixed cost", Growing(lab, "fixed", history(lab, lab.events // 10))
+    ours = growing.ours
     copy = lab.folder / "fixed-bare"
     table = lab.spark.read.format("delta").load(ours.table)
     made = Table(lab.spark, str(copy), "bare")
@@ -269,11 +268,6 @@ def fixed(lab: Lab) -> Iterator[Result]:
         {"delta.enableChangeDataFeed": "true", "delta.dataSkippingStatsColumns": "session_id,session_start"},
     )
     made.append(table, Commit("bench", 1))
-    more = [before]
-
-    def arrive(number: int) -> None:
-        more.append(more[-1].then(1000, 1 / 24, 400 + number))
-        lab.append(source, more[-1])
 
     def bare() -> None:
         rows = table.where("not is_final").limit(1000).withColumn("event_count", F.col("event_count") + 1)
@@ -283,7 +277,7 @@ def fixed(lab: Lab) -> Iterator[Result]:
         ).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
 
     works = {"bare MERGE": bare, "run, 1,000 events": ours.update, "run, nothing new": ours.update}
-    costs = lab.in_turn(name, works, arrive)
+    costs = lab.in_turn(name, works, growing.by(1000, 1 / 24))
     merge, little, nothing = (Result.of(name, n, costs[n]) for n in works)
     yield merge
     yield little.judge(little.seconds / merge.seconds, at_most=2)
@@ -305,20 +299,11 @@ assert spark.read.format("delta").load(sys.argv[1]).count() == 1000
 
 def cold(lab: Lab) -> Iterator[Result]:
     """A process from its start to its exit: `sessionizer run` of 1,000 events, and plain PySpark beside it."""
-    name, before = "cold process", history(lab, lab.events // 100)
-    source = lab.source(before, "cold")
-    ours = Ours(lab.spark, source, lab.folder / "cold-ours")
-    ours.forget()
-    ours.load()
+    name, growing = "cold process", Growing(lab, "cold", history(lab, lab.events // 100))
     config = lab.folder / "cold.yaml"
-    shown = ours.config.model_dump(mode="json", exclude_unset=True)
+    shown = growing.ours.config.model_dump(mode="json", exclude_unset=True)
     config.write_text(json.dumps({**shown, "spark": {"spark.driver.memory": "1g"}}))
-    more = [before]
     plain_number = iter(range(100))
-
-    def arrive(number: int) -> None:
-        more.append(more[-1].then(1000, 1 / 24, 500 + number))
-        lab.append(source, more[-1])
 
     def run() -> None:
         command = [sys.executable, "-m", "jobs.cli", "run", "--config", str(config), "--json"]
@@ -330,7 +315,9 @@ def cold(lab: Lab) -> Iterator[Result]:
         target = str(lab.folder / f"cold-plain-{next(plain_number)}")
         _process([sys.executable, "-c", PLAIN, target], {"SESSIONIZER_CLASS_ARCHIVE": "off"})
 
-    costs = lab.in_turn(name, {"plain PySpark: write, MERGE, read": plain, "sessionizer run": run}, arrive)
+    costs = lab.in_turn(
+        name, {"plain PySpark: write, MERGE, read": plain, "sessionizer run": run}, growing.by(1000, 1 / 24)
+    )
     theirs, mine = (Result.of(name, n, c) for n, c in costs.items())
     yield theirs
     yield mine.judge(mine.seconds / theirs.seconds, at_most=0.75)

@@ -98,18 +98,7 @@ class SessionWindow(Way):
 
     def load(self) -> None:
         self.spark.conf.set("spark.sql.sessionWindow.merge.sessions.in.local.partition", self.merge_locally)
-        window = F.session_window("event_time", f"{GAP_MINUTES} minutes").alias("window")
-        sessions = (
-            self.events()
-            .groupBy("user_id", window)
-            .agg(
-                F.max("event_time").alias("session_end"),
-                F.count("*").alias("event_count"),
-                F.sum("amount").alias("revenue"),
-            )
-            .withColumn("session_start", F.col("window.start"))
-        )
-        self.write(with_id(sessions))
+        self.write(with_id(by_window(self.events())))
 
 
 class SessionWindowLocally(SessionWindow):
@@ -161,17 +150,7 @@ class Streaming(Way):
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
         )
         events = self.spark.readStream.format("delta").load(self.source)
-        window = F.session_window("event_time", f"{GAP_MINUTES} minutes").alias("window")
-        sessions = (
-            events.withWatermark("event_time", f"{LATE_BY_MINUTES} minutes")
-            .groupBy("user_id", window)
-            .agg(
-                F.max("event_time").alias("session_end"),
-                F.count("*").alias("event_count"),
-                F.sum("amount").alias("revenue"),
-            )
-            .withColumn("session_start", F.col("window.start"))
-        )
+        sessions = by_window(events.withWatermark("event_time", f"{LATE_BY_MINUTES} minutes"))
         query = (
             with_id(sessions)
             .select(*COLUMNS)
@@ -264,6 +243,15 @@ class Floor(Way):
     def load(self) -> None:
         self.events().select("user_id", "event_time", "amount").write.format("noop").mode("overwrite").save()
         self.write(self.ready)
+
+
+def by_window(events: DataFrame) -> DataFrame:
+    """Sessions by Spark's own windows."""
+    window = F.session_window("event_time", f"{GAP_MINUTES} minutes").alias("window")
+    sessions = events.groupBy("user_id", window).agg(
+        F.max("event_time").alias("session_end"), F.count("*").alias("event_count"), F.sum("amount").alias("revenue")
+    )
+    return sessions.withColumn("session_start", F.col("window.start"))
 
 
 def by_lag(events: DataFrame) -> DataFrame:

@@ -20,6 +20,25 @@ EVENTS = "user STRING, at TIMESTAMP, n INT"
 NOW = us(clock("+9d 00:00"))
 # The columns of a session row that tell how it came about, not what it is.
 HOW = (C.RUN_ID, C.SUPERSEDES, C.STATE)
+FIRST_EVENTS = """
+    user | at     | n
+    ann  | 08:00  | 1
+    ann  | 08:10  | 2
+    bob  | 10:50  | 3
+    bob  | 11:55  | 4
+    cat  | 12:00  | 5
+    -    | 11:00  | 6
+    cat  | -      | 7
+    """
+# ann's is late, bob's two join his two sessions into one, dan's moves the watermark to 13:00.
+MORE_EVENTS = """
+    user | at     | n
+    ann  | 08:20  | 1
+    bob  | 11:20  | 1
+    bob  | 11:40  | 1
+    cat  | 12:10  | 1
+    dan  | 13:00  | 1
+    """
 
 
 class Warehouse:

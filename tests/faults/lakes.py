@@ -17,27 +17,8 @@ from tables.local import LocalTable
 from tests.jobs.driver import JOBS
 from tests.oracle import us
 from tests.text_tables import clock
-from tests.warehouse import NOW, Warehouse
+from tests.warehouse import FIRST_EVENTS, MORE_EVENTS, NOW, Warehouse
 
-FIRST = """
-    user | at     | n
-    ann  | 08:00  | 1
-    ann  | 08:10  | 2
-    bob  | 10:50  | 3
-    bob  | 11:55  | 4
-    cat  | 12:00  | 5
-    -    | 11:00  | 6
-    cat  | -      | 7
-    """
-# ann's is late, bob's two join his two sessions into one, dan's moves the watermark to 13:00.
-MORE = """
-    user | at     | n
-    ann  | 08:20  | 1
-    bob  | 11:20  | 1
-    bob  | 11:40  | 1
-    cat  | 12:10  | 1
-    dan  | 13:00  | 1
-    """
 CLICKS = "user,at,n\nann,2026-01-01T08:00:00Z,1\nann,yesterday,2\nbob,2026-01-01T08:10:00Z,3\n"
 TABLES = (
     *("events", "sessions", "rejected_events", "event_sessions", "session_updates", "runs"),
@@ -86,7 +67,7 @@ def lost_and_doubled(expected: Contents, found: Contents) -> tuple[int, int]:
 
 def bare(lake: Warehouse) -> None:
     """Events, and no tables."""
-    lake.append(FIRST)
+    lake.append(FIRST_EVENTS)
 
 
 def made(lake: Warehouse) -> None:
@@ -96,16 +77,16 @@ def made(lake: Warehouse) -> None:
 
 
 def waiting(lake: Warehouse) -> None:
-    """What can be made of FIRST is; MORE has not been read."""
+    """What can be made of FIRST_EVENTS is; MORE_EVENTS has not been read."""
     made(lake)
     lake.run()
     if lake.config.sliding is not None:
         JOBS["slide"](lake.spark, lake.config, now=NOW)
-    lake.append(MORE)
+    lake.append(MORE_EVENTS)
 
 
 def consumed(lake: Warehouse) -> None:
-    """Sessions of FIRST and of MORE."""
+    """Sessions of FIRST_EVENTS and of MORE_EVENTS."""
     waiting(lake)
     lake.run()
 

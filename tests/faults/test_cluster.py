@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 from jobs.spark import cache_folder
 from lib import columns as C
 from tests.faults.cluster import SPARK, Cluster
-from tests.faults.lakes import MORE, SPAN, TRACED, contents, lake_at, lost_and_doubled, made
+from tests.faults.lakes import SPAN, TRACED, contents, lake_at, lost_and_doubled, made
 from tests.jobs.driver import JOBS
 from tests.processes import ROOT, Worker, wait_until
 from tests.summary import Tally
 from tests.text_tables import clock
-from tests.warehouse import NOW, Warehouse
+from tests.warehouse import MORE_EVENTS, NOW, Warehouse
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 STEPS = (("run", {"now": NOW}), ("backfill", SPAN))
@@ -42,11 +42,11 @@ def driver(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="module")
 def locally(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """FIRST and MORE, run and backfilled on one machine."""
+    """FIRST_EVENTS and MORE_EVENTS, run and backfilled on one machine."""
     lake = lake_at(spark, tmp_path_factory.mktemp("locally"), *TRACED)
     made(lake)
     lake.run()
-    lake.append(MORE)
+    lake.append(MORE_EVENTS)
     for job, options in STEPS:
         JOBS[job](spark, lake.config, **options)
     return lake
@@ -74,7 +74,7 @@ def test_the_tables_made_there_are_those_of_one_machine(
     lake = lake_at(spark, tmp_path, *TRACED)
     made(lake)
     driver.do("run", lake.config, now=NOW)
-    lake.append(MORE)
+    lake.append(MORE_EVENTS)
     for job, options in STEPS:
         driver.do(job, lake.config, **options)
     assert len(cluster.executors()) == 2

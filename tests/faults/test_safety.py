@@ -2,7 +2,6 @@
 
 import io
 import json
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 from jobs import console, sql, sql_duckdb
-from jobs.cli import main
 from lib.aggregates import bind
 from lib.config import Aggregate
 from lib.config_file import load_config, masked
@@ -22,6 +20,7 @@ from lib.events import validate
 from lib.expressions import expression
 from lib.rule import Rule
 from lib.watermarks import Clock
+from tests.shell import Shell
 from tests.warehouse import Warehouse
 
 # SQL in the config: an expression over one row, and nothing else.
@@ -204,23 +203,8 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Wareh
     return made.init()
 
 
-class Shell:
-    """Commands in the folder of the lake: exit code, stdout and stderr."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-        self.capsys, self.monkeypatch, self.folder = capsys, monkeypatch, folder
-
-    def __call__(self, *arguments: str) -> tuple[int, str, str]:
-        self.monkeypatch.setattr(sys, "argv", ["sessionizer", *arguments])
-        self.capsys.readouterr()
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        return int(stopped.value.code or 0), *self.capsys.readouterr()
-
-
 @pytest.fixture
 def shell(lake: Warehouse, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    monkeypatch.chdir(lake.folder)
     return Shell(capsys, monkeypatch, lake.folder)
 
 

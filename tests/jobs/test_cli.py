@@ -2,14 +2,12 @@
 
 import json
 import re
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.cli import main
+from tests.shell import Shell
 
 CONFIG = """
 source: {table: lake/events, key: [user]}
@@ -26,31 +24,10 @@ torn
 """
 
 
-class Shell:
-    """Commands in a folder with a config; what each printed and its exit code."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-        self.capsys, self.monkeypatch, self.folder = capsys, monkeypatch, folder
-
-    def __call__(self, *arguments: str) -> tuple[int, str, str]:
-        self.monkeypatch.setattr(sys, "argv", ["sessionizer", *arguments])
-        self.capsys.readouterr()
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        out, err = self.capsys.readouterr()
-        return int(stopped.value.code or 0), out, err
-
-    def json(self, *arguments: str) -> Any:
-        code, out, err = self(*arguments, "--json")
-        assert (code, err) == (0, "")
-        return json.loads(out)
-
-
 @pytest.fixture
 def shell(
     spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Shell:
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "sessionizer.yaml").write_text(CONFIG)
     (tmp_path / "clicks.csv").write_text(CLICKS)
     return Shell(capsys, monkeypatch, tmp_path)

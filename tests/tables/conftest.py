@@ -7,29 +7,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.warehouse import Warehouse
+from tests.warehouse import FIRST_EVENTS, MORE_EVENTS, Warehouse
 
 SECTIONS = {"time": {"allowed_lateness": "1h"}}
 
-FIRST_EVENTS = """
-    user | at     | n
-    ann  | 08:00  | 1
-    ann  | 08:10  | 2
-    bob  | 10:50  | 3
-    bob  | 11:55  | 4
-    cat  | 12:00  | 5
-    -    | 11:00  | 6
-    cat  | -      | 7
-    """
-# ann's is late, bob's two join his two sessions into one, dan's moves the watermark to 13:00.
-MORE_EVENTS = """
-    user | at     | n
-    ann  | 08:20  | 1
-    bob  | 11:20  | 1
-    bob  | 11:40  | 1
-    cat  | 12:10  | 1
-    dan  | 13:00  | 1
-    """
 Copied = Callable[[Warehouse], Warehouse]
 
 

@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 from jobs.sessionize import RunOptions, run
 from lib.config import Config
 from lib.errors import ConfigError, SessionizerError, SourceError, TableError
-from tests.tables.conftest import FIRST_EVENTS, SECTIONS, Copied
+from tests.tables.conftest import SECTIONS, Copied
 from tests.text_tables import clock
-from tests.warehouse import EVENTS, NOW, Warehouse
+from tests.warehouse import EVENTS, FIRST_EVENTS, NOW, Warehouse
 
 
 def refusal(warehouse: Warehouse, kind: type[SessionizerError], config: Config | None = None, **options: Any) -> str:

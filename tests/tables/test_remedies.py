@@ -13,9 +13,9 @@ from jobs.verify import Asked, verify
 from lib.errors import SourceError, TableError
 from tables.runs import Runs
 from tests.kills import killed_at
-from tests.tables.conftest import FIRST_EVENTS, MORE_EVENTS, SECTIONS, Copied
+from tests.tables.conftest import SECTIONS, Copied
 from tests.text_tables import clock
-from tests.warehouse import NOW, Warehouse
+from tests.warehouse import FIRST_EVENTS, MORE_EVENTS, NOW, Warehouse
 
 SLOW = pytest.mark.slow
 DAN = [("dan", clock("13:20"), 2)]
