@@ -27,6 +27,7 @@ def write(lake: Lake, inputs: Inputs, outcome: Outcome, manifest: Manifest) -> N
             lake.rejected_events.write(rejected, gone, manifest, _fence(lake, REJECTED))
     if lake.traces:
         trace, live = outcome.trace(), inputs.live()
+        adds_only = not manifest.sessions["moved"] and trace.removed is None
         for name, table in lake.traces.items():
             if _has(lake, name, manifest):
                 continue
@@ -37,7 +38,7 @@ def write(lake: Lake, inputs: Inputs, outcome: Outcome, manifest: Manifest) -> N
                 else session_updates(trace, live, inputs.rule, aggregates)
             )
             with suppress(Superseded):  # as above
-                table.write(rows, manifest, _fence(lake, name))
+                table.write(rows, manifest, _fence(lake, name), adds_only=adds_only)
 
 
 def _no_longer_rejected(lake: Lake, inputs: Inputs, outcome: Outcome) -> DataFrame | None:

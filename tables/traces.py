@@ -26,10 +26,10 @@ class Trace:
         """The condition on rows of events before this time (microseconds, exclusive)."""
         return f"{C.EVENT_TIME} < timestamp_micros({before}L)"
 
-    def write(self, rows: DataFrame, manifest: Manifest, fence: str) -> None:
+    def write(self, rows: DataFrame, manifest: Manifest, fence: str, *, adds_only: bool) -> None:
         """Add a run's rows, move those of sessions that were taken over, replace those of recomputed ones; once.
 
-        rows: what `lib.trace.event_sessions` or `session_updates` returns.
+        rows: what `lib.trace.event_sessions` or `session_updates` returns. adds_only: nothing is moved or replaced.
         """
         commit = Commit(fence, manifest.run_seq)
         names = tuple(self.table.schema.fieldNames())
@@ -37,7 +37,7 @@ class Trace:
         if manifest.mode == "rebuild":
             self.table.overwrite(told.drop(KIND, OLD_ID), commit, [])
             return
-        if not manifest.sessions["moved"]:
+        if adds_only:
             self.table.append(told.drop(KIND, OLD_ID), commit)
             return
         self.table.merge(

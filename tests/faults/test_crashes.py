@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tables.delta import LOCK_FILE, WRITES, Table
-from tests.faults.lakes import SCENARIOS, Contents, Scenario, Stock, contents, lost_and_doubled
+from tests.faults.lakes import SCENARIOS, Contents, Scenario, Stock, contents, last_run, lost_and_doubled
 from tests.jobs.driver import JOBS
 from tests.kills import Killed, each_write, killing
 from tests.processes import Worker
@@ -103,9 +103,10 @@ def tried(scenario: Scenario, stock: Stock, folder: Path) -> Deaths:
     return deaths
 
 
-def outcome(scenario: Scenario, folder: Path) -> Contents:
-    """What the tables hold."""
-    return contents(folder, versions=scenario.versions)
+def outcome(scenario: Scenario, folder: Path, undisturbed: Path | None = None) -> Contents:
+    """What the tables hold; of the ledger as much as without disturbance."""
+    up_to = last_run(undisturbed or folder) if scenario.again else None
+    return contents(folder, versions=scenario.versions, up_to=up_to)
 
 
 def right(scenario: Scenario, spark: SparkSession, folder: Path) -> bool:
@@ -127,7 +128,7 @@ def test_a_job_that_died_anywhere_leaves_the_same_when_it_is_asked_for_again(
         tally.add("faults tried")
         try:
             scenario.do(scenario.lake(stock.spark, folder))
-            lost, doubled = lost_and_doubled(expected, outcome(scenario, folder))
+            lost, doubled = lost_and_doubled(expected, outcome(scenario, folder, tmp_path / "undisturbed"))
         except Exception as error:
             wrong[place] = error
             continue
@@ -176,7 +177,7 @@ def test_a_process_that_was_killed_for_good_leaves_the_same_when_the_job_is_aske
         assert worker.ended() == -9, (name, nth, after)
         tally.add("faults tried")
         scenario.do(lake)
-        lost, doubled = lost_and_doubled(expected[name], outcome(scenario, folder))
+        lost, doubled = lost_and_doubled(expected[name], outcome(scenario, folder, tmp_path / name))
         for figure, count in {
             "rows lost": lost,
             "rows doubled": doubled,
