@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import functions as F
 
-from bench.cases import FULL, SMALL
+from bench.cases import FULL, SMALL, Case
 from bench.lab import Lab, Result, as_document, laboratory, say
 from bench.results import show
 from bench.ways import TrailingWindow
@@ -36,28 +36,28 @@ def main() -> None:
     parser.add_argument("--key", help="its key column")
     parser.add_argument("--time", help="its column of event times")
     asked = parser.parse_args()
-    known = FULL if asked.full or asked.cases else SMALL
+    known = FULL if asked.full else {**FULL, **SMALL}
     if unknown := set(asked.cases) - set(known):
         parser.error(f"no such case: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     if asked.table and not (asked.key and asked.time):
         parser.error("--table needs --key and --time")
-    names = asked.cases or (["first-load"] if asked.table else list(known))
+    names = asked.cases or (["first-load"] if asked.table else list(FULL if asked.full else SMALL))
     with laboratory(asked.events, asked.rounds, asked.warm_up, asked.keep) as lab:
         if asked.table:
             lab.events = copy_of(lab, asked.table, asked.key, asked.time)
-        results = list(measured(lab, names, asked.full, asked.out))
+        results = list(measured(lab, {name: known[name] for name in names}, asked.out))
     show(as_document(results))
     if any(r.differs for r in results if r.way not in MAY_DIFFER):
         raise SystemExit("other ways came to other sessions")
 
 
-def measured(lab: Lab, names: list[str], full: bool, out: Path) -> Iterator[Result]:
+def measured(lab: Lab, cases: dict[str, Case], out: Path) -> Iterator[Result]:
     """The results of these cases, kept in a file case by case."""
-    known, results = FULL if full else {**FULL, **SMALL}, []
+    results: list[Result] = []
     out.parent.mkdir(parents=True, exist_ok=True)
-    for name in names:
+    for name, case in cases.items():
         say(f"— {name}")
-        for result in known[name](lab):
+        for result in case(lab):
             results.append(result)
             yield result
         out.write_text(json.dumps(as_document(results), indent=1) + os.linesep)

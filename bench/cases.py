@@ -11,7 +11,7 @@ import delta
 from pyspark.sql import functions as F
 
 from bench.clicks import Clicks
-from bench.lab import Lab, Result, check_columns, phases
+from bench.lab import Lab, Result, phases
 from bench.meter import Cost, metered
 from bench.ways import (
     DuckDB,
@@ -30,7 +30,6 @@ from tables.delta import Commit, Table
 Case = Callable[[Lab], Iterator[Result]]
 USERS_PER_EVENT = 1 / 40
 DAYS = 30
-MINUTE = 60
 # Ratios to our time that are the goals of a first load; None: shown alone.
 FIRST_LOAD: dict[type[Way], float | None] = {
     SessionWindow: 3.5,
@@ -69,17 +68,15 @@ def history(lab: Lab, events: int | None = None) -> Clicks:
     return Clicks(number, int(number * USERS_PER_EVENT), DAYS)
 
 
-def first_load(
-    lab: Lab, others: tuple[type[Way], ...] = tuple(FIRST_LOAD), name: str = "first load"
-) -> Iterator[Result]:
+def first_load(lab: Lab, others: tuple[type[Way], ...] = tuple(FIRST_LOAD)) -> Iterator[Result]:
     """All events into a new table."""
+    name = "first load"
     source = lab.source(history(lab), f"events-{lab.events}")
     ours = Ours(lab.spark, source, lab.folder)
     ways: list[Way] = [ours, *(other(lab.spark, source, lab.folder) for other in others)]
     for way in ways:
         way.forget()
         way.load()
-        check_columns(way)
     differ = {way.name: lab.differences(ours, way) for way in ways[1:]}
     ready = ours.spark.read.format("delta").load(ours.table).localCheckpoint()
     floor = Floor(lab.spark, source, lab.folder, ready)

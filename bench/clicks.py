@@ -5,9 +5,12 @@ seconds, so that many are equal; a share of the events carries times of up to so
 """
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+
+from tables.delta import Commit, Table
 
 DAY = 86_400
 VISIT_LASTS = 900  # seconds, at most
@@ -68,3 +71,11 @@ class Clicks:
     def _random(self, of: Column, n: int) -> Column:
         """A number in [0, 1) that depends on nothing but the seed, n and the column."""
         return F.pmod(F.xxhash64(of, F.lit(self.seed * 100 + n)), F.lit(1_000_003)) / 1_000_003
+
+
+def make_source(events: DataFrame, path: Path, files: int | None = None) -> Table:
+    """A table with a change feed that holds these events; files: by time, so many."""
+    table = Table(events.sparkSession, str(path), "source.table")
+    table.create(events.schema, [], {"delta.enableChangeDataFeed": "true"})
+    table.append(events if files is None else events.repartitionByRange(files, "event_time"), Commit("bench", 0))
+    return table

@@ -21,13 +21,12 @@ from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
 
-from bench.clicks import Clicks
+from bench.clicks import Clicks, make_source
 from bench.ways import Ours
 from jobs.look_back import LookBack, backfill
 from jobs.sessionize import RunOptions, run
 from jobs.spark import spark_session
 from tables.delta import Commit
-from tables.delta import Table as DeltaTable
 
 START = 1_600_000_000  # seconds
 DAY, YEAR = 86_400, 365
@@ -45,11 +44,8 @@ class Timed:
         self.spark, self.days = spark, days
         ours = Ours(spark, folder / "events", folder, late_events=late_events)
         self.config = ours.config
-        self.source = DeltaTable(spark, self.config.source.table, "source.table")
         history = clicks(spark, sessions * EVENTS_OF_ONE, 1, START, days * DAY)
-        files = max(days // 5, 1)
-        self.source.create(history.schema, [], {"delta.enableChangeDataFeed": "true"})
-        self.source.append(history.repartitionByRange(files, "event_time"), Commit("bench", 0))
+        self.source = make_source(history, folder / "events", max(days // 5, 1))
         ours.forget()
         ours.load()
         self.appended = 0

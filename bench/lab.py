@@ -15,9 +15,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.clicks import Clicks
+from bench.clicks import Clicks, make_source
 from bench.meter import Cost, metered
-from bench.ways import COMPARED, Ours, Way
+from bench.ways import Ours, Way
 from jobs.spark import spark_session
 from tables.delta import Commit, Table
 
@@ -96,9 +96,7 @@ class Lab:
         """The same of events in hand."""
         path = self.folder / name
         if not path.exists():
-            table = Table(self.spark, str(path), name)
-            table.create(events.schema, [], {"delta.enableChangeDataFeed": "true"})
-            table.append(events.repartitionByRange(files, "event_time"), Commit("bench", 0))
+            make_source(events, path, files)
         return path
 
     def append(self, source: Path, clicks: Clicks) -> None:
@@ -129,13 +127,6 @@ class Lab:
         mine, theirs = ours.sessions(), other.sessions()
         unlike = theirs.exceptAll(mine).count()
         return unlike + mine.exceptAll(theirs).count() if other.keeps_live else unlike
-
-
-def check_columns(way: Way) -> None:
-    """Raise unless the way has made a table with the columns that are compared."""
-    missing = set(COMPARED) - set(way.sessions().columns)
-    if missing:
-        raise SystemExit(f"{way.name} has no {missing}")
 
 
 def phases(ours: Ours) -> dict[str, float]:

@@ -14,9 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from bench.clicks import Clicks
+from bench.clicks import Clicks, make_source
 from bench.ways import Ours
-from tables.delta import Commit, Table
 from tests.summary import Tally
 
 SKEWED, ROUNDS = 20_000_000, 3
@@ -31,21 +30,14 @@ def roomy(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(tmp_path, ignore_errors=True)
 
 
-def a_table_of(spark: SparkSession, clicks: Clicks, path: Path) -> Path:
-    events, table = clicks.of(spark), Table(spark, str(path), "events")
-    table.create(events.schema, [], {"delta.enableChangeDataFeed": "true"})
-    table.append(events, Commit("size", 0))
-    return path
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_key_with_a_third_of_all_events_takes_no_longer(spark: SparkSession, roomy: Path, tally: Tally) -> None:
     users = SKEWED // 40
     ways = {}
     for name, share in (("even", 0.0), ("skewed", 0.3)):
-        source = a_table_of(spark, Clicks(SKEWED, users, one_key=share), roomy / name)
-        ways[name] = Ours(spark, source, roomy / f"of-{name}")
+        make_source(Clicks(SKEWED, users, one_key=share).of(spark), roomy / name)
+        ways[name] = Ours(spark, roomy / name, roomy / f"of-{name}")
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(ROUNDS):
         for name, ours in ways.items():
@@ -61,8 +53,8 @@ def test_a_key_with_a_third_of_all_events_takes_no_longer(spark: SparkSession, r
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_fifty_million_events_pass_through_a_driver_of_two_gib(spark: SparkSession, roomy: Path, tally: Tally) -> None:
-    source = a_table_of(spark, Clicks(MANY, MANY // 40), roomy / "events")
-    ours = Ours(spark, source, roomy)
+    make_source(Clicks(MANY, MANY // 40).of(spark), roomy / "events")
+    ours = Ours(spark, roomy / "events", roomy)
     ours.forget()
     config = roomy / "sessionizer.yaml"
     shown = ours.config.model_dump(mode="json", exclude_unset=True)

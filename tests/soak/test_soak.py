@@ -13,12 +13,12 @@ import delta
 import pytest
 from pyspark.sql import SparkSession
 
-from bench.clicks import DAY, Clicks
+from bench.clicks import DAY, Clicks, make_source
 from bench.ways import Ours
 from jobs.maintain import Asked as Upkeep
 from jobs.maintain import maintain
 from jobs.verify import Asked, verify
-from tables.delta import Commit, Table
+from tables.delta import Commit
 from tables.local import LocalTable
 from tests.summary import Tally
 
@@ -51,9 +51,7 @@ def test_three_hundred_runs_are_as_quick_as_the_first_and_leave_the_right_table(
     spark: SparkSession, tmp_path: Path, tally: Tally
 ) -> None:
     before = Clicks(200_000, 10_000, 5)
-    source = Table(spark, str(tmp_path / "events"), "events")
-    source.create(before.of(spark).schema, [], {"delta.enableChangeDataFeed": "true"})
-    source.append(before.of(spark), Commit("soak", 0))
+    source = make_source(before.of(spark), tmp_path / "events")
     ours = Ours(spark, tmp_path / "events", tmp_path, late_events="amend")
     ours.forget()
     ours.load()
