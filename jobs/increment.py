@@ -135,7 +135,7 @@ class Inputs:
             return lake.events.as_of((-1 if first is None else first - 1) if before else last, spans)
 
         sessions = lake.sessions.final(self.position.version) if self.position.manifest else None
-        return Past(sessions, events, self._kept_out())
+        return Past(sessions, events, self._kept_out)
 
     def _kept_out(self) -> DataFrame | None:
         """Rows of the source that are in no session: those rejected, and those from before the first version read."""

@@ -150,7 +150,7 @@ def _expected(lake: Lake, inputs: Inputs, rule: Rule, asked: Asked) -> tuple[Dat
         clock = _clocks_of_keys(lake, inputs, rule, clock)
     past = inputs.past()
     span = None if asked.low is None and asked.high is None else _wide(lake, inputs, asked)
-    events = accepted(past.events(span), past.rejected, rule, clock, span)
+    events = accepted(past.events(span), past.rejected(), rule, clock, span)
     if asked.sample is not None and rule.key:
         events = events.where(_in_sample(rule, asked.sample))
     rows = events.select(*[C.col(n) for n in events.columns if not n.startswith("__")])

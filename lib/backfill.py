@@ -42,7 +42,7 @@ def backfill(span: Span, past: Past, rule: Rule, clock: Clock, sample: DataFrame
     """
     aggregates = bind(rule, sample)
     quiet = replace(rule, dedupe=None)
-    kept_out, comes_in = past.rejected, 0
+    kept_out, comes_in = past.rejected(), 0
     if kept_out is not None and (comes_in := readmitted(kept_out, span, rule).count()):
         kept_out = _still_out(kept_out, span, rule)
     all_of_it = [(span.low, span.high - 1)]

@@ -59,7 +59,7 @@ def _with_past(valid: DataFrame, rule: Rule, clock: Clock, past: Past | None, id
         return valid.withColumn(SEEN, nothing)
     assert rule.dedupe is not None
     spans = [(bounds["low"] - rule.dedupe.within, bounds["high"] + rule.dedupe.within)]
-    near = accepted(past.events(spans, before=True), past.rejected, rule, clock, spans)
+    near = accepted(past.events(spans, before=True), past.rejected(), rule, clock, spans)
     seen = aliased(near.groupBy(*C.cols(ids)).agg(F.collect_set(C.col(C.US)).alias(SEEN)), ids)
     joined = without_aliases(valid.join(seen, same_as_aliased(ids), "left"))
     return joined.withColumn(SEEN, F.coalesce(C.col(SEEN), nothing))

@@ -25,12 +25,12 @@ class Past:
     sessions: the final rows of the sessions table.
     events: makes the rows of the source in these spans of microseconds, both ends inclusive (None: all of them), as of
     the end of the increment, or (`before=True`) as of its beginning; rows outside the spans may come along.
-    rejected: the rows of `rejected_events` that earlier runs have written; None: there are none.
+    rejected: makes the rows of `rejected_events` that earlier runs have written; None: there are none.
     """
 
     sessions: DataFrame | None
     events: Callable[..., DataFrame]
-    rejected: DataFrame | None = None
+    rejected: Callable[[], DataFrame | None] = lambda: None
 
 
 def accepted(

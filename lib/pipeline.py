@@ -133,7 +133,7 @@ def _accepted(arrival: _Arrival, past: Past | None, rule: Rule, clock: Clock, sp
             "sessions have to be recomputed from events here, and the past is not given",
             remedy="pass past=Past(…) to sessionize: max_duration, amend, revive and corrections need it",
         )
-    rejects = None if past is None else past.rejected
+    rejects = None if past is None else past.rejected()
     if rejects is not None and tally.withdrawn:
         rejects = without_withdrawn(rejects, as_rejected(judged.where(C.col(C.VERDICT) == WITHDRAWN), rule))
     if tally.rejected:

@@ -67,7 +67,7 @@ class Runs:
     def create_if_missing(self) -> None:
         """Make the table, empty, unless it is there."""
         if not self.table.exists():
-            self.table.create(SCHEMA, [], {})
+            self.table.create(SCHEMA, [], {"delta.dataSkippingStatsColumns": f"{C.RUN_SEQ},started_at"})
 
     def last_before(self, us: int) -> int | None:
         """The run_seq of the last run that began before this time (microseconds, exclusive), or None."""

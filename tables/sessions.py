@@ -237,7 +237,12 @@ def _reachable(touched: Spans) -> str:
 def _by_time(rows: DataFrame, number: int) -> DataFrame:
     """Rows in files by time, so that a look at one day opens few of them."""
     files = 1 + number // ROWS_PER_FILE
-    return rows.repartitionByRange(files, C.IS_FINAL, C.SESSION_START) if files > 1 else rows.coalesce(1)
+    if files == 1:
+        return rows.coalesce(1)
+    cores = rows.sparkSession.sparkContext.defaultParallelism
+    if files > cores:
+        files = cores * -(-files // cores)  # so that no core idles while another one writes the last file
+    return rows.repartitionByRange(files, C.IS_FINAL, C.SESSION_START)
 
 
 def _date(us: int) -> str:

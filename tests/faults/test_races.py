@@ -57,15 +57,16 @@ class Race:
     def __init__(self, spark: SparkSession, folder: Path, seed: int) -> None:
         self.chance = random.Random(seed)
         self.number = 0
-        self.lake = Warehouse(spark, folder, late_events="amend", time={"allowed_lateness": "1h"})
+        self.lake = Warehouse(spark, folder, late_events="amend", time={"allowed_lateness": "13h"})
         self.lake.append(self.events())
         self.lake.init().run()
 
     def events(self) -> list[tuple[Any, ...]]:
-        """Some more, early and late ones, and one without a key."""
+        """Some more of the last twelve hours, every fourth time of two days, so that many are late; one has no key."""
+        begin = 36 * 60 if self.number % 4 else 0
         self.number += 1
         users = [self.chance.choice("abc") for _ in range(self.chance.randint(1, 5))]
-        times = [us(clock("0:00")) + self.chance.randrange(48 * 60) * MINUTE for _ in (*users, None)]
+        times = [us(clock("0:00")) + self.chance.randrange(begin, 48 * 60) * MINUTE for _ in (*users, None)]
         return [(user, at(t), self.number) for user, t in zip((*users, None), times, strict=True)]
 
     def file(self) -> str:

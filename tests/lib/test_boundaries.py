@@ -417,7 +417,7 @@ def test_copies_lie_within_exactly_so_much_of_an_accepted_event(spark: SparkSess
         ("a", 5, "duplicate", None),
     ]
     table = apply(None, first.changes)
-    past = Past(None, lambda spans, before=False: frame, first.rejected())
+    past = Past(None, lambda spans, before=False: frame, first.rejected)
     later = spark.createDataFrame([("a", 17, 1), ("a", 18, 1), ("b", 0, 1), ("b", 11, 1)], frame.schema)
     second = sessionize(later, table, rule, first.clock, past=past)
     assert micros(second.rejected(), "case", C.EVENT_TIME, C.REASON) == [("a", 17, "duplicate"), ("b", 0, "duplicate")]

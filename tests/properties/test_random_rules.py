@@ -95,7 +95,7 @@ class Memory:
         self.events += [(self.number, tuple(e.values())) for e in events]
         live = None if self.table is None else self.table.where(~C.col(C.IS_FINAL))
         final = None if self.table is None else self.table.where(C.col(C.IS_FINAL))
-        past = Past(final, self._events, self.rejects)
+        past = Past(final, self._events, lambda: self.rejects)
         clock = replace(self.clock, run_seq=self.number)
         outcome = sessionize(self._frame([tuple(e.values()) for e in events]), live, self.rule, clock, past=past)
         rejected = outcome.rejected().localCheckpoint()
