@@ -37,6 +37,8 @@ EVERYWHERE = {
     "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "20",
     "spark.sql.codegen.cache.maxEntries": "1000",  # of 100, a run that is repeated compiles up to 20 anew
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # half as wide as INT96, and with statistics
+    # Else each call that makes a column looks through the stack and asks the JVM several times, for errors of ours.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.variable.substitute": "false",  # ${…} in an expression is text, not a variable of the machine
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "65536",
 }
