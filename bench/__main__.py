@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="all cases, all ways")
     parser.add_argument("--events", type=int, default=EVENTS, help="how many events the cases start from")
     parser.add_argument("--rounds", type=int, default=5, help="rounds that count")
-    parser.add_argument("--warm-up", type=int, default=2, help="rounds before them")
+    parser.add_argument("--warm-up", type=int, default=2, help="rounds before them, at least one")
     parser.add_argument("--out", type=Path, default=OUT / "latest.json", help="where the figures go")
     parser.add_argument("--keep", type=Path, help="a folder for the generated tables, to use them again")
     parser.add_argument("--table", help="a Delta table of your own instead of generated events; it is only read")
@@ -41,6 +41,8 @@ def main() -> None:
         parser.error(f"no such case: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     if asked.table and not (asked.key and asked.time):
         parser.error("--table needs --key and --time")
+    if asked.warm_up < 1 or asked.rounds < 1:
+        parser.error("--rounds and --warm-up must be at least 1")
     names = asked.cases or (["first-load"] if asked.table else list(FULL if asked.full else SMALL))
     with laboratory(asked.events, asked.rounds, asked.warm_up, asked.keep) as lab:
         if asked.table:

@@ -15,7 +15,6 @@ from jobs.windows import WindowLookUp, as_documents
 from lib import columns as C
 from lib.errors import ConfigError, RunFailed
 from lib.watermarks import Push
-from tables.delta import Superseded
 from tables.rejected_events import RejectedEvents
 from tests.kills import killed_at
 from tests.oracle import us
@@ -209,7 +208,6 @@ def test_a_run_that_was_cut_off_is_finished_by_the_next(
         patched.setattr(lake.lake.windows.__class__, "commit_windows", race)
         assert slide(lake) == []
     assert "another run was faster: starting over from its result" in lake.said
-    assert issubclass(Superseded, Exception)
     added = "user | at | n\n ann | 09:06 | 11"
     assert found(lake) == definition(FIRST, SECOND, added, without=(9,))
 
