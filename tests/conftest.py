@@ -33,7 +33,9 @@ settings.load_profile("spark")
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = spark_session({"spark.driver.memory": "3g"})
+    # With little room, or with G1's barriers and marking, a tenth of a run goes into collecting garbage.
+    room = {"spark.driver.memory": "5g", "spark.driver.extraJavaOptions": "-XX:+UseParallelGC"}
+    session = spark_session(room)
     yield session
     session.stop()
 
