@@ -42,7 +42,9 @@ EVERYWHERE = {
     "spark.sql.variable.substitute": "false",  # ${…} in an expression is text, not a variable of the machine
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "65536",
 }
+COLLECTOR = "-XX:+UseParallelGC"  # for throughput: of a batch nobody sees the pauses
 JAVA_OPTIONS, CLASS_PATH = "spark.driver.extraJavaOptions", "spark.driver.extraClassPath"
+READ_BY_JAVA = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 UTC = {"spark.sql.session.timeZone": "UTC"}  # whatever the settings say: times without a zone are UTC
 LOGS_KEPT = 20
 
@@ -82,7 +84,7 @@ def spark_session(settings: Mapping[str, str] | None = None, *, small: bool = Fa
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     local = {} if submitted or "spark.master" in settings else local_settings()
     jars = {} if submitted else _delta_jars(settings)
-    start = _quick_start(jars, settings, small=small) if local else {}
+    start = _java_start(jars, settings, small=small) if local else {}
     for name, value in (EVERYWHERE | local | settings | jars | start | UTC).items():
         builder = builder.config(name, value)
     if submitted:
@@ -97,17 +99,18 @@ def spark_session(settings: Mapping[str, str] | None = None, *, small: bool = Fa
     return session
 
 
-def _quick_start(jars: Mapping[str, str], settings: Mapping[str, str], *, small: bool) -> dict[str, str]:
-    """On one machine: the jars on the class path of the JVM, where an archive of their classes can serve them."""
+def _java_start(jars: Mapping[str, str], settings: Mapping[str, str], *, small: bool) -> dict[str, str]:
+    """On one machine: the JVM's collector, unless the user names one, and its quick start.
+
+    The jars go on the class path where an archive of their classes can serve them.
+    """
     listed = _cached_jars() if "spark.jars" in jars else []
-    options = java_options(cache_folder(), listed, small=small) if listed else ""
-    if not options:
-        return {}
-    more_options, more_path = settings.get(JAVA_OPTIONS), settings.get(CLASS_PATH)
-    return {
-        JAVA_OPTIONS: " ".join(filter(None, (options, more_options))),
-        CLASS_PATH: os.pathsep.join(filter(None, (*listed, more_path))),
-    }
+    quick = java_options(cache_folder(), listed, small=small) if listed else ""
+    theirs = settings.get(JAVA_OPTIONS, "")
+    said = " ".join([theirs, *(os.environ.get(name, "") for name in READ_BY_JAVA)])
+    options = ("" if "GC" in said else COLLECTOR, quick, theirs)  # Java does not start with two collectors
+    path = {CLASS_PATH: os.pathsep.join(filter(None, (*listed, settings.get(CLASS_PATH))))} if quick else {}
+    return {JAVA_OPTIONS: " ".join(filter(None, options)), **path}
 
 
 def log_folder() -> Path:

@@ -33,9 +33,7 @@ settings.load_profile("spark")
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    # With little room, or with G1's barriers and marking, a tenth of a run goes into collecting garbage.
-    room = {"spark.driver.memory": "5g", "spark.driver.extraJavaOptions": "-XX:+UseParallelGC"}
-    session = spark_session(room)
+    session = spark_session({"spark.driver.memory": "5g"})
     yield session
     session.stop()
 

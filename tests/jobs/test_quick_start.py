@@ -10,7 +10,7 @@ import pytest
 
 from jobs import quick_start
 from jobs.quick_start import java_options
-from jobs.spark import cache_folder
+from jobs.spark import COLLECTOR, JAVA_OPTIONS, _java_start, cache_folder
 
 OLD = time.time() - 60
 
@@ -66,6 +66,15 @@ def test_the_archive_can_be_switched_off_and_small_work_still_starts_quickly(
     monkeypatch.setenv(quick_start.SETTING, "off")
     assert java_options(tmp_path, (), small=False) == ""
     assert java_options(tmp_path, (), small=True) == quick_start.QUICK_COMPILER
+
+
+@pytest.mark.parametrize("where", ["the config", "the environment"])
+def test_the_collector_is_ours_unless_the_user_names_one(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    assert COLLECTOR in _java_start({}, {}, small=False)[JAVA_OPTIONS]
+    if where == "the environment":
+        monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseZGC")
+    theirs = {JAVA_OPTIONS: "-XX:+UseZGC -Xss8m"} if where == "the config" else {JAVA_OPTIONS: "-Xss8m"}
+    assert _java_start({}, theirs, small=False)[JAVA_OPTIONS] == theirs[JAVA_OPTIONS]
 
 
 @pytest.mark.slow
