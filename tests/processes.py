@@ -21,12 +21,12 @@ PATIENCE = 280  # seconds until a process that hangs is given up
 class Worker:
     """One process of `tests.jobs.driver`: `ask` returns at once, `answer` waits; `kill` takes its JVM along."""
 
-    def __init__(self, log: Path, settings: Mapping[str, str] | None = None) -> None:
-        """log: where it tells how it goes."""
+    def __init__(self, log: Path, settings: Mapping[str, str] | None = None, *, lives_long: bool = False) -> None:
+        """log: where it tells how it goes. lives_long: so long that fast machine code is worth making."""
         self.log, self._told = log, log.open("a")
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.jobs.driver", json.dumps(dict(settings or {}))],
+            [sys.executable, "-m", "tests.jobs.driver", json.dumps(dict(settings or {})), *["long"] * lives_long],
             cwd=ROOT,
             env=os.environ | {"TZ": "UTC", "SESSIONIZER_CLASS_ARCHIVE": "on"},
             stdin=pipe,

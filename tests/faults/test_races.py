@@ -131,7 +131,7 @@ class Race:
 def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Worker]]:
     logs = tmp_path_factory.mktemp("workers")
     with ExitStack() as stack:
-        yield [stack.enter_context(Worker(logs / f"{n}.log")) for n in range(3)]
+        yield [stack.enter_context(Worker(logs / f"{n}.log", lives_long=True)) for n in range(3)]
 
 
 @pytest.mark.slow

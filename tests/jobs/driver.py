@@ -1,4 +1,4 @@
-"""The jobs, by name; and a process that does them as it is asked: `python -m tests.jobs.driver [SETTINGS_AS_JSON]`.
+"""The jobs, by name; a process that does them as it is asked: `python -m tests.jobs.driver [SETTINGS_AS_JSON [long]]`.
 
 The process says `{"ready": PID}` when Spark is up. Then each line on stdin asks, `{"job", "config", "with", "killed"}`,
 and is answered by a line, `{"done"}` or `{"failed"}`. killed: [n, after, pids]:
@@ -110,12 +110,12 @@ def answer(spark: SparkSession, asked: dict[str, Any]) -> dict[str, Any]:
         return {"failed": f"{type(error).__name__}: {error}"}
 
 
-def main(settings: dict[str, str]) -> None:
-    spark = spark_session({"spark.driver.memory": "1g"} | settings, small=True)
+def main(settings: dict[str, str], *, lives_long: bool) -> None:
+    spark = spark_session({"spark.driver.memory": "1g"} | settings, small=not lives_long)
     print(json.dumps({"ready": os.getpid()}), flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(spark, json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]) if len(sys.argv) > 1 else {})
+    main(json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}, lives_long="long" in sys.argv[2:])
