@@ -10,7 +10,7 @@ import pytest
 
 from jobs import quick_start
 from jobs.quick_start import java_options
-from jobs.spark import COLLECTOR, JAVA_OPTIONS, _java_start, cache_folder
+from jobs.spark import COLLECTOR, JAVA_OPTIONS, READ_BY_JAVA, _java_start, cache_folder
 
 OLD = time.time() - 60
 
@@ -70,6 +70,8 @@ def test_the_archive_can_be_switched_off_and_small_work_still_starts_quickly(
 
 @pytest.mark.parametrize("where", ["the config", "the environment"])
 def test_the_collector_is_ours_unless_the_user_names_one(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    for name in READ_BY_JAVA:
+        monkeypatch.delenv(name, raising=False)
     assert COLLECTOR in _java_start({}, {}, small=False)[JAVA_OPTIONS]
     if where == "the environment":
         monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseZGC")

@@ -78,7 +78,7 @@ def test_three_hundred_runs_are_as_quick_as_the_first_and_leave_the_right_table(
     tally.add("soak: sessions that verify found wrong", report.differing)
     assert report.clean, report
     assert last / first <= 1.2
-    assert max(seen.files[-KEPT_UP:]) <= max(seen.files[: 3 * KEPT_UP])
+    assert max(seen.files[-KEPT_UP:]) <= max(seen.files[KEPT_UP : 3 * KEPT_UP])
     assert log_last <= 1.2 * log_first
 
 
