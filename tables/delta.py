@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
+import deltalake
 from delta import DeltaTable
 from delta.exceptions import (
     ConcurrentAppendException,
@@ -21,6 +22,7 @@ from delta.exceptions import (
     MetadataChangedException,
     ProtocolChangedException,
 )
+from deltalake.exceptions import CommitFailedError, DeltaError
 from filelock import FileLock
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
@@ -29,6 +31,9 @@ from pyspark.sql import types as T
 
 from lib.config import location_kind
 from lib.errors import TableError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
 REMOVED_FILES_KEPT = "delta.deletedFileRetentionDuration"
@@ -49,11 +54,13 @@ OVERTAKEN = (
     *(MetadataChangedException, ProtocolChangedException),
 )
 LOG = "_delta_log"
+PLAIN = 2  # the version of Delta's protocol that every writer knows
 CUT_OFF = ("ChecksumException", "JsonEOFException", "JsonParseException")  # what Java says of such entries of a log
 LOCK_FILE = "_sessionizer.lock"
 # The methods of Table that write: all that a kill can fall between.
 WRITES = (
-    *("create", "change_setting", "change_settings", "append", "overwrite", "merge", "restore", "delete", "update"),
+    *("create", "change_setting", "change_settings"),
+    *("append", "append_few", "overwrite", "merge", "restore", "delete", "update"),
     *("compact", "keep_removed", "vacuum", "checkpoint"),
 )
 FENCES_NEAR = 5  # commits looked at one by one before all transactions of the table are loaded
@@ -157,6 +164,8 @@ class Table:
 
     def has_fence(self, commit: Commit) -> bool:
         """Whether this transaction of the application, or a later one, is in the table."""
+        if (table := self._plain()) is not None:
+            return _is_in(table, commit)
         for version in range(self.version, max(self.version - FENCES_NEAR, -1), -1):
             for line in self._actions(version, whole=True):
                 if line.startswith('{"txn"'):
@@ -262,6 +271,19 @@ class Table:
         writer = rows.write.format("delta").mode("append").option("mergeSchema", str(add_columns).lower())
         with self.lock(), self._committing(commit), _racing():
             self._save(writer)
+
+    def append_few(self, rows: "pa.Table", commit: Commit) -> None:
+        """The same for rows in hand: on a local disk without Spark, whose jobs around one row take a second."""
+        with self.lock():
+            if (table := self._plain()) is None:
+                self.append(self.spark.createDataFrame(rows), commit)
+            elif not _is_in(table, commit):
+                fence = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(commit.app_id, commit.txn)])
+                keep = deltalake.PostCommitHookProperties(cleanup_expired_logs=False)
+                with _without_spark():
+                    deltalake.write_deltalake(
+                        table, rows, mode="append", commit_properties=fence, post_commithook_properties=keep
+                    )
 
     def overwrite(self, rows: DataFrame, commit: Commit, partition_by: list[str]) -> None:
         """Replace all rows, and the columns, in one commit, unless the fence says that it is done."""
@@ -376,6 +398,16 @@ class Table:
             return self.location
         return str(self._delta().detail().select("location").first()["location"])  # type: ignore[index]
 
+    def _plain(self) -> deltalake.DeltaTable | None:
+        """The latest version without Spark; None unless it lies on a local disk and needs nothing of a writer."""
+        if (folder := self.local_path) is None:
+            return None
+        try:
+            table = deltalake.DeltaTable(folder)
+        except DeltaError:  # Spark tells better what is wrong
+            return None
+        return table if table.protocol().min_writer_version <= PLAIN else None
+
     def _delta(self) -> DeltaTable:
         if self.by_name:
             return DeltaTable.forName(self.spark, self.location)
@@ -488,6 +520,22 @@ def _racing() -> Iterator[None]:
         yield
     except OVERTAKEN as error:
         raise Superseded(str(error).splitlines()[0]) from error
+
+
+def _is_in(table: deltalake.DeltaTable, commit: Commit) -> bool:
+    last = table.transaction_version(commit.app_id)
+    return last is not None and last >= commit.txn
+
+
+@contextmanager
+def _without_spark() -> Iterator[None]:
+    """Inside it another writer's commit is Superseded, too, and what a disk does is the system's error."""
+    try:
+        yield
+    except CommitFailedError as error:
+        raise Superseded(str(error).splitlines()[0]) from error
+    except DeltaError as error:
+        raise OSError(str(error)) from error
 
 
 def told(error: BaseException) -> str:

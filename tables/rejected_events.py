@@ -12,6 +12,7 @@ from lib.events import CORRECTION, DUPLICATE, IN_THE_FUTURE, LATE
 from tables.delta import Commit, Table
 from tables.manifest import Manifest
 
+FEW = 10_000  # rows that one process holds easily
 KEPT_OUT = (LATE, DUPLICATE, IN_THE_FUTURE, CORRECTION)  # other reasons speak for themselves
 
 
@@ -84,7 +85,11 @@ class RejectedEvents:
             ).select(*C.cols(names), F.lit("insert").alias(C.CHANGE))
         if gone is None:
             if new is not None:
-                self.table.append(new.drop(C.CHANGE), commit)
+                rows = new.drop(C.CHANGE)
+                if sum(manifest.rejected.values()) <= FEW:
+                    self.table.append_few(rows.toArrow(), commit)
+                else:
+                    self.table.append(rows, commit)
             return
         old = gone.select(*C.cols(names), F.lit("delete").alias(C.CHANGE))
         self.table.merge(

@@ -1,12 +1,12 @@
 """runs: the ledger, one row a run."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from lib import columns as C
 from lib.config import Config
@@ -76,13 +76,10 @@ class Runs:
 
     def append(self, manifest: Manifest, timing: Timing, fence: str) -> None:
         """Add a run's row, once."""
-        # One literal: no rows travel through Python, and times stay numbers, which know years beyond 9999.
-        numbers = T.StructType(
-            [T.StructField(f.name, T.LongType() if f.name in TIMES else f.dataType) for f in SCHEMA.fields]
-        )
-        row = F.from_json(F.lit(json.dumps(ledger_row(manifest, timing))), numbers)
-        columns = [F.timestamp_micros(row[n]).alias(n) if n in TIMES else row[n].alias(n) for n in numbers.names]
-        self.table.append(self.spark.range(0, 1, 1, 1).select(*columns), Commit(fence, manifest.run_seq))
+        import pyarrow as pa  # noqa: PLC0415
+
+        row = pa.Table.from_pylist([ledger_row(manifest, timing)], to_arrow_schema(SCHEMA, timezone="UTC"))
+        self.table.append_few(row, Commit(fence, manifest.run_seq))
 
 
 def ledger_row(manifest: Manifest, timing: Timing) -> dict[str, object]:

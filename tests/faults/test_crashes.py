@@ -37,7 +37,8 @@ POINTS = (
     ("ingest", 2, True),
 )
 MOMENTS = (("run", 4.0), ("rebuild", 4.0))  # and within so many seconds, wherever it is then
-UNCOMMITTED = ("append", "merge", "overwrite", "create", "compact")  # what writes files first, and then its commit
+# What writes files first, and then its commit.
+UNCOMMITTED = ("append", "append_few", "merge", "overwrite", "create", "compact")
 
 
 def files(folder: Path) -> dict[str, tuple[int, int]]:
