@@ -42,8 +42,10 @@ fmt: setup ## format the code and fix what can be fixed
 bench: setup java ## measure a first load, an increment and a cold start against what else one could take
 	$(BIN)/python -m bench
 
-bench-full: setup java ## measure everything; takes hours, and memory and disk for 100 million events
+bench-full: setup java ## measure everything; two hours, and memory and disk for 100 million events
 	$(BIN)/python -m bench --full
+	$(BIN)/python -m bench.history
+	$(BIN)/python -m bench.sliding
 
 bench-history: setup java ## time backfills and late events against the length of the history
 	$(BIN)/python -m bench.history

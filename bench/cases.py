@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import delta
@@ -136,13 +137,31 @@ def tiny(lab: Lab) -> Iterator[Result]:
     yield from increments(lab, 0.0001, goals, "increment of 0.01 %")
 
 
+def late(lab: Lab) -> Iterator[Result]:
+    """An increment of which 2 % come up to six hours late, as in all cases, and one without."""
+    name, plain = "2 % late events", history(lab)
+    shares = {"none late": 0.0, "2 % late": plain.late}
+    growing = {label: Growing(lab, f"late-{share:g}", replace(plain, late=share)) for label, share in shares.items()}
+    works = {label: each.ours.update for label, each in growing.items()}
+    more = [each.by(lab.events // 100, DAYS / 100) for each in growing.values()]
+
+    def arrive(number: int) -> None:
+        for each in more:
+            each(number)
+
+    costs = lab.in_turn(name, works, arrive)
+    none, some = (Result.of(name, label, costs[label]) for label in works)
+    yield none
+    yield some.judge(some.seconds / none.seconds)
+
+
 def hundred(lab: Lab) -> Iterator[Result]:
     """A hundred tiny increments, one after another: the last ten must not cost more than the first ten."""
     name, growing, costs = "100 increments of 0.01 %", Growing(lab, "hundred", history(lab)), list[Cost]()
     more = growing.by(lab.events // 10_000, DAYS / 10_000)
     for number in range(100):
         more(number)
-        with metered() as cost:
+        with metered(lab.folder) as cost:
             growing.ours.update()
         costs.append(cost)
     first, last = (
@@ -345,6 +364,7 @@ FULL: dict[str, Case] = {
     "tiny": tiny,
     "one-percent": one_percent,
     "ten-percent": ten_percent,
+    "late": late,
     "hundred": hundred,
     "skew": skew,
     "bots": bots,

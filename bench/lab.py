@@ -41,6 +41,8 @@ class Result:
     peak: int
     read: int
     written: int
+    files_read: int
+    files_written: int
     rounds: int
     ratio: float | None = None
     goal: str | None = None
@@ -66,6 +68,8 @@ class Result:
             peak=int(middle("peak")),
             read=int(middle("read")),
             written=int(middle("written")),
+            files_read=int(middle("files_read")),
+            files_written=int(middle("files_written")),
             rounds=len(costs),
             **more,
         )
@@ -114,7 +118,7 @@ class Lab:
         for number in range(self.warm_up + self.rounds):
             before(number)
             for name, work in works.items():
-                with metered() as cost:
+                with metered(self.folder) as cost:
                     work()
                 warming = number < self.warm_up
                 say(f"{case}: {name}: {cost.seconds:.2f} s{' (warm-up)' * warming}")

@@ -16,7 +16,10 @@ from rich.table import Table
 mpl.use("svg")
 from matplotlib import pyplot as plt
 
-HEADERS = ("", "seconds", "from, to", "CPU s", "peak GiB", "read MB", "written MB", "ratio", "goal", "rows that differ")
+HEADERS = (
+    *("", "seconds", "from, to", "CPU s", "peak GiB", "read MB, files", "written MB, files"),
+    *("ratio", "goal", "rows that differ"),
+)
 BEGIN, END = "<!-- benchmark: made by bench.results -->", "<!-- end of benchmark -->"
 IN_SHORT = ("first load", "increment of 1 %", "cold process")
 OURS = "sessionizer"
@@ -94,8 +97,8 @@ def _cells(row: dict[str, Any]) -> list[str]:
         f"{row['least']:.2f}, {row['most']:.2f}",
         f"{row['cpu']:.1f}",
         f"{row['peak'] / 2**30:.1f}",
-        f"{row['read'] / 1e6:,.0f}",
-        f"{row['written'] / 1e6:,.0f}",
+        f"{row['read'] / 1e6:,.0f}, {row['files_read']:,}",
+        f"{row['written'] / 1e6:,.0f}, {row['files_written']:,}",
         "" if row["ratio"] is None else f"{row['ratio']:.2f}",
         f"{row['goal'] or ''}{verdict}",
         "" if row["differs"] is None else f"{row['differs']:,}",

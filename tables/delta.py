@@ -202,6 +202,9 @@ class Table:
 
     def size(self) -> tuple[int, int]:
         """Number of files and of bytes, latest version."""
+        if (table := self._plain()) is not None:
+            sizes = table.get_add_actions().column("size_bytes").to_pylist()
+            return len(sizes), sum(sizes)
         snapshot = self._snapshot()
         return int(snapshot.numOfFiles()), int(snapshot.sizeInBytes())
 

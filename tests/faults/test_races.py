@@ -27,6 +27,7 @@ from lib.config import Config
 from tables.delta import Table
 from tables.local import LocalLake
 from tables.sessions import position_of
+from tests.conformance.suite import FOR_FEW_ROWS
 from tests.jobs.driver import JOBS
 from tests.oracle import at, sessions, us
 from tests.processes import Worker
@@ -41,14 +42,14 @@ GAP = 30 * MINUTE
 DAY_LONG = {"low": us(clock("0:00")), "high": us(clock("+2d 0:00"))}
 OVERTAKEN = "another run was faster"
 ROUNDS = {
-    ("run", "run"): 16,
-    ("run", "backfill"): 12,
-    ("run", "maintain"): 10,
-    ("run", "restore"): 10,
-    ("ingest", "run"): 10,
-    ("run", "backfill", "ingest"): 12,
+    ("run", "run"): 22,
+    ("run", "backfill"): 16,
+    ("run", "maintain"): 16,
+    ("run", "restore"): 14,
+    ("ingest", "run"): 14,
+    ("run", "backfill", "ingest"): 18,
 }
-WITHOUT_LOCK = {("run", "run"): 12, ("run", "backfill"): 10, ("run", "maintain"): 8}
+WITHOUT_LOCK = {("run", "run"): 8, ("run", "backfill"): 6, ("run", "maintain"): 4}
 
 
 class Race:
@@ -131,7 +132,7 @@ class Race:
 def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Worker]]:
     logs = tmp_path_factory.mktemp("workers")
     with ExitStack() as stack:
-        yield [stack.enter_context(Worker(logs / f"{n}.log", lives_long=True)) for n in range(3)]
+        yield [stack.enter_context(Worker(logs / f"{n}.log", FOR_FEW_ROWS, lives_long=True)) for n in range(3)]
 
 
 @pytest.mark.slow

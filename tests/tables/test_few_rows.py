@@ -45,6 +45,19 @@ def test_they_are_added_once(spark: SparkSession, tmp_path: Path) -> None:
     assert engine(table).startswith("delta-rs")
 
 
+def test_files_are_counted_as_spark_counts_them(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(spark, tmp_path)
+    assert table.size() == (0, 0)
+    for n in (1, 2):
+        table.append_few(row(n), Commit("a", n))
+    without_spark = table.size()
+    monkeypatch.setattr(Table, "_plain", lambda _: None)
+    assert table.size() == without_spark
+    assert without_spark[0] == 2
+
+
 def test_spark_goes_on_from_them(spark: SparkSession, tmp_path: Path) -> None:
     table = made(spark, tmp_path)
     table.append_few(row(1), Commit("a", 1))
