@@ -16,7 +16,7 @@ demo: setup java ## sessionize a generated click-stream and show what came out
 test: setup java ## run the tests, without the slow ones
 	$(BIN)/python -m pytest -m "not slow"
 
-test-all: setup java ## run all tests
+test-all: setup java ## run all tests but the soak, Airflow and the conformance cases; an hour
 	$(BIN)/python -m pytest
 
 test-soak: setup java ## three hundred increments, one after another; half an hour
