@@ -12,7 +12,7 @@ from lib.events import CORRECTION, DUPLICATE, IN_THE_FUTURE, LATE
 from tables.delta import Commit, Table
 from tables.manifest import Manifest
 
-FEW = 10_000  # rows that one process holds easily
+FEW = 1_000  # rows that one process holds easily, however wide they are
 KEPT_OUT = (LATE, DUPLICATE, IN_THE_FUTURE, CORRECTION)  # other reasons speak for themselves
 
 

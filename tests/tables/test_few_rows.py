@@ -8,7 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
+from tables import rejected_events
 from tables.delta import Commit, Superseded, Table
+from tests.faults.lakes import contents, lake_at, lost_and_doubled
+from tests.warehouse import FIRST_EVENTS, NOW
 
 SCHEMA = T.StructType(
     [T.StructField("n", T.LongType()), T.StructField("at", T.TimestampType()), T.StructField("of", T.StringType())]
@@ -72,6 +75,16 @@ def test_spark_goes_on_from_them(spark: SparkSession, tmp_path: Path) -> None:
     assert table.has_fence(Commit("a", 3))
 
 
+def test_a_long_log_is_summed_up_for_both(spark: SparkSession, tmp_path: Path) -> None:
+    table = made(spark, tmp_path)
+    for txn in range(1, 111):
+        table.append_few(row(txn), Commit("a", txn))
+    assert list((Path(table.location) / "_delta_log").glob("*.checkpoint.parquet"))
+    assert numbers(table) == list(range(1, 111))
+    assert table.transaction("a") == 110
+    assert table.version_with(Commit("a", 5)) == 5, "the whole log is kept: a RESTORE looks back in it"
+
+
 def test_without_a_lock_one_of_two_is_superseded(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,3 +110,19 @@ def test_a_table_that_asks_more_of_writers_is_left_to_spark(
     assert numbers(table) == [1, 2]
     assert table.has_fence(Commit("a", 2))
     assert engine(table).startswith("Apache-Spark")
+
+
+def test_rejected_events_are_the_same_whether_few_or_many(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines, found = [], []
+    for most in (rejected_events.FEW, 0):
+        monkeypatch.setattr(rejected_events, "FEW", most)
+        lake = lake_at(spark, tmp_path / str(most))
+        lake.append(FIRST_EVENTS)
+        lake.init().run(now=NOW)
+        engines.append(engine(lake.lake.rejected_events.table).split("/")[0].split(":")[0])
+        found.append(contents(lake.folder))
+    assert engines == ["delta-rs", "Apache-Spark"]
+    assert found[0]["rejected_events"].total() == 2
+    assert lost_and_doubled(*found) == (0, 0)
