@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from delta.exceptions import (
     MetadataChangedException,
     ProtocolChangedException,
 )
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import DeltaError
 from filelock import FileLock
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
@@ -54,7 +55,11 @@ OVERTAKEN = (
     *(MetadataChangedException, ProtocolChangedException),
 )
 LOG = "_delta_log"
-PLAIN = 2  # the version of Delta's protocol that every writer knows
+# What writing without Spark knows: the first features of Delta, and paths that are URLs as they stand.
+PLAIN = 2
+UNUSUAL_IN_PLAIN_PATHS = set("%[]^|")
+PLAIN_COMMITS = 50  # after so many Spark sums up the log
+FENCES_KEPT = "delta.setTransactionRetentionDuration"
 CUT_OFF = ("ChecksumException", "JsonEOFException", "JsonParseException")  # what Java says of such entries of a log
 LOCK_FILE = "_sessionizer.lock"
 # The methods of Table that write: all that a kill can fall between.
@@ -107,11 +112,12 @@ class Entry:
 class Table:
     """A Delta table at a path, a URL or under a catalog name."""
 
-    def __init__(self, spark: SparkSession, location: str, field: str) -> None:
-        """`field` is the configuration key that names the table, for errors."""
+    def __init__(self, spark: SparkSession, location: str, field: str, *, small: bool = False) -> None:
+        """`field` is the configuration key that names the table, for errors. small: its commits have a few rows."""
         self.spark = spark
         self.location = location
         self.field = field
+        self.small = small
         self.by_name = location_kind(location) == "name"
 
     def exists(self) -> bool:
@@ -202,9 +208,6 @@ class Table:
 
     def size(self) -> tuple[int, int]:
         """Number of files and of bytes, latest version."""
-        if (table := self._plain()) is not None:
-            sizes = table.get_add_actions().column("size_bytes").to_pylist()
-            return len(sizes), sum(sizes)
         snapshot = self._snapshot()
         return int(snapshot.numOfFiles()), int(snapshot.sizeInBytes())
 
@@ -276,17 +279,10 @@ class Table:
             self._save(writer)
 
     def append_few(self, rows: "pa.Table", commit: Commit) -> None:
-        """The same for rows in hand: on a local disk without Spark, whose jobs around one row take a second."""
+        """The same for rows in hand, without Spark where that is possible: its jobs around one row take a second."""
         with self.lock():
-            if (table := self._plain()) is None:
+            if not self._append_plainly(rows, commit):
                 self.append(self.spark.createDataFrame(rows), commit)
-            elif not _is_in(table, commit):
-                fence = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(commit.app_id, commit.txn)])
-                keep = deltalake.PostCommitHookProperties(cleanup_expired_logs=False)
-                with _without_spark():
-                    deltalake.write_deltalake(
-                        table, rows, mode="append", commit_properties=fence, post_commithook_properties=keep
-                    )
 
     def overwrite(self, rows: DataFrame, commit: Commit, partition_by: list[str]) -> None:
         """Replace all rows, and the columns, in one commit, unless the fence says that it is done."""
@@ -402,14 +398,41 @@ class Table:
         return str(self._delta().detail().select("location").first()["location"])  # type: ignore[index]
 
     def _plain(self) -> deltalake.DeltaTable | None:
-        """The latest version without Spark; None unless it lies on a local disk and needs nothing of a writer."""
-        if (folder := self.local_path) is None:
+        """A small table's latest version without Spark; None where Spark alone knows how to open or write it."""
+        if not self.small or location_kind(self.location) != "path":
+            return None
+        folder = Path(self.location).absolute()
+        if UNUSUAL_IN_PLAIN_PATHS & set(str(folder)):
             return None
         try:
             table = deltalake.DeltaTable(folder)
-        except DeltaError:  # Spark tells better what is wrong
+        except (DeltaError, OSError):  # Spark tells better what is wrong
             return None
-        return table if table.protocol().min_writer_version <= PLAIN else None
+        forgets = FENCES_KEPT in table.metadata().configuration
+        return None if forgets or table.protocol().min_writer_version > PLAIN else table
+
+    def _append_plainly(self, rows: "pa.Table", commit: Commit) -> bool:
+        """Whether the rows are in the table now. Whatever stops it, Spark may try: the fence is the same."""
+        if (table := self._plain()) is None:
+            return False
+        if _is_in(table, commit):
+            return True
+        fence = deltalake.Transaction(commit.app_id, commit.txn, time.time_ns() // 1_000_000)
+        try:
+            deltalake.write_deltalake(
+                table,
+                rows,
+                mode="append",
+                commit_properties=deltalake.CommitProperties(app_transactions=[fence]),
+                post_commithook_properties=deltalake.PostCommitHookProperties(
+                    create_checkpoint=False, cleanup_expired_logs=False
+                ),
+            )
+        except Exception:  # it raises whatever its own libraries do
+            return False
+        if table.version() % PLAIN_COMMITS == 0:
+            self.checkpoint()
+        return True
 
     def _delta(self) -> DeltaTable:
         if self.by_name:
@@ -528,17 +551,6 @@ def _racing() -> Iterator[None]:
 def _is_in(table: deltalake.DeltaTable, commit: Commit) -> bool:
     last = table.transaction_version(commit.app_id)
     return last is not None and last >= commit.txn
-
-
-@contextmanager
-def _without_spark() -> Iterator[None]:
-    """Inside it another writer's commit is Superseded, too, and what a disk does is the system's error."""
-    try:
-        yield
-    except CommitFailedError as error:
-        raise Superseded(str(error).splitlines()[0]) from error
-    except DeltaError as error:
-        raise OSError(str(error)) from error
 
 
 def told(error: BaseException) -> str:

@@ -12,7 +12,6 @@ from lib.events import CORRECTION, DUPLICATE, IN_THE_FUTURE, LATE
 from tables.delta import Commit, Table
 from tables.manifest import Manifest
 
-FEW = 1_000  # rows that one process holds easily, however wide they are
 KEPT_OUT = (LATE, DUPLICATE, IN_THE_FUTURE, CORRECTION)  # other reasons speak for themselves
 
 
@@ -85,11 +84,7 @@ class RejectedEvents:
             ).select(*C.cols(names), F.lit("insert").alias(C.CHANGE))
         if gone is None:
             if new is not None:
-                rows = new.drop(C.CHANGE)
-                if sum(manifest.rejected.values()) <= FEW:
-                    self.table.append_few(rows.toArrow(), commit)
-                else:
-                    self.table.append(rows, commit)
+                self.table.append(new.drop(C.CHANGE), commit)
             return
         old = gone.select(*C.cols(names), F.lit("delete").alias(C.CHANGE))
         self.table.merge(

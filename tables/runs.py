@@ -62,7 +62,7 @@ class Runs:
 
     def __init__(self, spark: SparkSession, config: Config) -> None:
         self.spark = spark
-        self.table = Table(spark, config.outputs.runs, "outputs.runs")
+        self.table = Table(spark, config.outputs.runs, "outputs.runs", small=True)
 
     def create_if_missing(self) -> None:
         """Make the table, empty, unless it is there."""

@@ -1,6 +1,6 @@
 """The suite: every case of a folder is passed, failed or not applicable."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -13,6 +13,7 @@ from tests.conformance import beam, flink, kafka, lookups, not_applicable, numaf
 from tests.conformance.cases import Case, NotApplicable, load
 from tests.conformance.plans import Plan
 from tests.conformance.plays import Ran, perform
+from tests.few_rows import for_few_rows
 
 Outcome = Literal["passed", "failed", "not_applicable"]
 ADAPTERS: dict[str, Callable[[Case], Plan]] = {
@@ -26,15 +27,6 @@ OWN_RUNNERS = {"sliding": sliding.run_cases, "store": lookups.run_cases}
 YEARS = 6000 * 365 * 86_400 * 1_000_000
 
 
-# With so few rows, compiling each query to Java takes most of its time.
-FOR_FEW_ROWS = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-}
-
-
 class Result(NamedTuple):
     """What became of a case; `detail`: what differs, or why it is not applicable."""
 
@@ -45,7 +37,7 @@ class Result(NamedTuple):
 
 def run(session: SparkSession, folder: Path) -> list[Result]:
     """All cases of a folder, in its order."""
-    with _settings(session, FOR_FEW_ROWS):
+    with for_few_rows(session):
         return _run(session, load(folder))
 
 
@@ -70,18 +62,6 @@ def _run(session: SparkSession, cases: list[Case]) -> list[Result]:
     for numbers, future in found:
         done |= {n: Result(cases[n], *judged) for n, judged in zip(numbers, future.result(), strict=True)}
     return [done[number] for number in range(len(cases))]
-
-
-@contextmanager
-def _settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    before = {name: session.conf.get(name) for name in settings}
-    try:
-        for name, value in settings.items():
-            session.conf.set(name, value)
-        yield
-    finally:
-        for name, old in before.items():
-            session.conf.set(name, str(old))
 
 
 def _plan(case: Case) -> Plan:

@@ -27,7 +27,7 @@ from lib.config import Config
 from tables.delta import Table
 from tables.local import LocalLake
 from tables.sessions import position_of
-from tests.conformance.suite import FOR_FEW_ROWS
+from tests.few_rows import FOR_FEW_ROWS
 from tests.jobs.driver import JOBS
 from tests.oracle import at, sessions, us
 from tests.processes import Worker

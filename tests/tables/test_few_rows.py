@@ -1,17 +1,16 @@
-"""Rows in hand go into a table of a local disk without Spark, by the same protocol."""
+"""Rows in hand go into a small table on a local disk without Spark, by the same protocol."""
 
+import errno
 from contextlib import nullcontext
 from pathlib import Path
 
+import deltalake
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from tables import rejected_events
-from tables.delta import Commit, Superseded, Table
-from tests.faults.lakes import contents, lake_at, lost_and_doubled
-from tests.warehouse import FIRST_EVENTS, NOW
+from tables.delta import PLAIN_COMMITS, UNUSUAL_IN_PLAIN_PATHS, Commit, Table
 
 SCHEMA = T.StructType(
     [T.StructField("n", T.LongType()), T.StructField("at", T.TimestampType()), T.StructField("of", T.StringType())]
@@ -20,11 +19,11 @@ SCHEMA = T.StructType(
 
 def row(n: int) -> pa.Table:
     at = pa.array([n], pa.timestamp("us", "UTC"))
-    return pa.table({"n": pa.array([n]), "at": at, "of": pa.array(["#%é"])})
+    return pa.table({"n": pa.array([n]), "at": at, "of": pa.array(["é"])})
 
 
 def made(spark: SparkSession, folder: Path, **properties: str) -> Table:
-    table = Table(spark, str(folder / "a table, 100 %"), "outputs.runs")
+    table = Table(spark, str(folder / "a table"), "outputs.runs", small=True)
     table.create(SCHEMA, [], properties)
     return table
 
@@ -48,19 +47,6 @@ def test_they_are_added_once(spark: SparkSession, tmp_path: Path) -> None:
     assert engine(table).startswith("delta-rs")
 
 
-def test_files_are_counted_as_spark_counts_them(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = made(spark, tmp_path)
-    assert table.size() == (0, 0)
-    for n in (1, 2):
-        table.append_few(row(n), Commit("a", n))
-    without_spark = table.size()
-    monkeypatch.setattr(Table, "_plain", lambda _: None)
-    assert table.size() == without_spark
-    assert without_spark[0] == 2
-
-
 def test_spark_goes_on_from_them(spark: SparkSession, tmp_path: Path) -> None:
     table = made(spark, tmp_path)
     table.append_few(row(1), Commit("a", 1))
@@ -75,36 +61,46 @@ def test_spark_goes_on_from_them(spark: SparkSession, tmp_path: Path) -> None:
     assert table.has_fence(Commit("a", 3))
 
 
-def test_a_long_log_is_summed_up_for_both(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_sums_up_a_long_log(spark: SparkSession, tmp_path: Path) -> None:
     table = made(spark, tmp_path)
-    for txn in range(1, 111):
+    for txn in range(1, 2 * PLAIN_COMMITS + 11):
         table.append_few(row(txn), Commit("a", txn))
-    assert list((Path(table.location) / "_delta_log").glob("*.checkpoint.parquet"))
-    assert numbers(table) == list(range(1, 111))
-    assert table.transaction("a") == 110
+    log = Path(table.location) / "_delta_log"
+    assert sorted(int(file.name[:20]) for file in log.glob("*.checkpoint.parquet")) == [
+        PLAIN_COMMITS,
+        2 * PLAIN_COMMITS,
+    ]
+    assert numbers(table) == list(range(1, 2 * PLAIN_COMMITS + 11))
+    assert (table.transaction("a"), table.has_fence(Commit("a", table.version))) == (table.version, True)
     assert table.version_with(Commit("a", 5)) == 5, "the whole log is kept: a RESTORE looks back in it"
 
 
-def test_without_a_lock_one_of_two_is_superseded(
+def test_without_a_lock_the_second_of_two_writes_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = made(spark, tmp_path)
     monkeypatch.setattr(Table, "lock", lambda _: nullcontext())
     as_it_was = table._plain()
+    assert as_it_was is not None
     table.append_few(row(1), Commit("a", 1))
     monkeypatch.setattr(Table, "_plain", lambda _: as_it_was)
-    with pytest.raises(Superseded):
-        table.append_few(row(2), Commit("a", 1))
+    table.append_few(row(2), Commit("a", 1))
     assert numbers(table) == [1]
 
 
 @pytest.mark.parametrize(
-    "feature", [{"delta.enableDeletionVectors": "true"}, {"delta.columnMapping.mode": "name"}], ids=str
+    "asked",
+    [
+        {"delta.enableDeletionVectors": "true"},
+        {"delta.columnMapping.mode": "name"},
+        {"delta.setTransactionRetentionDuration": "interval 1 day"},
+    ],
+    ids=lambda asked: next(iter(asked)),
 )
 def test_a_table_that_asks_more_of_writers_is_left_to_spark(
-    spark: SparkSession, tmp_path: Path, feature: dict[str, str]
+    spark: SparkSession, tmp_path: Path, asked: dict[str, str]
 ) -> None:
-    table = made(spark, tmp_path, **feature)
+    table = made(spark, tmp_path, **asked)
     for txn in (1, 1, 2):
         table.append_few(row(txn), Commit("a", txn))
     assert numbers(table) == [1, 2]
@@ -112,17 +108,41 @@ def test_a_table_that_asks_more_of_writers_is_left_to_spark(
     assert engine(table).startswith("Apache-Spark")
 
 
-def test_rejected_events_are_the_same_whether_few_or_many(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("letter", sorted(UNUSUAL_IN_PLAIN_PATHS))
+def test_a_folder_whose_name_only_spark_can_write_to_is_left_to_it(
+    spark: SparkSession, tmp_path: Path, letter: str
 ) -> None:
-    engines, found = [], []
-    for most in (rejected_events.FEW, 0):
-        monkeypatch.setattr(rejected_events, "FEW", most)
-        lake = lake_at(spark, tmp_path / str(most))
-        lake.append(FIRST_EVENTS)
-        lake.init().run(now=NOW)
-        engines.append(engine(lake.lake.rejected_events.table).split("/")[0].split(":")[0])
-        found.append(contents(lake.folder))
-    assert engines == ["delta-rs", "Apache-Spark"]
-    assert found[0]["rejected_events"].total() == 2
-    assert lost_and_doubled(*found) == (0, 0)
+    table = made(spark, tmp_path / f"of {letter} all")
+    table.append_few(row(1), Commit("a", 1))
+    assert (numbers(table), engine(table).split("/")[0]) == ([1], "Apache-Spark")
+
+
+@pytest.mark.parametrize("letter", "#?&+=:@~!'é")
+def test_other_letters_of_a_folder_are_no_matter(spark: SparkSession, tmp_path: Path, letter: str) -> None:
+    table = made(spark, tmp_path / f"of {letter} all")
+    table.append_few(row(1), Commit("a", 1))
+    assert (numbers(table), engine(table).split(":")[0]) == ([1], "delta-rs")
+
+
+def test_where_it_fails_spark_writes(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a disk that knows no hard links."""
+    table = made(spark, tmp_path)
+    monkeypatch.setattr(deltalake, "write_deltalake", refuse)
+    table.append_few(row(1), Commit("a", 1))
+    table.append_few(row(2), Commit("a", 1))
+    assert (numbers(table), engine(table).split("/")[0]) == ([1], "Apache-Spark")
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise OSError(errno.EPERM, "Operation not permitted")
+
+
+def test_an_entry_that_was_emptied_is_written_again(spark: SparkSession, tmp_path: Path) -> None:
+    """As after a power failure: the fence is gone with the row."""
+    table = made(spark, tmp_path)
+    for n in (1, 2):
+        table.append_few(row(n), Commit("a", n))
+    (Path(table.location) / "_delta_log" / f"{2:020}.json").write_bytes(b"")
+    assert not table.has_fence(Commit("a", 2))
+    table.append_few(row(2), Commit("a", 2))
+    assert numbers(Table(spark.newSession(), table.location, "outputs.runs")) == [1, 2]
