@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="all cases, all ways")
     parser.add_argument("--events", type=int, default=EVENTS, help="how many events the cases start from")
     parser.add_argument("--rounds", type=int, default=5, help="rounds that count")
-    parser.add_argument("--warm-up", type=int, default=2, help="rounds before them, at least one")
+    parser.add_argument("--warm-up", type=int, default=3, help="rounds before them, at least one")
     parser.add_argument("--out", type=Path, default=OUT / "latest.json", help="where the figures go")
     parser.add_argument("--keep", type=Path, help="a folder for the generated tables, to use them again")
     parser.add_argument("--table", help="a Delta table of your own instead of generated events; it is only read")

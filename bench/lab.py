@@ -111,16 +111,22 @@ class Lab:
         Table(self.spark, str(source), "events").append(rows, Commit("bench", self.commits))
 
     def in_turn(
-        self, case: str, works: Mapping[str, Callable[[], None]], before: Callable[[int], None] = lambda _: None
+        self,
+        case: str,
+        works: Mapping[str, Callable[[], None]],
+        before: Callable[[int], None] = lambda _: None,
+        *,
+        warm_up: int | None = None,
     ) -> dict[str, list[Cost]]:
         """Costs of each work, after warming up; `before` each round something may be made ready."""
         costs: dict[str, list[Cost]] = {name: [] for name in works}
-        for number in range(self.warm_up + self.rounds):
+        warm_up = self.warm_up if warm_up is None else warm_up
+        for number in range(warm_up + self.rounds):
             before(number)
             for name, work in works.items():
                 with metered(self.folder) as cost:
                     work()
-                warming = number < self.warm_up
+                warming = number < warm_up
                 say(f"{case}: {name}: {cost.seconds:.2f} s{' (warm-up)' * warming}")
                 if not warming:
                     costs[name].append(cost)
