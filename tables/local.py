@@ -113,11 +113,14 @@ class LocalTable:
     def dataset(self) -> Any:
         """All rows as a pyarrow dataset, which opens only the files and columns that a query needs."""
         from pyarrow.dataset import ParquetReadOptions  # noqa: PLC0415  (half a second: it imports pandas)
+        from pyarrow.fs import LocalFileSystem, SubTreeFileSystem  # noqa: PLC0415
 
         self._check_readable()
+        # Arrow's own: the package's files call Python from threads, also while it ends, which aborts the process.
+        files = SubTreeFileSystem(str(Path(self.location).absolute()), LocalFileSystem())
         try:
             return self._log.to_pyarrow_dataset(
-                parquet_read_options=ParquetReadOptions(coerce_int96_timestamp_unit="us")
+                filesystem=files, parquet_read_options=ParquetReadOptions(coerce_int96_timestamp_unit="us")
             )
         except DeltaError as error:
             raise self._beyond(error) from error

@@ -18,8 +18,9 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from lib import columns as C
@@ -40,6 +41,7 @@ TIMES = float(os.environ.get("RACE_TIMES", "1"))
 MINUTE = 60_000_000
 GAP = 30 * MINUTE
 DAY_LONG = {"low": us(clock("0:00")), "high": us(clock("+2d 0:00"))}
+EVENTS = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", "UTC")), ("n", pa.int32())])
 OVERTAKEN = "another run was faster"
 ROUNDS = {
     ("run", "run"): 22,
@@ -69,6 +71,11 @@ class Race:
         users = [self.chance.choice("abc") for _ in range(self.chance.randint(1, 5))]
         times = [us(clock("0:00")) + self.chance.randrange(begin, 48 * 60) * MINUTE for _ in (*users, None)]
         return [(user, at(t), self.number) for user, t in zip((*users, None), times, strict=True)]
+
+    def append(self) -> None:
+        """Some more, as a version of the source; it is made without Spark, which has enough to do."""
+        rows = [{"user": user, "at": time, "n": n} for user, time, n in self.events()]
+        write_deltalake(self.lake.config.source.table, pa.Table.from_pylist(rows, EVENTS), mode="append")
 
     def file(self) -> str:
         """Some more, in a file."""
@@ -145,7 +152,7 @@ def test_processes_at_once_lose_and_double_nothing(
         worker.wait_ready()
     for jobs, rounds in ROUNDS.items():
         for number in range(ceil(rounds * TIMES)):
-            race.lake.append(race.events())
+            race.append()
             asked = [(job, race.options(job)) for job in race.chance.sample(jobs, len(jobs))]
             for worker, (job, options) in zip(workers, asked, strict=False):
                 worker.ask(job, race.lake.config, **options)
@@ -175,7 +182,7 @@ def test_without_a_lock_the_checks_of_delta_keep_jobs_apart(
     with ThreadPoolExecutor(2) as threads:
         for jobs, rounds in WITHOUT_LOCK.items():
             for number in range(ceil(rounds * TIMES)):
-                race.lake.append(race.events())
+                race.append()
                 asked = race.chance.sample(jobs, len(jobs))
                 at_once(threads, spark, [(job, race.options(job)) for job in asked], race.lake.config)
                 race.check(tally, f"round {number} of {asked}")
