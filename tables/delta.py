@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -417,7 +416,7 @@ class Table:
             return False
         if _is_in(table, commit):
             return True
-        fence = deltalake.Transaction(commit.app_id, commit.txn, time.time_ns() // 1_000_000)
+        fence = deltalake.Transaction(commit.app_id, commit.txn)
         try:
             deltalake.write_deltalake(
                 table,
