@@ -16,7 +16,7 @@ demo: setup java ## sessionize a generated click-stream and show what came out
 test: setup java ## run the tests, without the slow ones
 	$(BIN)/python -m pytest -m "not slow"
 
-test-all: setup java ## run all tests but the soak, Airflow and the conformance cases, two at once; an hour
+test-all: setup java ## run all tests but the soak, Airflow and the conformance cases; more than an hour
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-others test-faults
 
 test-faults: setup java ## run all tests of faults, races, floods and size
@@ -48,7 +48,7 @@ fmt: setup ## format the code and fix what can be fixed
 bench: setup java ## measure a first load, an increment and a cold start against what else one could take
 	$(BIN)/python -m bench
 
-bench-full: setup java ## measure everything; two hours, and memory and disk for 100 million events
+bench-full: setup java ## measure everything; hours, and memory and disk for 100 million events
 	$(BIN)/python -m bench --full
 	$(BIN)/python -m bench.history
 	$(BIN)/python -m bench.sliding
