@@ -1,7 +1,5 @@
 """Runs of sliding windows over frames alone: what a table would hold after each of them."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -13,26 +11,6 @@ from lib.slide import Known, SlideOutcome, slide
 from lib.sliding_news import take_in
 from lib.sliding_rule import SlidingRule
 from lib.watermarks import Clock, Push
-
-SMALL = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-
-
-@contextmanager
-def interpreted(spark: SparkSession) -> Iterator[None]:
-    """Many runs over few rows: compiling each of them would take longer than interpreting it."""
-    before = {name: spark.conf.get(name) for name in SMALL}
-    for name, value in SMALL.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, kept in before.items():
-            spark.conf.set(name, str(kept))
 
 
 class Replay:

@@ -18,7 +18,8 @@ from lib.lookups import find_windows
 from lib.rule import Rule
 from lib.sliding_rule import SlidingRule
 from tests import oracle
-from tests.sliding_replay import Replay, in_micros, interpreted
+from tests.few_rows import for_few_rows
+from tests.sliding_replay import Replay, in_micros
 
 PASSED, FAILED, NOT_APPLICABLE = "passed", "failed", "not_applicable"
 MS = 1000
@@ -76,7 +77,7 @@ def run_cases(spark: SparkSession, cases: Sequence[Case]) -> list[tuple[str, str
         except (NotApplicable, KeyError) as why:
             results[i] = (NOT_APPLICABLE, str(why))
     for (difference, grace), members in groups.items():
-        with interpreted(spark):
+        with for_few_rows(spark):
             played = play(spark, [cases[i] for i in members], difference, grace)
         for i, of_case in zip(members, played, strict=True):
             wrong = list(_differences(cases[i], of_case))

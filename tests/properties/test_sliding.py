@@ -13,8 +13,9 @@ from lib.config import Aggregate
 from lib.rule import Rule
 from lib.sliding_rule import SlidingRule
 from tests import oracle
+from tests.few_rows import for_few_rows
 from tests.sliding_oracle import KafkaModel, windows
-from tests.sliding_replay import Replay, interpreted
+from tests.sliding_replay import Replay
 
 CASES, RUNS = 40, 3
 KEY = ("case", "the.user")
@@ -94,7 +95,7 @@ def test_any_order_and_split_with_nothing_late_equals_brute_force(
     if in_order:  # then windows turn final on the way
         events = [(e, min(e[1] // (9 * u), RUNS - 1)) for e, _ in events]
     replay = Replay(spark, rule_of(d * u, u, grace), SCHEMA)
-    with interpreted(spark):
+    with for_few_rows(spark):
         for number in range(RUNS):
             outcome = replay.run(source_rows([e for e, run in events if run == number], u))
             assert outcome.reasons == {}
@@ -115,7 +116,7 @@ def test_an_old_event_enters_the_windows_that_are_open(
     times_of = {n: t for (_, t, n), _ in events}
     replay = Replay(spark, rule_of(d, 1, grace, "session", watermark_per=("case",)), SCHEMA)
     models = [KafkaModel(d, 1, grace) for _ in range(CASES)]
-    with interpreted(spark):
+    with for_few_rows(spark):
         for number in range(RUNS):
             came = [e for e, run in events if run == number]
             outcome = replay.run(source_rows(came, 1))
