@@ -1,6 +1,6 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-all test-faults test-others test-soak test-airflow conformance lint types fmt bench bench-full bench-history bench-sliding clean
+.PHONY: help setup java demo test test-all test-soak test-airflow conformance lint types fmt bench bench-full bench-history bench-sliding clean
 
 BIN := .venv/bin
 CAN_RUN := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
@@ -17,13 +17,7 @@ test: setup java ## run the tests, without the slow ones
 	$(BIN)/python -m pytest -m "not slow"
 
 test-all: setup java ## run all tests but the soak, Airflow and the conformance cases; more than an hour
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-others test-faults
-
-test-faults: setup java ## run all tests of faults, races, floods and size
-	$(BIN)/python -m pytest tests/faults
-
-test-others: setup java
-	$(BIN)/python -m pytest --ignore=tests/faults
+	$(BIN)/python -m pytest
 
 test-soak: setup java ## three hundred increments, one after another; half an hour
 	$(BIN)/python -m pytest tests/soak

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jobs.spark import spark_session
 from tests.conformance.cases import BUNDLED, load
-from tests.conformance.suite import Result, run
+from tests.conformance.suite import ADAPTERS, Result, run
 
 OUTCOMES = ("passed", "failed", "not_applicable")
 NOT_APPLICABLE = {"kafka": 13, "spark": 8, "beam": 6, "flink": 3}  # of the bundled cases
@@ -30,7 +30,8 @@ def main(arguments: list[str]) -> int:
         return 2
     print("\n".join(report(results)))
     unlike = unaccounted(results) if folder == BUNDLED else []
-    print("\n".join(unlike), file=sys.stderr)
+    for line in unlike:
+        print(line, file=sys.stderr)
     return 1 if unlike or any(result.outcome == "failed" for result in results) else 0
 
 
@@ -39,7 +40,11 @@ def unaccounted(results: list[Result]) -> list[str]:
     excused = Counter(r.case.system for r in results if r.outcome == "not_applicable")
     unexplained = [r.case.name for r in results if r.outcome == "not_applicable" and not r.detail]
     unread = [r.case.name for r in results if "another shape" in r.detail]
+    passed = [r.case.system for r in results if r.outcome == "passed"]
+    sliding = [r.case.name for r in results if r.case.kind == "sliding" and r.outcome != "passed"]
     return [
+        *(f"error: no case of {system} has passed" for system in ADAPTERS if system not in passed),
+        *(f"error: a case of sliding windows has not passed: {name}" for name in sliding),
         *(["error: not every case has a result"] if [r.case for r in results] != load(BUNDLED) else []),
         *([f"error: not applicable are {dict(excused)}, not {NOT_APPLICABLE}"] if excused != NOT_APPLICABLE else []),
         *(f"error: no reason is given: {name}" for name in unexplained),

@@ -4,7 +4,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +171,14 @@ SCENARIOS = {
     "amending run": Scenario("run", waiting, {"now": NOW}, {"late_events": "amend"}),
     "run with corrections": Scenario("run", corrected, {"now": NOW}, optional=("session_updates",)),
     "run after a RESTORE": Scenario("run", restored, {"now": NOW}, optional=TRACED),
-    "backfill": Scenario("backfill", consumed, SPAN, optional=TRACED, versions=False, again=True),
+    "backfill": Scenario(
+        "backfill",
+        consumed,
+        {**SPAN, "chunk": (SPAN["high"] - SPAN["low"]) // 2},
+        optional=TRACED,
+        versions=False,
+        again=True,
+    ),
     "readmit": Scenario("readmit", consumed, SPAN, optional=TRACED),
     "rebuild": Scenario(
         "rebuild", consumed, {"now": NOW}, {"session": {"gap": "45m"}}, TRACED, versions=False, again=True
@@ -179,7 +186,6 @@ SCENARIOS = {
     "slide": Scenario("slide", waiting, {"now": NOW}, optional=ALL),
     "maintain": Scenario("maintain", worn, UPKEEP, versions=False),
 }
-IN_PARTS = replace(SCENARIOS["backfill"], asked={**SPAN, "chunk": (SPAN["high"] - SPAN["low"]) // 2})
 
 
 class Stock:

@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tables.delta import LOCK_FILE, WRITES, Table
-from tests.faults.lakes import IN_PARTS, SCENARIOS, Contents, Scenario, Stock, contents, last_run, lost_and_doubled
+from tests.faults.lakes import SCENARIOS, Contents, Scenario, Stock, contents, last_run, lost_and_doubled
 from tests.few_rows import FOR_FEW_ROWS
 from tests.jobs.driver import JOBS
 from tests.kills import Killed, each_write, killing
@@ -32,14 +32,13 @@ POINTS = (
     ("run", 1, True),
     ("run", 3, True),
     ("run with corrections", 1, True),
-    ("backfill in two parts", 4, True),
+    ("backfill", 4, True),
     ("readmit", 1, True),
     ("rebuild", 2, False),
     ("slide", 1, True),
     ("maintain", 2, True),
     ("ingest", 2, True),
 )
-KILLED = SCENARIOS | {"backfill in two parts": IN_PARTS}
 MOMENTS = (("run", 4.0), ("rebuild", 4.0))  # and within so many seconds, wherever it is then
 # What writes files first, and then its commit.
 UNCOMMITTED = ("append", "append_few", "merge", "overwrite", "create", "compact")
@@ -168,7 +167,7 @@ def test_a_process_that_was_killed_for_good_leaves_the_same_when_the_job_is_aske
     chance, expected, wrong = random.Random(7), {}, {}
     starting = workers(tmp_path / "log")
     for number, (name, nth, after) in enumerate((*POINTS, *[(name, 0, seconds) for name, seconds in MOMENTS])):
-        scenario, folder, worker = KILLED[name], tmp_path / str(number), next(starting)
+        scenario, folder, worker = SCENARIOS[name], tmp_path / str(number), next(starting)
         if name not in expected:
             stock.copy(scenario.finds, tmp_path / name, *scenario.optional)
             scenario.do(scenario.lake(stock.spark, tmp_path / name))

@@ -51,7 +51,7 @@ ROUNDS = {
     ("ingest", "run"): 14,
     ("run", "backfill", "ingest"): 18,
 }
-WITHOUT_LOCK = {("run", "run"): 8, ("run", "backfill"): 6, ("run", "maintain"): 4}
+WITHOUT_LOCK = {("run", "run"): 12, ("run", "backfill"): 10, ("run", "maintain"): 8}
 
 
 class Race:
