@@ -47,6 +47,13 @@ def test_they_are_added_once(spark: SparkSession, tmp_path: Path) -> None:
     assert engine(table).startswith("delta-rs")
 
 
+@pytest.mark.parametrize("asked", [{}, {"delta.enableDeletionVectors": "true"}], ids=["plain", "by Spark"])
+def test_times_beyond_the_year_9999_are_kept(spark: SparkSession, tmp_path: Path, asked: dict[str, str]) -> None:
+    table, far = made(spark, tmp_path, **asked), 300_000_000_000_000_000
+    table.append_few(row(far), Commit("a", 1))
+    assert table.read().selectExpr("unix_micros(at)").collect()[0][0] == far
+
+
 def test_spark_goes_on_from_them(spark: SparkSession, tmp_path: Path) -> None:
     table = made(spark, tmp_path)
     table.append_few(row(1), Commit("a", 1))
