@@ -16,8 +16,8 @@ demo: setup java ## sessionize a generated click-stream and show what came out
 test: setup java ## run the tests, without the slow ones
 	$(BIN)/python -m pytest -m "not slow"
 
-test-all: setup java ## run all tests but the soak, Airflow and the conformance cases; more than an hour
-	$(BIN)/python -m pytest
+test-all: setup java ## run what `make test` leaves out, and all fault tests; an hour
+	$(BIN)/python -m pytest -m "slow or faults"
 
 test-soak: setup java ## three hundred increments, one after another; half an hour
 	$(BIN)/python -m pytest tests/soak

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 from jobs.spark import spark_session
+from tests.few_rows import for_few_rows
 from tests.summary import pytest_terminal_summary, tally  # noqa: F401  (pytest finds them here)
 
 settings.register_profile(
@@ -31,11 +32,31 @@ settings.register_profile(
 settings.load_profile("spark")
 
 
+FAULTS = Path(__file__).parent / "faults"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(FAULTS):
+            item.add_marker("faults")
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     session = spark_session({"spark.driver.memory": "5g"})
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def few_rows(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Slow tests and fault tests do many jobs over a few rows; all others run by the settings that users have."""
+    marks = {mark.name for mark in request.node.iter_markers()}
+    if not marks & {"slow", "faults"} or "many_rows" in marks or "spark" not in request.fixturenames:
+        yield
+        return
+    with for_few_rows(request.getfixturevalue("spark")):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ from tests.summary import Tally
 from tests.text_tables import clock
 from tests.warehouse import MORE_EVENTS, NOW, Warehouse
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.slow, pytest.mark.many_rows, pytest.mark.timeout(1200)]
 STEPS = (("run", {"now": NOW}), ("backfill", SPAN))
 
 

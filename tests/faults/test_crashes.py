@@ -24,8 +24,6 @@ from tests.kills import Killed, each_write, killing
 from tests.processes import Worker
 from tests.summary import Tally
 
-pytestmark = pytest.mark.usefixtures("few_rows")
-
 # Of a real process: a scenario, and before (False) or after (True) which of its writes it is killed.
 POINTS = (
     ("run", 1, False),

@@ -26,6 +26,8 @@ from tables.lake import Lake
 from tests.mutations import mutated
 from tests.summary import Tally
 
+pytestmark = pytest.mark.many_rows
+
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 ID = re.compile(rb"#\d{7}")
 TOKENS = (

@@ -198,6 +198,9 @@ def at_once(
     """Each job in a thread and a session of its own: fences are settings of a session."""
 
     def doing(job: str, options: dict[str, Any]) -> Callable[[], Any]:
-        return lambda: JOBS[job](spark.newSession(), config, **options)
+        session = spark.newSession()
+        for name, value in FOR_FEW_ROWS.items():
+            session.conf.set(name, value)
+        return lambda: JOBS[job](session, config, **options)
 
     return [done.result() for done in [threads.submit(doing(job, options)) for job, options in asked]]

@@ -18,6 +18,8 @@ from bench.clicks import Clicks, make_source
 from bench.ways import Ours
 from tests.summary import Tally
 
+pytestmark = pytest.mark.many_rows
+
 SKEWED, ROUNDS = 20_000_000, 3
 MANY = 50_000_000
 ROOT = Path(__file__).parents[2]

@@ -23,7 +23,6 @@ from tests.processes import PATIENCE, ROOT
 from tests.summary import Tally
 from tests.warehouse import Warehouse
 
-pytestmark = pytest.mark.usefixtures("few_rows")
 NOBODY = 65534
 Harm = Callable[[Path], object]
 

@@ -11,7 +11,7 @@ from lib import columns as C
 from lib.pipeline import Push
 from tests.warehouse import Warehouse
 
-pytestmark = pytest.mark.realdata
+pytestmark = [pytest.mark.realdata, pytest.mark.many_rows]
 
 COUNTED = {
     "aggregates": [
