@@ -171,12 +171,13 @@ def hundred(lab: Lab) -> Iterator[Result]:
     yield last.judge(last.seconds / first.seconds, at_most=1.2)
 
 
-def pair(lab: Lab, name: str, ways: dict[str, Ours], at_most: float | None, per: float = 1.0) -> Iterator[Result]:
-    """First loads by ourselves of two kinds of data or rule; the ratio is the second to the first, by `per`."""
-    costs = lab.in_turn(name, {n: w.load for n, w in ways.items()}, emptied(tuple(ways.values())))
+def pair(lab: Lab, name: str, ways: dict[str, Ours], at_most: float | None, times: int = 1) -> Iterator[Result]:
+    """First loads by ourselves of two kinds of data or rule; the ratio is the second by `times` to the first."""
+    works, anew = {n: w.load for n, w in ways.items()}, emptied(tuple(ways.values()))
+    costs = lab.in_turn(name, works, anew, warm_up=1 if times > 1 else None)
     one, two = (Result.of(name, n, costs[n], phases=phases(w)) for n, w in ways.items())
     yield one
-    yield two.judge(two.seconds / one.seconds / per, at_most=at_most)
+    yield two.judge(two.seconds / one.seconds / times, at_most=at_most)
 
 
 def skew(lab: Lab) -> Iterator[Result]:
@@ -222,7 +223,7 @@ def scale(lab: Lab) -> Iterator[Result]:
     for events in (lab.events, lab.events * 10):
         source = lab.source(history(lab, events), f"events-{events}")
         ways[f"{events:,} events"] = Ours(lab.spark, source, lab.folder / f"n{events}")
-    yield from pair(lab, "10 times the events, per event", ways, 1.3, per=10.0)
+    yield from pair(lab, "10 times the events, per event", ways, 1.3, times=10)
 
 
 def grown(lab: Lab, name: str, tables: dict[str, Clicks], increment: Clicks, at_most: float | None) -> Iterator[Result]:

@@ -1,11 +1,11 @@
 """What was measured, for people: a table in the terminal, and Markdown with a chart.
 
-`python -m bench.results FILE.json` writes FILE.md and FILE.svg beside it and puts the excerpt into README.md, between
-its markers.
+`python -m bench.results FILE.json… [--to PAGE.md]` makes one page, and a picture beside it, of one or more files of
+cases, and puts the excerpt into README.md, between its markers.
 """
 
+import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,10 @@ def show(document: dict[str, Any]) -> None:
 def as_markdown(document: dict[str, Any], picture: str) -> str:
     """All of it as a page."""
     text = ["# Benchmark", "", _where(document), "", f"![first load and increment, seconds]({picture})", ""]
+    goals = [[row["case"], row["way"], *_cells(row)[-3:-1]] for row in document["results"] if row["goal"]]
+    text += ["## Goals", "", *_table(goals, ("case", "against, or of", "ratio", "goal")), ""]
     for case, rows in _by_case(document).items():
-        text += [f"## {case[0].upper()}{case[1:]}", "", *_table(rows, HEADERS, _cells), ""]
+        text += [f"## {case[0].upper()}{case[1:]}", "", *_table([_cells(row) for row in rows], HEADERS), ""]
         for row in rows:
             if row["phases"]:
                 spent = ", ".join(f"{name} {seconds:.2f}" for name, seconds in row["phases"].items())
@@ -105,9 +107,9 @@ def _cells(row: dict[str, Any]) -> list[str]:
     ]
 
 
-def _table(rows: list[dict[str, Any]], headers: tuple[str, ...], cells: Any) -> list[str]:
+def _table(rows: list[list[str]], headers: tuple[str, ...]) -> list[str]:
     lines = ["| " + " | ".join(headers) + " |", "|---|" + "---:|" * (len(headers) - 1)]
-    return [*lines, *("| " + " | ".join(cells(row)) + " |" for row in rows)]
+    return [*lines, *("| " + " | ".join(row) + " |" for row in rows)]
 
 
 def _where(document: dict[str, Any]) -> str:
@@ -121,12 +123,26 @@ def _where(document: dict[str, Any]) -> str:
     )
 
 
-def main(file: Path) -> None:
-    """Page, picture and excerpt of a file of results."""
-    document = json.loads(file.read_text())
-    picture = file.with_suffix(".svg")
+def together(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    """Cases measured one after another on one machine, as one document. Errors: SystemExit if machines differ."""
+    first, *others = documents
+    if any(other["environment"] != first["environment"] for other in others):
+        raise SystemExit("files of different machines or versions do not belong on one page")
+    return {**first, "results": [row for document in documents for row in document["results"]]}
+
+
+def main() -> None:
+    """Page, picture and excerpt of files of results."""
+    parser = argparse.ArgumentParser(prog="python -m bench.results")
+    parser.add_argument("files", nargs="+", type=Path, help="what `python -m bench --out` has written")
+    parser.add_argument("--to", type=Path, help="the page; without it beside the first file")
+    asked = parser.parse_args()
+    page = asked.to or asked.files[0].with_suffix(".md")
+    picture = page.with_suffix(".svg")
+    document = together([json.loads(file.read_text()) for file in asked.files])
     draw(document, picture)
-    file.with_suffix(".md").write_text(as_markdown(document, picture.name))
+    page.write_text(as_markdown(document, picture.name))
+    page.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n")
     readme = Path(__file__).parents[1] / "README.md"
     text = readme.read_text()
     if BEGIN in text:
@@ -135,4 +151,4 @@ def main(file: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()
