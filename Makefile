@@ -17,7 +17,7 @@ test: setup java ## run the tests, without the slow ones
 	$(BIN)/python -m pytest -m "not slow"
 
 test-all: setup java ## run what `make test` leaves out, and all fault tests; an hour
-	$(BIN)/python -m pytest -m "slow or faults"
+	$(BIN)/python -m pytest -m "slow or faults" -n 2 --dist loadfile --no-loadscope-reorder
 
 test-soak: setup java ## three hundred increments, one after another; half an hour
 	$(BIN)/python -m pytest tests/soak

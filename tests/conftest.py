@@ -16,7 +16,12 @@ from pyspark.sql import SparkSession
 
 from jobs.spark import spark_session
 from tests.few_rows import for_few_rows
-from tests.summary import pytest_terminal_summary, tally  # noqa: F401  (pytest finds them here)
+from tests.summary import (  # noqa: F401  (pytest finds them here)
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+    pytest_testnodedown,
+    tally,
+)
 
 settings.register_profile(
     "spark",

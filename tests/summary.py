@@ -4,6 +4,7 @@ A test takes the fixture `tally`: `tally.add("faults tried")`, `tally.add("rows 
 """
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,23 @@ KEPT = pytest.StashKey[Tally]()
 def tally(pytestconfig: pytest.Config) -> Tally:
     """What is counted here is told at the end of all."""
     return pytestconfig.stash.setdefault(KEPT, Tally())
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """One of several processes hands its figures over."""
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        mine = session.config.stash.setdefault(KEPT, Tally())
+        output["tally"] = [dict(mine.figures), mine.notes]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """The process that tells takes them over."""
+    everything = node.config.stash.setdefault(KEPT, Tally())
+    figures, notes = getattr(node, "workeroutput", {}).get("tally", ({}, {}))
+    for name, number in figures.items():
+        everything.add(name, number)
+    everything.notes.update(notes)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
