@@ -1,12 +1,16 @@
 """One Spark session for the whole run, and where the real data is."""
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 os.environ["TZ"] = "UTC"
 time.tzset()
+# Where the main module has no file, as in the processes of pytest-xdist, PySpark takes it for its own doctests: whoever
+# imports its Connect, as Great Expectations does, then ends the process.
+sys.modules["__main__"].__dict__.setdefault("__file__", __file__)
 # A process that makes thousands of classes of its own is no good source for an archive of them.
 os.environ.setdefault("SESSIONIZER_CLASS_ARCHIVE", "off")
 
