@@ -135,14 +135,17 @@ def main() -> None:
     """Page, picture and excerpt of files of results."""
     parser = argparse.ArgumentParser(prog="python -m bench.results")
     parser.add_argument("files", nargs="+", type=Path, help="what `python -m bench --out` has written")
-    parser.add_argument("--to", type=Path, help="the page; without it beside the first file")
+    parser.add_argument("--to", type=Path, help="the page; needed for several files")
     asked = parser.parse_args()
+    if len(asked.files) > 1 and not asked.to:
+        parser.error("several files need --to")
     page = asked.to or asked.files[0].with_suffix(".md")
     picture = page.with_suffix(".svg")
     document = together([json.loads(file.read_text()) for file in asked.files])
     draw(document, picture)
     page.write_text(as_markdown(document, picture.name))
-    page.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n")
+    if asked.to:
+        page.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n")
     readme = Path(__file__).parents[1] / "README.md"
     text = readme.read_text()
     if BEGIN in text:

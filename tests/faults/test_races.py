@@ -28,7 +28,7 @@ from lib.config import Config
 from tables.delta import Table
 from tables.local import LocalLake
 from tables.sessions import position_of
-from tests.few_rows import FOR_FEW_ROWS
+from tests.few_rows import FOR_FEW_ROWS, for_few_rows
 from tests.jobs.driver import JOBS
 from tests.oracle import at, sessions, us
 from tests.processes import Worker
@@ -198,9 +198,11 @@ def at_once(
     """Each job in a thread and a session of its own: fences are settings of a session."""
 
     def doing(job: str, options: dict[str, Any]) -> Callable[[], Any]:
-        session = spark.newSession()
-        for name, value in FOR_FEW_ROWS.items():
-            session.conf.set(name, value)
-        return lambda: JOBS[job](session, config, **options)
+        def do() -> Any:
+            session = spark.newSession()
+            with for_few_rows(session):
+                return JOBS[job](session, config, **options)
+
+        return do
 
     return [done.result() for done in [threads.submit(doing(job, options)) for job, options in asked]]

@@ -127,7 +127,7 @@ def test_the_table_is_a_function_of_the_accepted_events(spark: SparkSession, rul
 
 
 @pytest.mark.slow
-@settings(max_examples=10, phases=PHASES)
+@settings(max_examples=15, phases=PHASES)
 @given(rule=rules(), drawn=cases)
 def test_the_same_over_many_rules(spark: SparkSession, rule: Rule, drawn: Any) -> None:
     assert_equal_to_the_oracle(spark, rule, drawn)
