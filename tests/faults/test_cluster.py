@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from jobs.spark import cache_folder
 from lib import columns as C
 from tests.faults.cluster import SPARK, Cluster
-from tests.faults.lakes import SPAN, TRACED, contents, lake_at, lost_and_doubled, made
+from tests.faults.lakes import SPAN, TRACED, Contents, contents, lake_at, lost_and_doubled, made
 from tests.jobs.driver import JOBS
 from tests.processes import ROOT, Worker, wait_until
 from tests.summary import Tally
@@ -52,11 +52,12 @@ def locally(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Wa
     return lake
 
 
-@pytest.fixture
-def waiting(spark: SparkSession, tmp_path: Path) -> Warehouse:
-    """Events of 2,000 users, which no run has read: enough to be shared out."""
-    lake = lake_at(spark, tmp_path / "waiting")
-    (tmp_path / "waiting").mkdir()
+@pytest.fixture(scope="module")
+def prepared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Contents]:
+    """Events of 2,000 users, which no run has read: enough to be shared out; and what a run on one machine makes."""
+    folder = tmp_path_factory.mktemp("prepared")
+    lake = lake_at(spark, folder / "waiting")
+    lake.folder.mkdir()
     start = clock("0:00")
     lake.append_frame(
         spark.range(0, 200_000, 1, 4).selectExpr(
@@ -65,7 +66,23 @@ def waiting(spark: SparkSession, tmp_path: Path) -> Warehouse:
             "CAST(id AS INT) AS n",
         )
     )
-    return lake.init()
+    lake.init()
+    shutil.copytree(lake.folder, folder / "locally")
+    lake_at(spark, folder / "locally").run()
+    return lake.folder, contents(folder / "locally")
+
+
+@pytest.fixture
+def waiting(spark: SparkSession, prepared: tuple[Path, Contents], tmp_path: Path) -> Warehouse:
+    """A lake of these events, for one test."""
+    shutil.copytree(prepared[0], tmp_path / "waiting")
+    return lake_at(spark, tmp_path / "waiting")
+
+
+@pytest.fixture
+def expected(prepared: tuple[Path, Contents]) -> Contents:
+    """What a run on one machine makes of them."""
+    return prepared[1]
 
 
 def test_the_tables_made_there_are_those_of_one_machine(
@@ -82,17 +99,9 @@ def test_the_tables_made_there_are_those_of_one_machine(
     assert driver.do("verify", lake.config)
 
 
-def done_locally(lake: Warehouse, to: Path) -> dict:
-    shutil.copytree(lake.folder, to)
-    copy = lake_at(lake.spark, to)
-    JOBS["run"](lake.spark, copy.config, now=NOW)
-    return contents(to)
-
-
 def test_a_run_completes_although_its_executors_die_with_what_they_have_computed(
-    cluster: Cluster, driver: Worker, waiting: Warehouse, tmp_path: Path, tally: Tally
+    cluster: Cluster, driver: Worker, waiting: Warehouse, expected: Contents, tally: Tally
 ) -> None:
-    expected = done_locally(waiting, tmp_path / "locally")
     wait_until("no executors", cluster.has_executors)
     dying = cluster.executors()
     driver.ask("run", waiting.config, (1, False, dying), now=NOW)
@@ -107,9 +116,8 @@ def test_a_run_completes_although_its_executors_die_with_what_they_have_computed
 
 
 def test_a_run_completes_although_an_executor_dies_at_any_moment(
-    cluster: Cluster, driver: Worker, waiting: Warehouse, tmp_path: Path, tally: Tally
+    cluster: Cluster, driver: Worker, waiting: Warehouse, expected: Contents, tmp_path: Path, tally: Tally
 ) -> None:
-    expected = done_locally(waiting, tmp_path / "locally")
     for number, seconds in enumerate((0.7, 1.5, 2.5, 4)):
         shutil.copytree(waiting.folder, tmp_path / str(number))
         lake = lake_at(waiting.spark, tmp_path / str(number))
@@ -124,9 +132,8 @@ def test_a_run_completes_although_an_executor_dies_at_any_moment(
 
 
 def test_a_driver_that_dies_there_is_followed_by_one_that_repairs(
-    driver: Worker, waiting: Warehouse, tmp_path: Path, tally: Tally
+    driver: Worker, waiting: Warehouse, expected: Contents, tally: Tally
 ) -> None:
-    expected = done_locally(waiting, tmp_path / "locally")
     driver.ask("run", waiting.config, (1, True, []), now=NOW)
     assert driver.ended() == -9
     tally.add("faults tried")
@@ -137,10 +144,9 @@ def test_a_driver_that_dies_there_is_followed_by_one_that_repairs(
 
 
 def test_spark_submit_takes_the_product_as_a_zip(
-    cluster: Cluster, driver: Worker, waiting: Warehouse, tmp_path: Path
+    cluster: Cluster, driver: Worker, waiting: Warehouse, expected: Contents, tmp_path: Path
 ) -> None:
     driver.kill()  # it would keep the cores
-    expected = done_locally(waiting, tmp_path / "locally")
     config = waiting.config.model_dump(mode="json", by_alias=True, exclude_unset=True)
     (tmp_path / "sessionizer.yaml").write_text(yaml.safe_dump(config))
     with zipfile.ZipFile(tmp_path / "sessionizer.zip", "w") as packed:
