@@ -1,8 +1,8 @@
 """A quick start of the JVM, which every scheduled run pays for: classes from an archive, and the quick compiler alone.
 
 The archive (Java's class-data sharing) is written by the first process as it ends, and serves every later one that
-starts the same way: the same Java, the same jars. One that does not fit is ignored by Java itself. The quick compiler
-(C1 without C2) halves the start again and makes long work slower, so that it suits small work only.
+starts the same way: the same Java, the same jars in the same places. Java itself ignores one that does not fit.
+The quick compiler (C1 without C2) halves the start again and makes long work slower, so that it suits small work only.
 """
 
 import hashlib
@@ -11,12 +11,14 @@ import shutil
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
+
+from pyspark.find_spark_home import _find_spark_home
 
 SETTING = "SESSIONIZER_CLASS_ARCHIVE"  # `off` in the environment: start as Java always does
 STILL = 10  # seconds after which a draft that does not change is no longer being written
 DRAFT = ".draft"
+KEPT = 4  # archives: some 200 MB each, one for each environment that starts Spark
 QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
 
 
@@ -50,11 +52,10 @@ def _java() -> Path | None:
 
 
 def _fingerprint(java: Path, jars: Sequence[str]) -> str:
-    """What an archive depends on: Java itself, Spark, the jars on the class path."""
+    """What an archive depends on: Java itself, and the jars on the class path, where they lie and as they are."""
     modules = java.parents[1] / "lib" / "modules"
-    about = [str(java), version("pyspark"), *(_stamp(Path(jar)) for jar in jars)]
-    if modules.exists():
-        about.append(_stamp(modules))
+    sparks = sorted((Path(_find_spark_home()) / "jars").glob("*.jar"))
+    about = [str(java), *map(_stamp, [*sparks, *map(Path, jars), *([modules] if modules.exists() else [])])]
     return hashlib.sha256("\n".join(about).encode()).hexdigest()[:16]
 
 
@@ -76,9 +77,16 @@ def _take_over_finished(archive: Path) -> bool:
                 writing = True
             elif _is_whole(draft):
                 draft.replace(archive)
+                _forget_oldest(archive.parent)
             else:
                 draft.unlink()
     return writing
+
+
+def _forget_oldest(folder: Path) -> None:
+    by_age = sorted(folder.glob("*.jsa"), key=lambda archive: archive.stat().st_mtime)
+    for archive in by_age[:-KEPT]:
+        archive.unlink()
 
 
 def _is_whole(draft: Path) -> bool:

@@ -453,6 +453,8 @@ class Table:
 
     def _log(self) -> Any:
         jvm: Any = self.spark._jvm
+        # Where Delta reads a checkpoint it asks the thread for its session, and a caller's own thread has none.
+        SparkSession._get_j_spark_session_class(jvm).setActiveSession(self.spark._jsparkSession)
         return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self._path)
 
     def lock(self) -> AbstractContextManager[object]:

@@ -60,6 +60,34 @@ def test_other_jars_need_another_archive(tmp_path: Path) -> None:
     assert len(names) == 3
 
 
+def test_another_environment_needs_another_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java compares the places of all jars with those of the archive, and says nothing where they differ."""
+    names = set()
+    for place in ("one", "other"):
+        jar = tmp_path / place / "jars" / "spark-core.jar"
+        jar.parent.mkdir(parents=True)
+        jar.write_bytes(b"1")
+        os.utime(jar, (OLD, OLD))
+        monkeypatch.setenv("SPARK_HOME", str(tmp_path / place))
+        names.add(option(tmp_path))
+    jar.write_bytes(b"installed again")
+    names.add(option(tmp_path))
+    assert len(names) == 3
+
+
+def test_only_the_latest_archives_are_kept(tmp_path: Path) -> None:
+    for age in range(quick_start.KEPT + 2):
+        old = tmp_path / f"classes-{age}.jsa"
+        old.touch()
+        os.utime(old, (OLD - age, OLD - age))
+    option(tmp_path)
+    leave_draft(tmp_path, b"\xa8\xba\x0b\xf0 and all the rest")
+    ours = option(tmp_path).split("=")[1]
+    kept = {str(file) for file in tmp_path.glob("*.jsa")}
+    assert len(kept) == quick_start.KEPT
+    assert {ours, str(tmp_path / "classes-0.jsa")} <= kept
+
+
 def test_the_archive_can_be_switched_off_and_small_work_still_starts_quickly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

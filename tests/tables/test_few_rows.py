@@ -1,6 +1,7 @@
 """Rows in hand go into a small table on a local disk without Spark, by the same protocol."""
 
 import errno
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -80,6 +81,16 @@ def test_spark_sums_up_a_long_log(spark: SparkSession, tmp_path: Path) -> None:
     assert numbers(table) == list(range(1, 2 * PLAIN_COMMITS + 11))
     assert (table.transaction("a"), table.has_fence(Commit("a", table.version))) == (table.version, True)
     assert table.version_with(Commit("a", 5)) == 5, "the whole log is kept: a RESTORE looks back in it"
+
+
+def test_a_thread_that_has_no_session_of_its_own_reads_a_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    table = made(spark, tmp_path)
+    table.append_few(row(1), Commit("a", 1))
+    table.checkpoint()
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    with ThreadPoolExecutor(1) as thread:
+        session = spark.newSession()
+        assert thread.submit(lambda: Table(session, table.location, table.field).size()[0]).result() == 1
 
 
 def test_without_a_lock_the_second_of_two_writes_nothing(
