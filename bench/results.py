@@ -93,14 +93,17 @@ def _by_case(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
 def _cells(row: dict[str, Any]) -> list[str]:
     verdict = "" if row["met"] is None else " ✓" if row["met"] else " ✗"
-    return [
-        row["way"],
-        f"{row['seconds']:.2f}",
-        f"{row['least']:.2f}, {row['most']:.2f}",
+    used = [
         f"{row['cpu']:.1f}",
         f"{row['peak'] / 2**30:.1f}",
         f"{row['read'] / 1e6:,.0f}, {row['files_read']:,}",
         f"{row['written'] / 1e6:,.0f}, {row['files_written']:,}",
+    ]
+    return [
+        row["way"],
+        f"{row['seconds']:.2f}",
+        f"{row['least']:.2f}, {row['most']:.2f}",
+        *(used if row["peak"] else [""] * len(used)),
         "" if row["ratio"] is None else f"{row['ratio']:.2f}",
         f"{row['goal'] or ''}{verdict}",
         "" if row["differs"] is None else f"{row['differs']:,}",
