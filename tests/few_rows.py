@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
-NOTHING_COMPILED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 FOR_FEW_ROWS = {
-    **NOTHING_COMPILED,
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
 }

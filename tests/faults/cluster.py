@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pyspark
 
-from tests.few_rows import NOTHING_COMPILED
 from tests.processes import alive, wait_until
 
 HOST = "127.0.0.1"
@@ -51,7 +50,6 @@ class Cluster(AbstractContextManager["Cluster"]):
             "spark.driver.bindAddress": HOST,
             "spark.executor.memory": "1g",
             "spark.executor.cores": "1",
-            **NOTHING_COMPILED,
             "spark.sql.shuffle.partitions": "2",
             "spark.databricks.delta.snapshotPartitions": "2",
             "spark.ui.enabled": "false",

@@ -17,14 +17,13 @@ from jobs.spark import cache_folder
 from lib import columns as C
 from tests.faults.cluster import SPARK, Cluster
 from tests.faults.lakes import SPAN, TRACED, Contents, contents, lake_at, lost_and_doubled, made
-from tests.few_rows import for_few_rows
 from tests.jobs.driver import JOBS
 from tests.processes import ROOT, Worker, wait_until
 from tests.summary import Tally
 from tests.text_tables import clock
 from tests.warehouse import MORE_EVENTS, NOW, Warehouse
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.slow, pytest.mark.many_rows, pytest.mark.timeout(1200)]
 STEPS = (("run", {"now": NOW}), ("backfill", SPAN))
 
 
@@ -45,12 +44,11 @@ def driver(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def locally(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """FIRST_EVENTS and MORE_EVENTS, run and backfilled on one machine."""
     lake = lake_at(spark, tmp_path_factory.mktemp("locally"), *TRACED)
-    with for_few_rows(spark):
-        made(lake)
-        lake.run()
-        lake.append(MORE_EVENTS)
-        for job, options in STEPS:
-            JOBS[job](spark, lake.config, **options)
+    made(lake)
+    lake.run()
+    lake.append(MORE_EVENTS)
+    for job, options in STEPS:
+        JOBS[job](spark, lake.config, **options)
     return lake
 
 
