@@ -32,7 +32,8 @@ def show(document: dict[str, Any]) -> None:
     for case, rows in _by_case(document).items():
         table = Table(title=case, title_justify="left", title_style="bold", box=None, pad_edge=False)
         for header in HEADERS:
-            table.add_column(header, justify="left" if not header else "right", no_wrap=True)
+            two_lines = header.replace(", ", ",\n").replace("that ", "that\n")
+            table.add_column(two_lines, justify="left" if not header else "right", no_wrap=True)
         for row in rows:
             table.add_row(*_cells(row))
         out.print(table, "")
