@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +26,7 @@ from delta.exceptions import (
 from deltalake.exceptions import DeltaError
 from filelock import FileLock
 from py4j.protocol import Py4JJavaError
+from pyspark import inheritable_thread_target
 from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -53,6 +55,7 @@ OVERTAKEN = (
     *(ConcurrentDeleteReadException, ConcurrentTransactionException, ConcurrentWriteException),
     *(MetadataChangedException, ProtocolChangedException),
 )
+AS_IT_IS = {"spark.databricks.delta.merge.materializeSource": "none"}
 LOG = "_delta_log"
 # What writing without Spark knows: the first features of Delta, and paths that are URLs as they stand.
 PLAIN = 2
@@ -195,6 +198,13 @@ class Table:
         """The latest version."""
         return int(self._snapshot().version())
 
+    @contextmanager
+    def reading_ahead(self) -> Iterator[None]:
+        """Inside it Delta finds out, beside, which files the latest version has; errors come where they are needed."""
+        with ThreadPoolExecutor(1) as beside:
+            beside.submit(inheritable_thread_target(self.spark)(self.size))
+            yield
+
     @property
     def id(self) -> str:
         """The table's own id; a table that is dropped and made again has another."""
@@ -300,10 +310,12 @@ class Table:
         delete_when: str,
         insert_when: str | None = None,
         update: tuple[str, ...] | None = None,
+        computed: bool = False,
     ) -> None:
         """Update, insert and delete by the source's rows (`s`), matched to the table's (`t`).
 
         insert_when: which unmatched rows to add; None: all but those to delete. update: the columns; None: all.
+        computed: the source is held by a checkpoint, so that Delta, which reads it twice, need not hold it once more.
         Errors: Superseded if another commit came first (raised by Delta, or shown by an empty result).
         """
         quoted = [f"`{name.replace('`', '``')}`" for name in self.schema.fieldNames()]
@@ -316,7 +328,7 @@ class Table:
             .whenMatchedUpdate(set=columns if update is None else {name: f"s.{name}" for name in update})
             .whenNotMatchedInsert(insert_when or f"NOT ({delete_when})", values=columns)
         )
-        with self.lock(), self._committing(commit), _racing():
+        with self.lock(), self._committing(commit), self._having(AS_IT_IS if computed else {}), _racing():
             result = merge.execute()
             if result is not None and not result.collect():
                 raise Superseded(f"transaction {commit.txn} of {commit.app_id} was there already")

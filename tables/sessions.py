@@ -1,6 +1,7 @@
 """The sessions table: its columns, its position, its live rows, its commits."""
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Protocol
@@ -139,6 +140,11 @@ class Sessions:
         """The manifest in force as of a version."""
         return next((manifest for manifest, _ in in_force(self.table, version) if manifest is not None), None)
 
+    def reading_ahead(self, position: Position) -> AbstractContextManager[None]:
+        """Inside it Delta finds out where the live rows are, if there are any, while something else is computed."""
+        live = position.manifest is not None and position.manifest.live_sessions > 0
+        return self.table.reading_ahead() if live else nullcontext()
+
     def live(self, version: int) -> DataFrame:
         """The rows that may still change, as of a version."""
         return self.table.read(version).where(~C.col(C.IS_FINAL))
@@ -148,7 +154,7 @@ class Sessions:
         return self.table.read(version).where(C.col(C.IS_FINAL))
 
     def commit(self, changes: DataFrame, manifest: Manifest, touched: Spans = ()) -> Entry:
-        """Write the changes and the manifest in one commit, and return it.
+        """Write the changes, which are computed, and the manifest in one commit, and return it.
 
         Where no row in the table changes, the rows are appended, final ones in files by time. Else they are merged
         into the live rows: the literal `is_final = false` keeps Delta from even opening the history. Where final rows
@@ -174,6 +180,7 @@ class Sessions:
                     f"t.{C.SESSION_ID} = s.{C.SESSION_ID} AND ({_reachable(touched)})",
                     fence,
                     delete_when=f"s.{C.CHANGE} = '{DELETE}'",
+                    computed=True,
                 )
         if (entry := self.committed(manifest)) is None:
             raise Superseded(f"run_seq {manifest.run_seq} was there already")

@@ -73,7 +73,7 @@ class Windows(Sessions):
     def commit_windows(
         self, changes: DataFrame, manifest: Manifest, starts: tuple[int, int] | None, *, final_too: bool
     ) -> Entry:
-        """Write the changes and the manifest in one commit, and return it.
+        """Write the changes, which are computed, and the manifest in one commit, and return it.
 
         Where no row in the table changes, the rows are appended. Else they are merged into the rows that start
         between `starts` and, unless final ones change too, are live: literals, so that other files stay closed.
@@ -87,7 +87,8 @@ class Windows(Sessions):
             if starts is None or not (manifest.sessions["updated"] or manifest.sessions["deleted"]):
                 self.table.append(_by_time(rows.drop(C.CHANGE), manifest.sessions["rows"]), fence)
             else:
-                self.table.merge(rows, self._same(starts, final_too), fence, delete_when=f"s.{C.CHANGE} = '{DELETE}'")
+                same = self._same(starts, final_too)
+                self.table.merge(rows, same, fence, delete_when=f"s.{C.CHANGE} = '{DELETE}'", computed=True)
         if (entry := self.committed(manifest)) is None:
             raise Superseded(f"run_seq {manifest.run_seq} was there already")
         return entry
