@@ -6,6 +6,7 @@ cases, and puts the excerpt into README.md, between its markers.
 
 import argparse
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -120,9 +121,9 @@ def _where(document: dict[str, Any]) -> str:
     found = dict(document["environment"])
     cores, memory, driver = found.pop("cores"), found.pop("memory_gib"), found.pop("driver_memory")
     versions = ", ".join(f"{name} {number}" for name, number in found.items())
-    rounds = max(r["rounds"] for r in document["results"])
+    rounds = statistics.mode(r["rounds"] for r in document["results"])
     return (
-        f"Medians of {rounds} rounds after a warm-up, all in one process in turn; {cores} cores, {memory} GiB "
+        f"Medians of {rounds} rounds after a warm-up, each case in one process in turn; {cores} cores, {memory} GiB "
         f"({driver} for Spark's driver); {versions}. Only ratios mean anything on another machine."
     )
 
