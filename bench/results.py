@@ -43,7 +43,7 @@ def show(document: dict[str, Any]) -> None:
 
 def as_markdown(document: dict[str, Any], picture: str) -> str:
     """All of it as a page."""
-    text = ["# Benchmark", "", _where(document), "", f"![first load and increment, seconds]({picture})", ""]
+    text = ["# Benchmark", "", _where(document), "", f"![first load, increment and cold process, seconds]({picture})", ""]
     goals = [[row["case"], row["way"], *_cells(row)[-3:-1]] for row in document["results"] if row["goal"]]
     text += ["## Goals", "", *_table(goals, ("case", "against, or of", "ratio", "goal")), ""]
     for case, rows in _by_case(document).items():
