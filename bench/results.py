@@ -43,7 +43,8 @@ def show(document: dict[str, Any]) -> None:
 
 def as_markdown(document: dict[str, Any], picture: str) -> str:
     """All of it as a page."""
-    text = ["# Benchmark", "", _where(document), "", f"![first load, increment and cold process, seconds]({picture})", ""]
+    chart = f"![first load, increment and cold process, seconds]({picture})"
+    text = ["# Benchmark", "", _where(document), "", chart, ""]
     goals = [[row["case"], row["way"], *_cells(row)[-3:-1]] for row in document["results"] if row["goal"]]
     text += ["## Goals", "", *_table(goals, ("case", "against, or of", "ratio", "goal")), ""]
     for case, rows in _by_case(document).items():

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from jobs.sessionize import RunOptions, run
 from lib.config import Config
 from lib.errors import ConfigError, SessionizerError, SourceError, TableError
+from tables.delta import Table
 from tests.tables.conftest import SECTIONS, Copied
 from tests.text_tables import clock
 from tests.warehouse import EVENTS, FIRST_EVENTS, NOW, Warehouse
@@ -253,6 +254,22 @@ def test_expressions_that_do_not_fit_are_named(
     fragments: tuple[str, ...],
 ) -> None:
     assert_says(refused_by_init(source_only, kind, **sections), *fragments)
+
+
+def test_what_cannot_be_read_ahead_is_an_error_where_it_is_needed(after_one_run: Warehouse, copied: Copied) -> None:
+    lake = copied(after_one_run)
+    log = Path(lake.config.sessions.table) / "_delta_log"
+    last = max(log.glob("*.json"))
+    for checksum in log.glob("*.crc"):
+        checksum.unlink()
+    last.write_text('{"add"')
+    sessions = Table(lake.spark, lake.config.sessions.table, "sessions.table")
+    passed = False
+    with sessions.reading_ahead():
+        passed = True
+    assert passed
+    with pytest.raises(TableError, match="damaged log"):
+        sessions.size()
 
 
 def test_errors_carry_the_exit_code_of_their_kind() -> None:
