@@ -90,6 +90,16 @@ class Ours(Way):
         self.reports = run(self.spark, self.config, RunOptions())
 
 
+class Replacing(Ours):
+    """The same, where each run writes all live rows anew."""
+
+    name = "sessionizer, commit: replace"
+
+    def __init__(self, spark: SparkSession, source: Path, folder: Path) -> None:
+        table = folder / type(self).__name__ / "sessions"
+        super().__init__(spark, source, folder, sessions={"table": str(table), "commit": "replace"})
+
+
 class SessionWindow(Way):
     """Spark's own session windows over all events, the table made anew."""
 

@@ -56,6 +56,7 @@ OVERTAKEN = (
     *(MetadataChangedException, ProtocolChangedException),
 )
 AS_IT_IS = {"spark.databricks.delta.merge.materializeSource": "none"}
+ALSO_OTHERS = {"spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false"}
 LOG = "_delta_log"
 # What writing without Spark knows: the first features of Delta, and paths that are URLs as they stand.
 PLAIN = 2
@@ -67,7 +68,7 @@ LOCK_FILE = "_sessionizer.lock"
 # The methods of Table that write: all that a kill can fall between.
 WRITES = (
     *("create", "change_setting", "change_settings"),
-    *("append", "append_few", "overwrite", "merge", "restore", "delete", "update"),
+    *("append", "append_few", "overwrite", "replace", "merge", "restore", "delete", "update"),
     *("compact", "keep_removed", "vacuum", "checkpoint"),
 )
 FENCES_NEAR = 5  # commits looked at one by one before all transactions of the table are loaded
@@ -299,6 +300,15 @@ class Table:
         if partition_by:
             writer = writer.partitionBy(*partition_by)
         with self.lock(), self._committing(commit), _racing():
+            self._save(writer)
+
+    def replace(self, condition: str, rows: DataFrame, commit: Commit) -> None:
+        """Put these rows in the place of those in whole partitions, unless the fence says that it is done.
+
+        condition: SQL over partition columns that says which. The new rows may lie in others as well.
+        """
+        writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", condition)
+        with self.lock(), self._committing(commit), self._having(ALSO_OTHERS), _racing():
             self._save(writer)
 
     def merge(  # noqa: PLR0913

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lib import columns as C
-from lib.changes import DELETE
+from lib.changes import DELETE, apply
 from lib.config import Config
 from lib.errors import ConfigError, TableError
 from lib.past import Spans
@@ -21,6 +21,7 @@ from tables.manifest import Manifest
 HARMLESS = {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "COMPUTE STATISTICS"}
 KEPT = "sessionizer.lastRunSeq"  # a property that changes where a commit is needed only for what it says
 ROWS_PER_FILE = 250_000  # so few that a look at one day of a year opens little else
+LIVE = f"{C.IS_FINAL} = false"
 FILTERED_BY = (C.SESSION_START, C.SESSION_END, C.EXPIRES_AT, C.SESSION_ID)
 
 
@@ -156,35 +157,42 @@ class Sessions:
     def commit(self, changes: DataFrame, manifest: Manifest, touched: Spans = ()) -> Entry:
         """Write the changes, which are computed, and the manifest in one commit, and return it.
 
-        Where no row in the table changes, the rows are appended, final ones in files by time. Else they are merged
-        into the live rows: the literal `is_final = false` keeps Delta from even opening the history. Where final rows
-        change, `touched` spans of session_start (microseconds, inclusive) keep it to their files.
+        touched: spans of session_start (microseconds, inclusive) that hold the rows to change, where some are final.
         Errors: Superseded if the table has moved on since the version that the manifest names.
         """
         fence = Commit(f"{self.table.id}:sessions", manifest.run_seq, manifest.text())
         rows = changes.withColumn(C.RUN_ID, F.lit(manifest.run_id))
         named = tuple(n for n in rows.columns if n not in (C.RUN_ID, C.STATE, C.CHANGE))
         columns = (*named, C.RUN_ID, C.STATE) if manifest.mode == "rebuild" else self.table.schema.fieldNames()
-        rows = rows.select(*C.cols(tuple(columns)), C.col(C.CHANGE))
         with self.table.lock():
             self._check_not_moved(manifest)
-            if manifest.mode == "rebuild":
-                self.table.overwrite(
-                    _by_time(rows.drop(C.CHANGE), manifest.sessions["rows"]), fence, self._partitions()
-                )
-            elif manifest.sessions["updated"] == 0 and manifest.sessions["deleted"] == 0:
-                self.table.append(_by_time(rows.drop(C.CHANGE), manifest.sessions["rows"]), fence)
-            else:
-                self.table.merge(
-                    rows,
-                    f"t.{C.SESSION_ID} = s.{C.SESSION_ID} AND ({_reachable(touched)})",
-                    fence,
-                    delete_when=f"s.{C.CHANGE} = '{DELETE}'",
-                    computed=True,
-                )
+            self._write(rows.select(*C.cols(tuple(columns)), C.col(C.CHANGE)), manifest, touched, fence)
         if (entry := self.committed(manifest)) is None:
             raise Superseded(f"run_seq {manifest.run_seq} was there already")
         return entry
+
+    def _write(self, rows: DataFrame, manifest: Manifest, touched: Spans, fence: Commit) -> None:
+        """Where no row in the table changes, the rows are appended, final ones in files by time.
+
+        Else they are merged into the live rows: the literal `is_final = false`, or the spans that are touched, keep
+        Delta from even opening the history. With `sessions.commit: replace` all live rows are written anew instead.
+        """
+        number = manifest.sessions["rows"]
+        if manifest.mode == "rebuild":
+            self.table.overwrite(_by_time(rows.drop(C.CHANGE), number), fence, self._partitions())
+        elif manifest.sessions["updated"] == 0 and manifest.sessions["deleted"] == 0:
+            self.table.append(_by_time(rows.drop(C.CHANGE), number), fence)
+        elif self.config.sessions.commit == "replace" and not touched:
+            whole = apply(self.live(manifest.sessions_version), rows)
+            self.table.replace(LIVE, whole.coalesce(_files(manifest.live_sessions + number, rows)), fence)
+        else:
+            self.table.merge(
+                rows,
+                f"t.{C.SESSION_ID} = s.{C.SESSION_ID} AND ({_reachable(touched)})",
+                fence,
+                delete_when=f"s.{C.CHANGE} = '{DELETE}'",
+                computed=True,
+            )
 
     def committed(self, manifest: Manifest) -> Entry | None:
         """The commit of this very run, or None if another one stands in its place."""
@@ -204,8 +212,8 @@ class Sessions:
         if C.SESSION_DATE not in self.table.partition_columns:
             return "true"
         if since is None:
-            return f"{C.IS_FINAL} = false"
-        return f"{C.IS_FINAL} = false OR {C.SESSION_DATE} >= DATE '{_date(since)}'"
+            return LIVE
+        return f"{LIVE} OR {C.SESSION_DATE} >= DATE '{_date(since)}'"
 
     def keep_manifest(self, manifest: Manifest, now: int) -> bool:
         """Repeat the manifest in a commit of its own, unless the log has it in a commit young enough; whether it did.
@@ -234,7 +242,7 @@ class Sessions:
 def _reachable(touched: Spans) -> str:
     """The rows of the table that a run may change, by literals alone: only those keep files closed."""
     if not touched:
-        return f"t.{C.IS_FINAL} = false"
+        return f"t.{LIVE}"
     start = f"t.{C.SESSION_START}"
     return " OR ".join(
         f"({start} >= timestamp_micros({low}) AND {start} <= timestamp_micros({high}))" for low, high in touched
@@ -243,13 +251,14 @@ def _reachable(touched: Spans) -> str:
 
 def _by_time(rows: DataFrame, number: int) -> DataFrame:
     """Rows in files by time, so that a look at one day opens few of them."""
-    files = 1 + number // ROWS_PER_FILE
-    if files == 1:
-        return rows.coalesce(1)
-    cores = rows.sparkSession.sparkContext.defaultParallelism
-    if files > cores:
-        files = cores * -(-files // cores)  # so that no core idles while another one writes the last file
-    return rows.repartitionByRange(files, C.IS_FINAL, C.SESSION_START)
+    files = _files(number, rows)
+    return rows.coalesce(1) if files == 1 else rows.repartitionByRange(files, C.IS_FINAL, C.SESSION_START)
+
+
+def _files(number: int, rows: DataFrame) -> int:
+    """How many files so many rows make; more than cores in multiples of them, so that none idles for the last one."""
+    files, cores = 1 + number // ROWS_PER_FILE, rows.sparkSession.sparkContext.defaultParallelism
+    return files if files <= cores else cores * -(-files // cores)
 
 
 def _date(us: int) -> str:

@@ -168,6 +168,7 @@ SCENARIOS = {
     "ingest": Scenario("ingest", clicks, by_file=True),
     "first run": Scenario("run", made, {"now": NOW}),
     "run": Scenario("run", waiting, {"now": NOW}, optional=ALL),
+    "replacing run": Scenario("run", waiting, {"now": NOW}, {"sessions": {"commit": "replace"}}, TRACED),
     "amending run": Scenario("run", waiting, {"now": NOW}, {"late_events": "amend"}),
     "run with corrections": Scenario("run", corrected, {"now": NOW}, optional=("session_updates",)),
     "run after a RESTORE": Scenario("run", restored, {"now": NOW}, optional=TRACED),

@@ -43,6 +43,7 @@ GAP = 30 * MINUTE
 DAY_LONG = {"low": us(clock("0:00")), "high": us(clock("+2d 0:00"))}
 EVENTS = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", "UTC")), ("n", pa.int32())])
 OVERTAKEN = "another run was faster"
+SECTIONS: dict[str, Any] = {"late_events": "amend", "time": {"allowed_lateness": "13h"}}
 ROUNDS = {
     ("run", "run"): 22,
     ("run", "backfill"): 16,
@@ -60,7 +61,8 @@ class Race:
     def __init__(self, spark: SparkSession, folder: Path, seed: int) -> None:
         self.chance = random.Random(seed)
         self.number = 0
-        self.lake = Warehouse(spark, folder, late_events="amend", time={"allowed_lateness": "13h"})
+        self.lake = Warehouse(spark, folder, **SECTIONS)
+        self.replacing = self.lake.configured(**SECTIONS, sessions={"commit": "replace"})
         self.lake.append(self.events())
         self.lake.init().run()
 
@@ -83,6 +85,10 @@ class Race:
         path = self.lake.folder / f"{self.number}.json"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         return str(path)
+
+    def config(self) -> Config:
+        """How a job of this round commits: drawn, too."""
+        return self.chance.choice((self.lake.config, self.replacing))
 
     def options(self, job: str) -> dict[str, Any]:
         """What a job of this round is asked."""
@@ -155,7 +161,7 @@ def test_processes_at_once_lose_and_double_nothing(
             race.append()
             asked = [(job, race.options(job)) for job in race.chance.sample(jobs, len(jobs))]
             for worker, (job, options) in zip(workers, asked, strict=False):
-                worker.ask(job, race.lake.config, **options)
+                worker.ask(job, race.config(), **options)
                 time.sleep(race.chance.choice((0, 0.1, 0.5, 1.5)))
             for worker in workers[: len(asked)]:
                 worker.answer()
@@ -184,7 +190,7 @@ def test_without_a_lock_the_checks_of_delta_keep_jobs_apart(
             for number in range(ceil(rounds * TIMES)):
                 race.append()
                 asked = race.chance.sample(jobs, len(jobs))
-                at_once(threads, spark, [(job, race.options(job)) for job in asked], race.lake.config)
+                at_once(threads, spark, [(job, race.config(), race.options(job)) for job in asked])
                 race.check(tally, f"round {number} of {asked}")
     assert JOBS["verify"](spark, race.lake.config)
     overtaken = capfd.readouterr().err.count(OVERTAKEN)
@@ -193,11 +199,11 @@ def test_without_a_lock_the_checks_of_delta_keep_jobs_apart(
 
 
 def at_once(
-    threads: ThreadPoolExecutor, spark: SparkSession, asked: Sequence[tuple[str, dict[str, Any]]], config: Config
+    threads: ThreadPoolExecutor, spark: SparkSession, asked: Sequence[tuple[str, Config, dict[str, Any]]]
 ) -> list[Any]:
     """Each job in a thread and a session of its own: fences are settings of a session."""
 
-    def doing(job: str, options: dict[str, Any]) -> Callable[[], Any]:
+    def doing(job: str, config: Config, options: dict[str, Any]) -> Callable[[], Any]:
         def do() -> Any:
             session = spark.newSession()
             with for_few_rows(session):
@@ -205,4 +211,4 @@ def at_once(
 
         return do
 
-    return [done.result() for done in [threads.submit(doing(job, options)) for job, options in asked]]
+    return [done.result() for done in [threads.submit(doing(*one)) for one in asked]]

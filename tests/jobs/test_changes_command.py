@@ -65,8 +65,8 @@ def day_of_clicks(chance: random.Random, hour: int) -> list[tuple[Any, ...]]:
 
 @pytest.mark.slow
 def test_consumers_end_with_what_the_table_holds(spark: SparkSession, tmp_path: Path) -> None:
-    chance = random.Random(SEED)
-    warehouse = Warehouse(spark, tmp_path, time={"allowed_lateness": "3h"})
+    chance, lateness = random.Random(SEED), {"time": {"allowed_lateness": "3h"}}
+    warehouse = Warehouse(spark, tmp_path, **lateness)
     consumer = Consumer(warehouse)
     for hour in range(RUNS):
         warehouse.append(day_of_clicks(chance, 10 + hour))
@@ -74,7 +74,7 @@ def test_consumers_end_with_what_the_table_holds(spark: SparkSession, tmp_path: 
             warehouse.init()
             consumer.catch_up()  # no run yet: nothing to tell
             assert (consumer.seen, consumer.copy) == ("0", {})
-        warehouse.run()
+        warehouse.run(warehouse.configured(**lateness, sessions={"commit": ("merge", "replace")[hour % 2]}))
         if hour == 6:
             warehouse.delta().optimize().executeCompaction()
         if chance.random() < 0.5:

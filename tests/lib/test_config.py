@@ -62,6 +62,7 @@ def test_defaults_are_those_of_the_contract(load: Load) -> None:
     assert (config.source.order_by, config.source.null_keys) == ((), "reject")
     assert config.sessions.partition_by == ("is_final",)
     assert (config.sessions.deletion_vectors, config.sessions.change_feed) == (False, True)
+    assert config.sessions.commit == "merge"
     assert (config.session.gap, config.session.gap_boundary) == (30 * MINUTE, "joins")
     watermark = config.time.watermark
     assert (watermark.from_, watermark.per, watermark.delay) == ("max_event_time", "table", 0)
@@ -90,6 +91,7 @@ sessions:
   partition_by: [is_final, session_date]
   deletion_vectors: true
   change_feed: false
+  commit: replace
 session: {gap: 45m, gap_boundary: splits}
 time:
   watermark: {from: min_event_time, per: table, delay: 5s}

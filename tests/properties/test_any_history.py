@@ -79,14 +79,14 @@ class AnyHistory(RuleBasedStateMachine):
 
     spark: ClassVar[SparkSession]
 
-    @initialize(first=events_of, amends=st.booleans(), of_rule=rules)
-    def begin(self, first: list[tuple[str, int]], amends: bool, of_rule: dict[str, Any]) -> None:
+    @initialize(first=events_of, amends=st.booleans(), commit=st.sampled_from(["merge", "replace"]), of_rule=rules)
+    def begin(self, first: list[tuple[str, int]], amends: bool, commit: str, of_rule: dict[str, Any]) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="any-history-")
         self.source: dict[int, tuple[str, int]] = {}
         self.updated: dict[int, int] = {}
         self.operations = 0
         self.next_number = 1
-        self.amends = amends
+        self.amends, self.commit = amends, commit
         self.book = Book(of_rule)
         self.warehouse = Warehouse(self.spark, Path(self.folder.name), **self.sections(of_rule))
         self.append(first)
@@ -182,6 +182,7 @@ class AnyHistory(RuleBasedStateMachine):
             "session": {"gap": f"{of_rule['gap'] * 10}m", "gap_boundary": boundary, **longest},
             "time": {"allowed_lateness": f"{LATENESS // MINUTE}m"},
             "late_events": "amend" if self.amends else "quarantine",
+            "sessions": {"commit": self.commit},
         }
 
     def enter_increment(self) -> None:

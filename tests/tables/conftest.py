@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -11,16 +12,16 @@ from tests.warehouse import FIRST_EVENTS, MORE_EVENTS, Warehouse
 
 SECTIONS = {"time": {"allowed_lateness": "1h"}}
 
-Copied = Callable[[Warehouse], Warehouse]
+Copied = Callable[..., Warehouse]
 
 
 @pytest.fixture
 def copied(spark: SparkSession, tmp_path: Path) -> Copied:
-    """A copy of a warehouse, to be changed by one test."""
+    """A copy of a warehouse, to be changed by one test; it may be configured otherwise."""
 
-    def copy(of: Warehouse) -> Warehouse:
+    def copy(of: Warehouse, **sections: Any) -> Warehouse:
         shutil.copytree(of.folder, tmp_path / "copy")
-        return Warehouse(spark, tmp_path / "copy", **SECTIONS)
+        return Warehouse(spark, tmp_path / "copy", **SECTIONS | sections)
 
     return copy
 

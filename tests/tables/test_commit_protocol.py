@@ -22,7 +22,7 @@ from tests.oracle import at, us
 from tests.processes import Worker
 from tests.tables.conftest import SECTIONS, Copied
 from tests.text_tables import clock, rows
-from tests.warehouse import Warehouse, files_of_final_rows
+from tests.warehouse import FIRST_EVENTS, MORE_EVENTS, Warehouse, files_of_final_rows
 
 FENCE_SETTINGS = (
     "spark.databricks.delta.write.txnAppId",
@@ -37,6 +37,9 @@ LEDGER = (
     *("sessions_created", "sessions_extended", "sessions_merged", "sessions_closed", "sessions_finalised"),
     *("sessions_deleted", "live_sessions"),
 )
+
+
+REPLACING: dict[str, Any] = {"sessions": {"commit": "replace"}}
 
 
 def counted(report: RunReport) -> dict[str, int]:
@@ -128,6 +131,58 @@ def test_an_increment_leaves_the_files_of_final_rows_alone(after_one_run: Wareho
     names = [{Path(f).name for f in files_of_final_rows(w)} for w in (after_one_run, after_two_runs)]
     assert names[0] == names[1]
     assert len(names[0]) == 1
+
+
+def test_a_run_that_replaces_all_live_rows_leaves_the_same_as_one_that_merges(
+    after_one_run: Warehouse, after_two_runs: Warehouse, copied: Copied
+) -> None:
+    warehouse, before = copied(after_one_run, **REPLACING), files_of_final_rows(after_one_run)
+    first = warehouse.position().run_id
+    (second,) = warehouse.run()
+    assert_as_undisturbed(warehouse, after_two_runs)
+    (entry,) = warehouse.lake.sessions.table.history(1)
+    assert (entry.operation, entry.parameters["predicate"]) == ("WRITE", "is_final = false")
+    assert {Path(f).name for f in files_of_final_rows(warehouse)} == {Path(f).name for f in before}
+    ids = [w.sessions(C.SESSION_ID, C.SUPERSEDES, C.STATE) for w in (warehouse, after_two_runs)]
+    assert ids[0] == ids[1]
+    runs = {user: first if user == "ann" else second.manifest.run_id for user in ("ann", "bob", "cat", "dan")}
+    assert dict(warehouse.sessions("user", C.RUN_ID)) == runs
+    assert fence_settings(warehouse) == [None] * 3
+
+
+def test_a_row_that_no_event_touches_keeps_its_run_where_all_live_rows_are_replaced(
+    after_two_runs: Warehouse, copied: Copied
+) -> None:
+    warehouse = copied(after_two_runs, **REPLACING)
+    before = dict(warehouse.sessions("user", C.RUN_ID))
+    warehouse.append("user|at|n\ndan|13:10|1")
+    (report,) = warehouse.run()
+    assert dict(warehouse.sessions("user", C.RUN_ID)) == before | {"dan": report.manifest.run_id}
+    assert warehouse.sessions("user", "event_count") == [("ann", 2), ("bob", 4), ("cat", 2), ("dan", 2)]
+
+
+def test_final_rows_are_merged_where_live_ones_would_be_replaced(after_two_runs: Warehouse, copied: Copied) -> None:
+    warehouse = copied(after_two_runs, **REPLACING, late_events="amend")
+    warehouse.append("user|at|n\nann|08:15|1\ndan|13:10|1")
+    warehouse.run()
+    assert warehouse.sessions("user", "event_count") == [("ann", 3), ("bob", 4), ("cat", 2), ("dan", 2)]
+    assert [entry.operation for entry in warehouse.lake.sessions.table.history(1)] == ["MERGE"]
+
+
+def test_a_table_by_name_is_replaced_alike(spark: Any, after_two_runs: Warehouse, tmp_path: Path) -> None:
+    spark.sql(f"CREATE DATABASE replaced_lake LOCATION '{tmp_path}/catalog'")
+    try:
+        named = {"table": "replaced_lake.sessions", **REPLACING["sessions"]}
+        outputs = {"rejected_events": "replaced_lake.rejected_events", "runs": "replaced_lake.runs"}
+        warehouse = Warehouse(spark, tmp_path, **SECTIONS, sessions=named, outputs=outputs)
+        warehouse.append(FIRST_EVENTS)
+        warehouse.init().run()
+        warehouse.append(MORE_EVENTS)
+        warehouse.run()
+        assert warehouse.sessions_table() == after_two_runs.sessions_table()
+        assert [entry.operation for entry in warehouse.lake.sessions.table.history(1)] == ["WRITE"]
+    finally:
+        spark.sql("DROP DATABASE replaced_lake CASCADE")
 
 
 def test_a_second_run_finds_nothing_and_leaves_no_commit(after_two_runs: Warehouse) -> None:
@@ -368,11 +423,16 @@ def test_a_run_that_was_overtaken_starts_over(
     assert fence_settings(warehouse) == [None] * 3
 
 
+@pytest.mark.parametrize("sections", [{}, REPLACING], ids=["merge", "replace"])
 def test_the_fence_alone_stops_a_run_that_was_overtaken_after_its_last_look(
-    after_one_run: Warehouse, after_two_runs: Warehouse, copied: Copied, monkeypatch: pytest.MonkeyPatch
+    sections: dict[str, Any],
+    after_one_run: Warehouse,
+    after_two_runs: Warehouse,
+    copied: Copied,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As on a store that has no lock: the other run comes between the check and the commit."""
-    warehouse = copied(after_one_run)
+    warehouse = copied(after_one_run, **sections)
     monkeypatch.setattr(Table, "lock", lambda _: nullcontext())
     assert run_overtaken_at("_check_not_moved", warehouse, monkeypatch) == []
     assert "another run was faster: starting over from its result" in warehouse.said
@@ -386,6 +446,7 @@ def test_a_fence_that_was_seen_writes_nothing(after_two_runs: Warehouse, copied:
     fence = Commit(f"{table.id}:sessions", warehouse.position().run_seq, "again")
     all_rows = table.read()
     table.append(all_rows, fence)
+    table.replace("is_final = false", all_rows, fence)
     deletes = all_rows.withColumn(C.CHANGE, F.lit("delete"))
     with pytest.raises(Superseded):
         table.merge(deletes, "t.session_id = s.session_id", fence, delete_when="s.__change = 'delete'")
