@@ -171,7 +171,7 @@ def _increment(lake: Lake, options: RunOptions, say: Say) -> RunReport | None:
             increment = _nothing_new(done)
     now = options.now if options.now is not None else wall_clock()
     say(_reading(increment))
-    with phases("sessionize"), lake.sessions.reading_ahead(position), lake.events.reading(increment):
+    with phases("sessionize"), lake.sessions.table.reading_ahead(), lake.events.reading(increment):
         inputs = Inputs.next(lake, position, increment, now, options.push)
         outcome = compute(lake, inputs)
     _check_policies(outcome, inputs)

@@ -149,8 +149,7 @@ def _deviation() -> Triple:
 
     def merge(parts: Parts, over: Over) -> Parts:
         nothing = moments(F.lit(0).cast("bigint"), F.lit(0.0), F.lit(0.0))
-        merged = F.aggregate(over(F.collect_list(parts[0])), nothing, joined)
-        return [F.when(merged["n"] > 0, merged)]
+        return [_only_or(over(F.collect_list(parts[0])), lambda several: F.aggregate(several, nothing, joined))]
 
     def finish(parts: Parts) -> list[Column]:
         n, squares = parts[0]["n"], parts[0]["squares"]
@@ -172,7 +171,7 @@ def _distinct(at_most: int | None, result: Callable[[Column], Column]) -> Triple
     """Distinct non-null values in ascending order; of more than `at_most` the smallest stay, and a flag says so."""
 
     def united(arrays: Column) -> Column:
-        return F.sort_array(F.array_distinct(F.flatten(arrays)))
+        return _only_or(arrays, lambda several: F.sort_array(F.array_distinct(F.flatten(several))))
 
     if at_most is None:
         return Triple(
@@ -193,6 +192,11 @@ def _distinct(at_most: int | None, result: Callable[[Column], Column]) -> Triple
     )
 
 
+def _only_or(parts: Column, merge: Over) -> Column:
+    """The only part of a list, as most sessions have, or several merged; null where there is none."""
+    return F.when(F.size(parts) > 1, merge(parts)).otherwise(F.get(parts, F.lit(0)))
+
+
 def _list(at_most: int | None, order: list[Column]) -> Triple:
     """Non-null values in order; of more than `at_most` the earliest stay, and a flag says so."""
 
@@ -203,7 +207,7 @@ def _list(at_most: int | None, order: list[Column]) -> Triple:
         return F.coalesce(over(F.min_by(one, one, at_most)), F.array())  # holds no more than it keeps
 
     def united(parts: Parts, over: Over) -> Column:
-        return F.sort_array(F.flatten(over(F.collect_list(parts[0]))))
+        return _only_or(over(F.collect_list(parts[0])), lambda several: F.sort_array(F.flatten(several)))
 
     def values(parts: Parts) -> Column:
         return F.transform(parts[0], lambda one: one["value"])

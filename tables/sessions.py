@@ -1,7 +1,6 @@
 """The sessions table: its columns, its position, its live rows, its commits."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Protocol
@@ -140,11 +139,6 @@ class Sessions:
     def manifest_at(self, version: int) -> Manifest | None:
         """The manifest in force as of a version."""
         return next((manifest for manifest, _ in in_force(self.table, version) if manifest is not None), None)
-
-    def reading_ahead(self, position: Position) -> AbstractContextManager[None]:
-        """Inside it Delta finds out where the live rows are, if there are any, while something else is computed."""
-        live = position.manifest is not None and position.manifest.live_sessions > 0
-        return self.table.reading_ahead() if live else nullcontext()
 
     def live(self, version: int) -> DataFrame:
         """The rows that may still change, as of a version."""
