@@ -40,7 +40,7 @@ EVERYWHERE = {
     # Else each call that makes a column looks through the stack and asks the JVM several times, for errors of ours.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.variable.substitute": "false",  # ${…} in an expression is text, not a variable of the machine
-    # Sets, lists and sketches: sorting rows that are nearly in order costs less than maps of objects, and less memory.
+    # Sets, lists and sketches: sorting costs less than maps of objects, in time and memory.
     "spark.sql.execution.useObjectHashAggregateExec": "false",
 }
 COLLECTOR = "-XX:+UseParallelGC"  # for throughput: of a batch nobody sees the pauses

@@ -58,9 +58,9 @@ def triple(spec: Spec, value_type: T.DataType, order: list[Column]) -> Triple:
         case "last":
             return _edge(F.max, order, spec.ignore_nulls)
         case "count_distinct":
-            return _distinct(None, F.size)
+            return _distinct(None, F.size, value_type)
         case "set":
-            return _distinct(spec.at_most, lambda values: values)
+            return _distinct(spec.at_most, lambda values: values, value_type)
         case "list":
             return _list(spec.at_most, order)
         case "approx_count_distinct":
@@ -147,9 +147,11 @@ def _deviation() -> Triple:
         squares = a["squares"] + b["squares"] + apart * apart * (a["n"] * (b["n"] / n))
         return moments(n, a["mean"] + apart * (b["n"] / n), squares)
 
+    def joined_all(several: Column) -> Column:
+        return F.aggregate(F.slice(several, 2, F.size(several)), F.get(several, F.lit(0)), joined)
+
     def merge(parts: Parts, over: Over) -> Parts:
-        nothing = moments(F.lit(0).cast("bigint"), F.lit(0.0), F.lit(0.0))
-        return [_only_or(over(F.collect_list(parts[0])), lambda several: F.aggregate(several, nothing, joined))]
+        return [_only_or(over(F.collect_list(parts[0])), joined_all)]
 
     def finish(parts: Parts) -> list[Column]:
         n, squares = parts[0]["n"], parts[0]["squares"]
@@ -167,8 +169,12 @@ def _edge(pick: Over, order: list[Column], ignore_nulls: bool) -> Triple:
     )
 
 
-def _distinct(at_most: int | None, result: Callable[[Column], Column]) -> Triple:
+def _distinct(at_most: int | None, result: Callable[[Column], Column], value_type: T.DataType) -> Triple:
     """Distinct non-null values in ascending order; of more than `at_most` the smallest stay, and a flag says so."""
+
+    def distinct(value: Column, over: Over) -> Column:
+        found = over(F.collect_set(value))  # within nested values it takes 0.0 and -0.0 for two
+        return F.sort_array(F.array_distinct(found) if isinstance(value_type, NESTED) else found)
 
     def united(arrays: Column) -> Column:
         return _only_or(arrays, lambda several: F.sort_array(F.array_distinct(F.flatten(several))))
@@ -176,7 +182,7 @@ def _distinct(at_most: int | None, result: Callable[[Column], Column]) -> Triple
     if at_most is None:
         return Triple(
             ("values",),
-            lambda v, over: [F.sort_array(over(F.collect_set(v)))],
+            lambda v, over: [distinct(v, over)],
             lambda p, over: [united(over(F.collect_list(p[0])))],
             lambda p: [result(p[0])],
         )
@@ -186,15 +192,19 @@ def _distinct(at_most: int | None, result: Callable[[Column], Column]) -> Triple
 
     return Triple(
         ("values", "truncated"),
-        lambda v, over: cut(F.sort_array(over(F.collect_set(v))), F.lit(False)),
+        lambda v, over: cut(distinct(v, over), F.lit(False)),
         lambda p, over: cut(united(over(F.collect_list(p[0]))), over(F.max(p[1]))),
         lambda p: [result(p[0]), p[1]],
     )
 
 
 def _only_or(parts: Column, merge: Over) -> Column:
-    """The only part of a list, as most sessions have, or several merged; null where there is none."""
-    return F.when(F.size(parts) > 1, merge(parts)).otherwise(F.get(parts, F.lit(0)))
+    """The only part of a list, as most sessions have, or several merged; null where there is none.
+
+    The list is bound to a name: over a window, each mention of it would be computed for itself.
+    """
+    one = F.transform(F.array(parts), lambda p: F.when(F.size(p) > 1, merge(p)).otherwise(F.get(p, F.lit(0))))
+    return F.get(one, F.lit(0))
 
 
 def _list(at_most: int | None, order: list[Column]) -> Triple:

@@ -110,7 +110,7 @@ class Sessions(Section):
     deletion_vectors: StrictBool = Field(False, description="Write fewer bytes, which some readers cannot open")
     change_feed: StrictBool = Field(True, description="Record row changes; consumers of `changes` need it")
     commit: Literal["merge", "replace"] = Field(
-        "merge", description="How a run writes: MERGE what changes, or replace all live rows, which takes less time"
+        "merge", description="How a run writes: MERGE what changes, or replace all live rows, mostly in less time"
     )
 
     @field_validator("partition_by")

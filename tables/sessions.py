@@ -169,7 +169,8 @@ class Sessions:
         """Where no row in the table changes, the rows are appended, final ones in files by time.
 
         Else they are merged into the live rows: the literal `is_final = false`, or the spans that are touched, keep
-        Delta from even opening the history. With `sessions.commit: replace` all live rows are written anew instead.
+        Delta from even opening the history. With `sessions.commit: replace` all live rows are written anew instead,
+        those that stay as Delta's transaction finds them: what others have changed by hand in the meantime is kept.
         """
         number = manifest.sessions["rows"]
         if manifest.mode == "rebuild":
@@ -177,7 +178,7 @@ class Sessions:
         elif manifest.sessions["updated"] == 0 and manifest.sessions["deleted"] == 0:
             self.table.append(_by_time(rows.drop(C.CHANGE), number), fence)
         elif self.config.sessions.commit == "replace" and not touched:
-            whole = apply(self.live(manifest.sessions_version), rows)
+            whole = apply(self.table.read().where(~C.col(C.IS_FINAL)), rows)
             self.table.replace(LIVE, whole.coalesce(_files(manifest.live_sessions + number, rows)), fence)
         else:
             self.table.merge(

@@ -169,6 +169,42 @@ def test_final_rows_are_merged_where_live_ones_would_be_replaced(after_two_runs:
     assert [entry.operation for entry in warehouse.lake.sessions.table.history(1)] == ["MERGE"]
 
 
+def test_a_table_of_another_layout_is_replaced_alike(spark: Any, tmp_path: Path) -> None:
+    layout = {"partition_by": ["is_final", "session_date"], "deletion_vectors": True}
+    total = [{"name": "to tal", "fn": "sum", "of": "n"}]  # such a name is mapped
+    found = []
+    for commit in ("replace", "merge"):
+        warehouse = Warehouse(
+            spark, tmp_path / commit, **SECTIONS, sessions={"commit": commit, **layout}, aggregates=total
+        )
+        warehouse.append(FIRST_EVENTS)
+        warehouse.init().run()
+        warehouse.append(MORE_EVENTS)
+        warehouse.run()
+        found.append(warehouse.sessions_table())
+    assert found[0] == found[1]
+    assert len(found[0]) == 4
+
+
+def test_what_is_changed_by_hand_just_before_the_commit_is_not_undone(
+    after_one_run: Warehouse, copied: Copied, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a lock, between the last look and Delta's transaction."""
+    warehouse, original = copied(after_one_run, **REPLACING), Table.replace
+    warehouse.append("user|at|n\neve|12:05|1")
+
+    def replace(self: Table, *arguments: Any) -> None:
+        warehouse.delta().delete("user = 'eve'")
+        original(self, *arguments)
+
+    warehouse.run()
+    assert "eve" in {row[0] for row in warehouse.sessions("user")}
+    warehouse.append("user|at|n\ncat|12:15|1")
+    monkeypatch.setattr(Table, "replace", replace)
+    warehouse.run()
+    assert warehouse.sessions("user", "event_count") == [("ann", 2), ("bob", 4), ("cat", 3), ("dan", 1)]
+
+
 def test_a_table_by_name_is_replaced_alike(spark: Any, after_two_runs: Warehouse, tmp_path: Path) -> None:
     spark.sql(f"CREATE DATABASE replaced_lake LOCATION '{tmp_path}/catalog'")
     try:
@@ -177,10 +213,14 @@ def test_a_table_by_name_is_replaced_alike(spark: Any, after_two_runs: Warehouse
         warehouse = Warehouse(spark, tmp_path, **SECTIONS, sessions=named, outputs=outputs)
         warehouse.append(FIRST_EVENTS)
         warehouse.init().run()
+        table = warehouse.lake.sessions.table
+        before = (table.id, table.partition_columns, table.setting("delta.enableChangeDataFeed"))
         warehouse.append(MORE_EVENTS)
         warehouse.run()
         assert warehouse.sessions_table() == after_two_runs.sessions_table()
-        assert [entry.operation for entry in warehouse.lake.sessions.table.history(1)] == ["WRITE"]
+        assert [entry.operation for entry in table.history(1)] != ["MERGE"]
+        assert (table.id, table.partition_columns, table.setting("delta.enableChangeDataFeed")) == before
+        assert before[1:] == (["is_final"], "true")
     finally:
         spark.sql("DROP DATABASE replaced_lake CASCADE")
 
