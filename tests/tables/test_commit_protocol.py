@@ -205,7 +205,9 @@ def test_what_is_changed_by_hand_just_before_the_commit_is_not_undone(
     assert warehouse.sessions("user", "event_count") == [("ann", 2), ("bob", 4), ("cat", 3), ("dan", 1)]
 
 
-def test_a_table_by_name_is_replaced_alike(spark: Any, after_two_runs: Warehouse, tmp_path: Path) -> None:
+def test_a_table_by_name_is_replaced_alike(
+    spark: Any, after_two_runs: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spark.sql(f"CREATE DATABASE replaced_lake LOCATION '{tmp_path}/catalog'")
     try:
         named = {"table": "replaced_lake.sessions", **REPLACING["sessions"]}
@@ -221,6 +223,16 @@ def test_a_table_by_name_is_replaced_alike(spark: Any, after_two_runs: Warehouse
         assert [entry.operation for entry in table.history(1)] != ["MERGE"]
         assert (table.id, table.partition_columns, table.setting("delta.enableChangeDataFeed")) == before
         assert before[1:] == (["is_final"], "true")
+        original = Table.replace
+
+        def replace(self: Table, *arguments: Any) -> None:
+            spark.sql("DELETE FROM replaced_lake.sessions WHERE user = 'bob'")
+            original(self, *arguments)
+
+        monkeypatch.setattr(Table, "replace", replace)
+        warehouse.append("user|at|n\ncat|12:15|1")
+        warehouse.run()
+        assert warehouse.sessions("user", "event_count") == [("ann", 2), ("cat", 3), ("dan", 1)]
     finally:
         spark.sql("DROP DATABASE replaced_lake CASCADE")
 
