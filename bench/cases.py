@@ -120,7 +120,13 @@ def increments(
 
 def one_percent(lab: Lab) -> Iterator[Result]:
     """The increment that is spoken of most."""
-    goals = {Replacing: None, SessionWindow: 10.0, TrailingWindow: None, Streaming: 1.5, DuckDB: None}
+    goals: dict[type[Way], float | None] = {
+        Replacing: None,
+        SessionWindow: 10.0,
+        TrailingWindow: None,
+        Streaming: 1.5,
+        DuckDB: None,
+    }
     yield from increments(lab, 0.01, goals, "increment of 1 %")
 
 
@@ -136,7 +142,12 @@ def small_one_percent(lab: Lab) -> Iterator[Result]:
 
 def ten_percent(lab: Lab) -> Iterator[Result]:
     """A large one."""
-    goals = {Replacing: None, SessionWindow: None, TrailingWindow: None, Streaming: 2.0}
+    goals: dict[type[Way], float | None] = {
+        Replacing: None,
+        SessionWindow: None,
+        TrailingWindow: None,
+        Streaming: 2.0,
+    }
     yield from increments(lab, 0.1, goals, "increment of 10 %")
 
 

@@ -67,13 +67,14 @@ class Ours(Way):
     """`sessionizer run`."""
 
     name = "sessionizer"
+    commit: ClassVar[str] = "merge"
 
     def __init__(self, spark: SparkSession, source: Path, folder: Path, **more: Any) -> None:
         super().__init__(spark, source, folder)
         self.config = Config.model_validate(
             {
                 "source": {"table": self.source, "key": ["user_id"]},
-                "sessions": {"table": self.table},
+                "sessions": {"table": self.table, "commit": self.commit},
                 "session": {"gap": f"{GAP_MINUTES}m"},
                 "time": {"allowed_lateness": f"{LATE_BY_MINUTES}m"},
                 "aggregates": [{"name": "revenue", "fn": "sum", "of": "amount"}],
@@ -94,10 +95,7 @@ class Replacing(Ours):
     """The same, where each run writes all live rows anew."""
 
     name = "sessionizer, commit: replace"
-
-    def __init__(self, spark: SparkSession, source: Path, folder: Path) -> None:
-        table = folder / type(self).__name__ / "sessions"
-        super().__init__(spark, source, folder, sessions={"table": str(table), "commit": "replace"})
+    commit = "replace"
 
 
 class SessionWindow(Way):

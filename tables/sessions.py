@@ -140,8 +140,8 @@ class Sessions:
         """The manifest in force as of a version."""
         return next((manifest for manifest, _ in in_force(self.table, version) if manifest is not None), None)
 
-    def live(self, version: int) -> DataFrame:
-        """The rows that may still change, as of a version."""
+    def live(self, version: int | None = None) -> DataFrame:
+        """The rows that may still change, as of a version or the latest."""
         return self.table.read(version).where(~C.col(C.IS_FINAL))
 
     def final(self, version: int) -> DataFrame:
@@ -178,7 +178,7 @@ class Sessions:
         elif manifest.sessions["updated"] == 0 and manifest.sessions["deleted"] == 0:
             self.table.append(_by_time(rows.drop(C.CHANGE), number), fence)
         elif self.config.sessions.commit == "replace" and not touched:
-            whole = apply(self.table.read().where(~C.col(C.IS_FINAL)), rows)
+            whole = apply(self.live(), rows)
             self.table.replace(LIVE, whole.coalesce(_files(manifest.live_sessions + number, rows)), fence)
         else:
             self.table.merge(

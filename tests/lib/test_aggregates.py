@@ -133,24 +133,25 @@ def test_a_capped_set_keeps_the_smallest_values_and_says_that_it_was_cut(events:
     assert (row["three"], row["three_truncated"]) == ([-7, 3, 5], False)
 
 
+def doubles(spark: SparkSession, *values: float) -> DataFrame:
+    """One session in as many parts, but short enough to be folded into one."""
+    rows = [(n, f"2024-01-01 10:0{n}:00", n, x) for n, x in enumerate(values)]
+    texts = spark.createDataFrame(rows, "part INT, at STRING, o INT, x DOUBLE")
+    return texts.withColumn("at", F.col("at").cast("timestamp"))
+
+
 @pytest.mark.parametrize("fn", ["set", "count_distinct"])
 def test_zeros_of_either_sign_are_one_value_also_within_a_struct_and_in_one_piece(spark: SparkSession, fn: str) -> None:
-    rows = [(0, "2024-01-01 10:00:00", 0.0), (1, "2024-01-01 10:01:00", -0.0), (2, "2024-01-01 11:00:00", 1.0)]
-    zeros = spark.createDataFrame(rows, "part INT, at STRING, x DOUBLE").withColumn("at", F.col("at").cast("timestamp"))
-    by = Rule(key=(), gap=HOUR, event_time="at", aggregates=(aggregate("a", fn, "struct(x)"),), max_future_skew=0)
+    zeros, by = doubles(spark, 0.0, -0.0, 1.0), rule(aggregate("a", fn, "struct(x)"))
     whole = sessionize(zeros, None, by, Clock(now=2**60)).changes.collect()
     found = [row["a"] for row in (*whole, merged(zeros, by))]
     assert [n if fn == "count_distinct" else len(n) for n in found] == [2, 2]
 
 
 def test_a_deviation_too_large_for_a_double_is_the_same_in_one_piece_and_in_several(spark: SparkSession) -> None:
-    rows = [(n, f"2024-01-01 10:0{n}:00", x) for n, x in enumerate((1e300, -1e300, 1e300))]
-    events = spark.createDataFrame(rows, "part INT, at STRING, x DOUBLE").withColumn(
-        "at", F.col("at").cast("timestamp")
-    )
-    by = Rule(key=(), gap=HOUR, event_time="at", aggregates=(aggregate("a", "stddev", "x"),), max_future_skew=0)
-    (whole,) = sessionize(events, None, by, Clock(now=2**60)).changes.collect()
-    assert [isnan(a) for a in (whole["a"], merged(events, by)["a"])] == [True, True]
+    large, by = doubles(spark, 1e300, -1e300, 1e300), rule(aggregate("a", "stddev", "x"))
+    (whole,) = sessionize(large, None, by, Clock(now=2**60)).changes.collect()
+    assert [isnan(a) for a in (whole["a"], merged(large, by)["a"])] == [True, True]
 
 
 def test_a_sum_of_decimals_does_not_widen_from_merge_to_merge(events: DataFrame) -> None:

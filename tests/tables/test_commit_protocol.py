@@ -17,6 +17,7 @@ from tables.delta import Commit, Superseded, Table
 from tables.events import Increment
 from tables.manifest import Manifest
 from tables.sessions import Sessions
+from tests.faults.lakes import consumed
 from tests.kills import killed_at
 from tests.oracle import at, us
 from tests.processes import Worker
@@ -174,13 +175,9 @@ def test_a_table_of_another_layout_is_replaced_alike(spark: Any, tmp_path: Path)
     total = [{"name": "to tal", "fn": "sum", "of": "n"}]  # such a name is mapped
     found = []
     for commit in ("replace", "merge"):
-        warehouse = Warehouse(
-            spark, tmp_path / commit, **SECTIONS, sessions={"commit": commit, **layout}, aggregates=total
-        )
-        warehouse.append(FIRST_EVENTS)
-        warehouse.init().run()
-        warehouse.append(MORE_EVENTS)
-        warehouse.run()
+        sessions = {"commit": commit, **layout}
+        warehouse = Warehouse(spark, tmp_path / commit, **SECTIONS, sessions=sessions, aggregates=total)
+        consumed(warehouse)
         found.append(warehouse.sessions_table())
     assert found[0] == found[1]
     assert len(found[0]) == 4
