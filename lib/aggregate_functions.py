@@ -58,9 +58,9 @@ def triple(spec: Spec, value_type: T.DataType, order: list[Column]) -> Triple:
         case "last":
             return _edge(F.max, order, spec.ignore_nulls)
         case "count_distinct":
-            return _distinct(None, F.size, value_type)
+            return _distinct(None, F.size)
         case "set":
-            return _distinct(spec.at_most, lambda values: values, value_type)
+            return _distinct(spec.at_most, lambda values: values)
         case "list":
             return _list(spec.at_most, order)
         case "approx_count_distinct":
@@ -169,12 +169,8 @@ def _edge(pick: Over, order: list[Column], ignore_nulls: bool) -> Triple:
     )
 
 
-def _distinct(at_most: int | None, result: Callable[[Column], Column], value_type: T.DataType) -> Triple:
+def _distinct(at_most: int | None, result: Callable[[Column], Column]) -> Triple:
     """Distinct non-null values in ascending order; of more than `at_most` the smallest stay, and a flag says so."""
-
-    def distinct(value: Column, over: Over) -> Column:
-        found = over(F.collect_set(value))  # within nested values it takes 0.0 and -0.0 for two
-        return F.sort_array(F.array_distinct(found) if isinstance(value_type, NESTED) else found)
 
     def united(arrays: Column) -> Column:
         return _only_or(arrays, lambda several: F.sort_array(F.array_distinct(F.flatten(several))))
@@ -182,7 +178,7 @@ def _distinct(at_most: int | None, result: Callable[[Column], Column], value_typ
     if at_most is None:
         return Triple(
             ("values",),
-            lambda v, over: [distinct(v, over)],
+            lambda v, over: [F.sort_array(over(F.collect_set(v)))],
             lambda p, over: [united(over(F.collect_list(p[0])))],
             lambda p: [result(p[0])],
         )
@@ -192,7 +188,7 @@ def _distinct(at_most: int | None, result: Callable[[Column], Column], value_typ
 
     return Triple(
         ("values", "truncated"),
-        lambda v, over: cut(distinct(v, over), F.lit(False)),
+        lambda v, over: cut(F.sort_array(over(F.collect_set(v))), F.lit(False)),
         lambda p, over: cut(united(over(F.collect_list(p[0]))), over(F.max(p[1]))),
         lambda p: [result(p[0]), p[1]],
     )
