@@ -155,9 +155,17 @@ def _jars_done() -> Path:
 def _log_file() -> Path:
     folder = log_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    for old in sorted(folder.glob("spark-*.log"), key=lambda p: p.stat().st_mtime)[: -LOGS_KEPT + 1]:
+    for old in sorted(folder.glob("spark-*.log"), key=_changed)[: -LOGS_KEPT + 1]:
         old.unlink(missing_ok=True)
     return folder / f"spark-{os.getpid()}.log"
+
+
+def _changed(path: Path) -> float:
+    """When; one that another process has removed meanwhile is the oldest."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from jobs import quick_start
 from jobs.quick_start import java_options
-from jobs.spark import COLLECTOR, JAVA_OPTIONS, READ_BY_JAVA, _java_start, cache_folder
+from jobs.spark import COLLECTOR, JAVA_OPTIONS, LOGS_KEPT, READ_BY_JAVA, _java_start, _log_file, cache_folder
 
 OLD = time.time() - 60
 
@@ -133,3 +134,16 @@ def wait_for_draft(cache: Path) -> Path:
                 return draft
         time.sleep(1)
     raise AssertionError(f"no archive came: {list(cache.iterdir())}")
+
+
+def test_a_log_that_another_start_has_just_removed_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = _log_file().parent
+    for number in range(LOGS_KEPT):
+        (folder / f"spark-{number}.log").touch()
+    (folder / "spark-gone.log").symlink_to(folder / "nowhere")  # listed, and not there to be looked at
+    _log_file()
+    assert len(list(folder.iterdir())) == LOGS_KEPT - 1  # and the one to come
+    assert not (folder / "spark-gone.log").is_symlink()
