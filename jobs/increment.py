@@ -1,6 +1,5 @@
 """One increment: what it is a function of, and what comes out. The same inputs give the same outcome, always."""
 
-import hashlib
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,7 @@ from lib import __version__, bags
 from lib import columns as C
 from lib.backfill import Span, backfill
 from lib.errors import ConfigError, UsageError
-from lib.events import validate, with_hash
+from lib.events import schema_hash, validate, with_hash
 from lib.past import Past, Spans
 from lib.pipeline import Outcome, session_schema, sessionize
 from lib.rule import Rule
@@ -51,9 +50,7 @@ class Inputs:
         """Of the run that comes next; raises if the source no longer fits the sessions table."""
         done, rule = position.manifest, Rule.of(lake.config)
         events = lake.events.read(increment)
-        schema = _hash_of(events)
-        if done is None or done.source_schema != schema:
-            lake.sessions.check_schema(session_schema(events, rule))
+        schema = _fitting(lake, done, events, rule)
         clock = Clock(now, run_seq=position.version + 1)
         if done is not None:
             clock = replace(clock, watermark=done.watermark_after, flush_mark=done.flush_mark_after)
@@ -84,7 +81,7 @@ class Inputs:
         done, consumed = _consumed(position)
         last, rule = lake.events.table.version, Rule.of(lake.config)
         clock, increment, began = Clock(now, run_seq=position.version + 1), Increment(last + 1, last), None
-        schema = _hash_of(lake.events.read(increment))
+        schema = schema_hash(lake.events.read(increment), rule)
         if lake.events.table.id == done.source_id and last >= consumed:
             clock = replace(clock, watermark=done.watermark_after, flush_mark=done.flush_mark_after)
             clock = _scoped(clock, done.scopes_after, rule, lake.events.as_of(last, None))
@@ -100,7 +97,7 @@ class Inputs:
         clock = Clock(now, done.watermark_after, done.flush_mark_after, run_seq=position.version + 1)
         increment, push = Increment(last + 1, last), Push()
         events = lake.events.as_of(last, None)
-        schema = _hash_of(lake.events.read(increment))
+        schema = _fitting(lake, done, events, rule)
         clock = _scoped(clock, done.scopes_after, rule, events)
         return cls(lake, position, increment, clock, rule, push, done.source_began, schema, mode, arguments)
 
@@ -222,8 +219,12 @@ def _consumed(position: Position) -> tuple[Manifest, int]:
     return done, done.source_to_version
 
 
-def _hash_of(rows: DataFrame) -> str:
-    return hashlib.sha256(rows.schema.json().encode()).hexdigest()[:16]
+def _fitting(lake: Lake, done: Manifest | None, events: DataFrame, rule: Rule) -> str:
+    """The hash of the rule and these columns; raises if the sessions table has not the columns that they make."""
+    schema = schema_hash(events, rule)
+    if not lake.sessions.fits(schema, done):
+        lake.sessions.check_schema(session_schema(events, rule))
+    return schema
 
 
 def _scoped(clock: Clock, scopes: tuple[str, ...] | None, rule: Rule, events: DataFrame) -> Clock:

@@ -6,6 +6,7 @@ from pyspark.sql import SparkSession
 
 from jobs.slide import make_tables
 from lib.config import Config
+from lib.events import schema_hash
 from lib.pipeline import session_schema, trace_schemas
 from lib.rule import Rule
 from tables.delta import CHANGE_FEED
@@ -37,17 +38,17 @@ def init(spark: SparkSession, config: Config, retention_days: int | None, say: C
     else:
         removed = kept["delta.deletedFileRetentionDuration"].removeprefix("interval ")
         say(f"{source.location} keeps removed files for {removed}; `sessionizer init --retention-days 30` makes it 30")
-    events = source.read()
+    events, rule = source.read(), Rule.of(config)
     if lake.sessions.table.exists():
-        lake.sessions.check_schema(session_schema(events, Rule.of(config)))
+        lake.sessions.check_schema(session_schema(events, rule))
     else:
-        lake.sessions.create(session_schema(events, Rule.of(config)))
+        lake.sessions.create(session_schema(events, rule), schema_hash(events, rule))
         say(f"made {config.sessions.table}")
     if not lake.rejected_events.table.exists():
         lake.rejected_events.create_if_missing(events.schema)
         say(f"made {config.outputs.rejected_events}")
     if lake.traces:
-        schemas = trace_schemas(events, Rule.of(config))
+        schemas = trace_schemas(events, rule)
         for name, trace in lake.traces.items():
             if not trace.table.exists():
                 trace.create_if_missing(schemas[name])

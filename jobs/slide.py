@@ -1,6 +1,5 @@
 """The sliding-windows job: read the next increment, recompute the windows it concerns, commit."""
 
-import hashlib
 import secrets
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from lib import __version__
 from lib import columns as C
 from lib.config import Config
 from lib.errors import ConfigError, RunFailed, SourceError
-from lib.events import CORRECTION, INVALID, LATE
+from lib.events import CORRECTION, INVALID, LATE, schema_hash
 from lib.slide import Known, SlideOutcome, slide, window_schema
 from lib.sliding_news import News, events_span, starts_span, take_in
 from lib.sliding_rule import SlidingRule
@@ -82,11 +81,12 @@ class Inputs:
 
 def make_tables(lake: Lake, events: DataFrame, say: Say) -> None:
     """Make the windows table and that of its rejected events where they are missing."""
-    schema = window_schema(events, SlidingRule.of(lake.config))
+    rule = SlidingRule.of(lake.config)
+    schema = window_schema(events, rule)
     if lake.windows.table.exists():
         lake.windows.check_schema(schema)
     else:
-        lake.windows.create(schema)
+        lake.windows.create(schema, schema_hash(events, rule))
         say(f"made {lake.windows.table.location}")
     if not lake.windows.rejected_events.table.exists():
         lake.windows.rejected_events.create_if_missing(events.schema)
@@ -178,8 +178,8 @@ def _as_it_stands(inputs: Inputs) -> Inputs:
     """With the clock of the last run; raises if the source no longer fits the windows table."""
     lake, done, clock, rule = inputs.lake, inputs.position.manifest, inputs.clock, inputs.rule
     events = lake.events.read(inputs.increment)
-    schema = hashlib.sha256(events.schema.json().encode()).hexdigest()[:16]
-    if done is None or done.source_schema != schema:
+    schema = schema_hash(events, rule)
+    if not lake.windows.fits(schema, done):
         lake.windows.check_schema(window_schema(events, rule))
     if done is not None:
         clock = replace(clock, watermark=done.watermark_after, flush_mark=done.flush_mark_after)

@@ -14,7 +14,7 @@ from lib.outcome import Outcome
 from lib.past import Past, accepted, aliased, same_as_aliased
 from lib.pipeline import rows_near
 from lib.rule import Rule
-from lib.sessions import final_intervals, new_intervals
+from lib.sessions import arriving, final_intervals, new_intervals
 from lib.step import Step
 from lib.tally import Tally
 from lib.times import timestamp
@@ -47,18 +47,15 @@ def backfill(span: Span, past: Past, rule: Rule, clock: Clock, sample: DataFrame
         kept_out = _still_out(kept_out, span, rule)
     all_of_it = [(span.low, span.high - 1)]
     inside = _of_keys(accepted(past.events(all_of_it), kept_out, quiet, clock, all_of_it), span, rule)
-    new = new_intervals(fold(inside, rule, aggregates), clock.now).withColumn(C.VERDICT, F.lit(AMENDED))
+    new = new_intervals(fold(inside, rule, aggregates), rule, clock.now).withColumn(C.VERDICT, F.lit(AMENDED))
     assert past.sessions is not None
     table = _of_keys(past.sessions.where(~C.col(C.IS_LATE)), span, rule)
     low, high = timestamp(span.low), timestamp(span.high)
     touching = table.where((C.col(C.SESSION_START) < high) & (C.col(C.SESSION_END) >= low))
     # A session may have lost the events that made it: its place is affected as it stands.
-    places = (
-        final_intervals(touching, rule)
-        .drop(C.LIVE)
-        .withColumns(
-            {C.VERDICT: F.lit(WITHDRAWN), C.COUNT: F.lit(0).cast("bigint"), C.ARRIVED: F.lit(clock.now).cast("bigint")}
-        )
+    stand = final_intervals(touching, rule).drop(C.LIVE)
+    places = arriving(stand, rule, clock.now).withColumns(
+        {C.VERDICT: F.lit(WITHDRAWN), C.COUNT: F.lit(0).cast("bigint")}
     )
     affected, seen = computed(
         new.unionByName(places, allowMissingColumns=True),

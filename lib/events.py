@@ -1,5 +1,6 @@
 """Judging events: which are accepted, which are rejected and why (SEMANTICS §1, §4, §6)."""
 
+import hashlib
 from functools import reduce
 from operator import or_
 
@@ -13,6 +14,7 @@ from lib.config import DynamicGap
 from lib.errors import ConfigError, SourceError
 from lib.expressions import expression, require_columns
 from lib.rule import Rule
+from lib.times import steady
 from lib.watermarks import Clock, with_clock
 
 CORRECTION = "correction"
@@ -75,7 +77,7 @@ def judge_late(valid: DataFrame, rule: Rule, clock: Clock) -> DataFrame:
     Out: the same columns, `__watermark`, `__horizon` BIGINT; `__verdict` is `late` (`amended`, where the rule accepts
     them after all) if it was null. With `lateness: session` nothing is late yet: its group decides.
     """
-    judged = with_clock(valid, rule, clock).drop(C.MARK, C.FLUSHED)
+    judged = with_clock(valid, rule, clock, beside=C.col(C.US)).drop(C.MARK, C.FLUSHED)
     if rule.lateness == "session":
         return judged
     late = C.col(C.VERDICT).isNull() & (C.col(C.US) < C.col(C.H))
@@ -135,6 +137,12 @@ def with_hash(events: DataFrame) -> DataFrame:
     return json.withColumn(C.EVENT_HASH, F.sha2(C.col(C.EVENT), 256))
 
 
+def schema_hash(rows: DataFrame, rule: object) -> str:
+    """A hash of the rule, and of the source's own columns: while it stays, so do the columns that they make."""
+    own = [f"{f.name} {f.dataType.simpleString()}" for f in rows.schema.fields if f.name not in FROM_FEED]
+    return hashlib.sha256("\n".join([repr(rule), *own]).encode()).hexdigest()[:16]
+
+
 def _gap_us(gap: DynamicGap, events: DataFrame) -> Column:
     """The gap of each event in microseconds, raised to `at_least`; null or not positive as it is."""
     value = expression(gap.expr, events, "session.gap.expr")
@@ -192,7 +200,7 @@ def _verdict(events: DataFrame, rule: Rule, clock: Clock) -> Column:
         rules.append((NULL_KEY, reduce(or_, [C.col(name).isNull() for name in rule.key])))
     if isinstance(rule.gap, DynamicGap):
         rules.append((NON_POSITIVE_GAP, C.col(C.GAP).isNull() | (C.col(C.GAP) <= 0)))
-    rules.append((IN_THE_FUTURE, us > clock.now + rule.max_future_skew))
+    rules.append((IN_THE_FUTURE, us > steady(clock.now + rule.max_future_skew, us)))
     if C.CHANGE_TYPE in events.columns:
         kind = C.col(C.CHANGE_TYPE)
         if rule.corrections == "apply":

@@ -8,7 +8,7 @@ from lib.aggregates import Aggregate, state_struct, with_sql_columns
 from lib.canonical import session_id
 from lib.rule import Rule
 from lib.sessions import keeps_arrival
-from lib.times import DAY, floor_div
+from lib.times import DAY, floor_div, steady
 from lib.watermarks import Clock, with_clock
 
 OPEN, CLOSED, FINAL = "open", "closed", "final"
@@ -27,14 +27,14 @@ def settle(sessions: DataFrame, rule: Rule, clock: Clock, aggregates: tuple[Aggr
     that ids hash too.
     Out: the columns of the sessions table but run_id, and those of `TRAIL` that the input has.
     """
-    timed = with_clock(sessions, rule, clock)
+    timed = with_clock(sessions, rule, clock, beside=C.col(C.START))
     key_types = [sessions.schema[name].dataType for name in _spelled(rule.key, sessions)]
     reach, start, end = C.col(C.REACH), C.col(C.START), C.col(C.END)
     idle = _idle(rule, clock)
     final = _known(reach < C.col(C.H))
-    if rule.watermark_per == "key" and rule.idle_after is not None:
+    if rule.watermark_per == "key" and rule.idle_after is not None and keeps_arrival(rule):
         last_arrival = F.max(C.col(C.ARRIVED)).over(Window.partitionBy(*C.cols(rule.key)))
-        final = final | _known(F.lit(clock.now) - last_arrival > rule.idle_after)
+        final = final | _known(steady(clock.now, start) - last_arrival > rule.idle_after)
     by_watermark = _known(C.col(C.W) > reach)
     ended = by_watermark | idle
     if rule.max_duration is not None:
@@ -90,7 +90,7 @@ def _idle(rule: Rule, clock: Clock) -> Column:
     if rule.idle_after is None:
         return F.lit(False)
     if rule.idle_clock == "processing_time":
-        return _known(F.lit(clock.now) - C.col(C.ARRIVED) > rule.idle_after)
+        return _known(steady(clock.now, C.col(C.START)) - C.col(C.ARRIVED) > rule.idle_after)
     return _known(C.col(C.W) - C.col(C.END) > rule.idle_after)
 
 

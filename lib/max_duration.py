@@ -13,22 +13,19 @@ def walk(partials: DataFrame, rule: Rule, *, by: tuple[str, ...] = ()) -> DataFr
 
     One walk per key and `by` in time order: a time starts a new session iff it lies beyond the reach of the current
     session's own events, or more than `max_duration` after its start. The walk folds an array of times inside the
-    JVM; only its cuts come out.
+    JVM; only its cuts come out, and are counted where they fall among the times.
 
     In: partials of `fold(…, fine=True)`. Out: the same and `__island` BIGINT, 1, 2, … in time order.
     """
     within = C.cols((*rule.key, *by))
     times = F.sort_array(F.collect_list(F.struct(C.col(C.START), C.col(C.REACH))))
     walks = partials.groupBy(*within).agg(_cuts(times, rule).alias("__cuts"))
-    cuts = walks.select(*within, F.explode("__cuts").alias("__cut"))
-    renamed = cuts.select(*[C.col(n).alias(f"__by_{i}") for i, n in enumerate((*rule.key, *by))], "__cut")
-    same = C.col(C.START) == F.col("__cut")
-    for i, name in enumerate((*rule.key, *by)):
-        same = same & C.col(name).eqNullSafe(F.col(f"__by_{i}"))
-    flagged = partials.join(renamed, same, "left")
-    up_to_here = Window.partitionBy(*within).orderBy(C.START).rowsBetween(Window.unboundedPreceding, 0)
-    number = F.count(F.col("__cut")).over(up_to_here)
-    return flagged.select(*C.cols(tuple(partials.columns)), number.alias(C.ISLAND))
+    cuts = walks.select(*within, F.explode("__cuts").alias(C.START)).withColumn("__cut", F.lit(1))
+    both = partials.withColumn("__cut", F.lit(0)).unionByName(cuts, allowMissingColumns=True)
+    in_order = Window.partitionBy(*within).orderBy(C.col(C.START), C.col("__cut").desc())
+    number = F.sum("__cut").over(in_order.rowsBetween(Window.unboundedPreceding, 0))
+    numbered = both.withColumn(C.ISLAND, number).where(C.col("__cut") == 0)
+    return numbered.select(*C.cols((*partials.columns, C.ISLAND)))
 
 
 def _cuts(times: Column, rule: Rule) -> Column:

@@ -79,7 +79,7 @@ def sessionize(  # noqa: PLR0913
         judged = name_late(judged, folded, rule)
     tally = Tally.of(seen)
 
-    intervals = new_intervals(folded, clock.now)
+    intervals = new_intervals(folded, rule, clock.now)
     if live is not None:
         intervals = intervals.unionByName(live_intervals(live, rule, aggregates), allowMissingColumns=True)
     arrival = _Arrival(events, judged, folded, tally, live is None)
@@ -118,7 +118,7 @@ def session_schema(events: DataFrame, rule: Rule) -> T.StructType:
     aggregates = bind(rule, events)
     clock = Clock(now=0)
     judged = judge_late(validate(events, rule, clock), rule, clock)
-    intervals = new_intervals(fold(judged, rule, aggregates), clock.now)
+    intervals = new_intervals(fold(judged, rule, aggregates), rule, clock.now)
     settled = settle(merge_islands(mark_islands(intervals, rule), rule, aggregates), rule, clock, aggregates)
     fields = settled.select(*C.cols(table_columns(rule, aggregates))).schema.fields
     fields.insert(-1, T.StructField(C.RUN_ID, T.StringType()))

@@ -19,7 +19,7 @@ from lib.lifecycle import salted, settle, table_columns
 from lib.max_duration import walk
 from lib.past import aliased, same_as_aliased, without_aliases
 from lib.rule import Rule
-from lib.sessions import merge_islands
+from lib.sessions import arriving, merge_islands
 from lib.watermarks import Clock
 
 MERGE, APART, REDO = "merge", "apart", "redo"
@@ -46,7 +46,8 @@ def mark_roles(intervals: DataFrame, rule: Rule) -> DataFrame:
     In: what `sessions.new_intervals`, `live_intervals` and `final_intervals` return, together.
     Out: the same, `__island`, `__role` STRING and, of islands to redo, `__low` and `__high` BIGINT (inclusive).
     """
-    marked = mark_islands(intervals, rule)
+    by_time = Window.partitionBy(*C.cols(rule.key)).orderBy(C.START, C.END)
+    marked = mark_islands(intervals, rule).withColumn("__n", F.row_number().over(by_time))
     island = Window.partitionBy(*C.cols(rule.key), C.col(C.ISLAND))
     existing, start = C.col(C.LIVE).isNotNull(), C.col(C.START)
     affected = F.coalesce(C.col(C.VERDICT).isin(AMENDED, CORRECTED, WITHDRAWN), F.lit(False))
@@ -58,7 +59,6 @@ def mark_roles(intervals: DataFrame, rule: Rule) -> DataFrame:
             "__affected": F.max(affected | final).over(island) & first.isNotNull(),
             "__from": F.min(start).over(island),
             C.HIGH: F.max(C.col(C.END)).over(island),
-            "__n": F.row_number().over(Window.partitionBy(*C.cols(rule.key)).orderBy(C.START, C.END)),
         }
     )
     long = F.lit(False)
@@ -124,10 +124,8 @@ def rederive(
     """
     by, (before, clock) = (C.RANGE,), clocks
     whole = rule.max_duration is None
-    folded = fold(events, rule, aggregates, by=by, fine=not whole).withColumn(
-        C.ARRIVED, F.lit(clock.now).cast("bigint")
-    )
-    marked = mark_islands(folded, rule, by=by) if whole else walk(folded, rule, by=by)
+    folded = arriving(fold(events, rule, aggregates, by=by, fine=not whole), rule, clock.now)
+    marked = mark_islands(folded, rule, by=by) if whole else walk(folded.localCheckpoint(), rule, by=by)
     merged = merge_islands(marked, rule, aggregates, by=by)
     old = aliased(ranges.select(*C.cols((*rule.key, C.RANGE, OLD))), (*rule.key, C.RANGE))
     overlapping = F.filter(

@@ -10,7 +10,7 @@ from lib.islands import mark_islands
 from lib.lifecycle import FINAL, GAP, settle
 from lib.max_duration import walk
 from lib.rule import Rule
-from lib.sessions import merge_islands
+from lib.sessions import arriving, merge_islands
 from lib.watermarks import Clock
 
 
@@ -23,8 +23,8 @@ def separate_sessions(late: DataFrame, rule: Rule, clock: Clock, aggregates: tup
     whole = rule.max_duration is None
     folded = fold(accepted, rule, aggregates, fine=not whole)
     marked = mark_islands(folded, rule) if whole else walk(folded, rule)
-    arrived = marked.withColumn(C.ARRIVED, F.lit(clock.now).cast("bigint"))
-    sessions = merge_islands(arrived, rule, aggregates).withColumn(C.SALT, F.lit(f"late#{clock.run_seq}"))
+    merged = merge_islands(arriving(marked, rule, clock.now), rule, aggregates)
+    sessions = merged.withColumn(C.SALT, F.lit(f"late#{clock.run_seq}"))
     settled = settle(sessions, rule, clock, aggregates)
     return settled.withColumns(
         {

@@ -7,6 +7,7 @@ from lib import columns as C
 from lib.aggregates import Aggregate
 from lib.events import AMENDED, CORRECTED, WITHDRAWN
 from lib.rule import Rule
+from lib.times import steady
 
 LIVE_TYPE = (
     f"struct<{C.SESSION_ID}:string,{C.STATUS}:string,{C.END_REASON}:string,{C.SUPERSEDES}:array<string>,"
@@ -16,15 +17,20 @@ ROW_FIELDS = (C.SESSION_ID, C.STATUS, C.END_REASON, C.SUPERSEDES, C.IS_FINAL)
 TIMES = (C.START, C.END, C.REACH)
 
 
-def new_intervals(folded: DataFrame, clock_now: int) -> DataFrame:
+def new_intervals(folded: DataFrame, rule: Rule, now: int) -> DataFrame:
     """The partials of `fold` that belong to sessions, as intervals.
 
     Accepted ones, and those of withdrawn events: they hold no event, but have their sessions recomputed.
-    Out: the columns of `fold`, and `__arrived` BIGINT.
+    Out: the columns of `fold`, and what `arriving` adds.
     """
     verdict = C.col(C.VERDICT)
     of_sessions = (verdict.isNull() | verdict.isin(AMENDED, CORRECTED, WITHDRAWN)) & C.col(C.START).isNotNull()
-    return folded.where(of_sessions).withColumn(C.ARRIVED, F.lit(clock_now).cast("bigint"))
+    return arriving(folded.where(of_sessions), rule, now)
+
+
+def arriving(intervals: DataFrame, rule: Rule, now: int) -> DataFrame:
+    """The intervals with `__arrived` BIGINT, the run's wall clock, where the rule has use for it."""
+    return intervals.withColumn(C.ARRIVED, steady(now, C.col(C.START))) if keeps_arrival(rule) else intervals
 
 
 def live_intervals(live: DataFrame, rule: Rule, aggregates: tuple[Aggregate, ...]) -> DataFrame:
@@ -32,13 +38,13 @@ def live_intervals(live: DataFrame, rule: Rule, aggregates: tuple[Aggregate, ...
 
     Out: the columns of `new_intervals` but verdict and bucket, and `__live`, a struct of what the row says of itself.
     """
-    arrived = C.col(C.STATE)[C.STATE_ARRIVED] if keeps_arrival(rule) else F.lit(None).cast("bigint")
-    return _rows(live, rule, arrived, [part for a in aggregates for part in a.resume()])
+    arrived = [C.col(C.STATE)[C.STATE_ARRIVED].alias(C.ARRIVED)] if keeps_arrival(rule) else []
+    return _rows(live, rule, [*(part for a in aggregates for part in a.resume()), *arrived])
 
 
 def final_intervals(final: DataFrame, rule: Rule) -> DataFrame:
     """Final rows of the sessions table, as intervals without parts: what they are part of is recomputed."""
-    return _rows(final, rule, F.lit(None).cast("bigint"), [])
+    return _rows(final, rule, [])
 
 
 def keeps_arrival(rule: Rule) -> bool:
@@ -56,14 +62,15 @@ def merge_islands(
 ) -> DataFrame:
     """One row per island: the union of its intervals.
 
-    Out: the key columns and `by`, `__start`, `__end`, `__reach`, `__count`, `__arrived`, the merged parts,
-    `__absorbed` (the `__live` structs of the rows of the table in it, none where no table was read), `__fresh` BIGINT
-    (its events that are new) and, if asked for, `__buckets` (those of its new partials).
+    Out: the key columns and `by`, `__start`, `__end`, `__reach`, `__count`, the merged parts, `__arrived` if it is
+    there; where a table was read, `__absorbed` (the `__live` structs of its rows in it) and `__fresh` BIGINT (its
+    events that are new); if asked for, `__buckets` (those of its new partials).
     """
     types = {field.name: field.dataType for field in marked.schema.fields}
     merged = [part for a in aggregates for part in a.merge()]
     new = C.col(C.LIVE).isNull() if C.LIVE in types else F.lit(True)
-    absorbed = [F.collect_list(C.col(C.LIVE)).alias(C.ABSORBED)] if C.LIVE in types else []
+    fresh = F.sum(F.when(new, C.col(C.COUNT)).otherwise(0)).alias(C.FRESH)
+    absorbed = [fresh, F.collect_list(C.col(C.LIVE)).alias(C.ABSORBED)] if C.LIVE in types else []
     buckets = [F.collect_list(F.when(new, C.col(C.BUCKET))).alias(C.BUCKETS)] if with_buckets else []
     arrived = [F.max(C.col(C.ARRIVED)).alias(C.ARRIVED)] if C.ARRIVED in types else []
     sessions = marked.groupBy(*C.cols((*rule.key, *by)), C.col(C.ISLAND)).agg(
@@ -72,7 +79,6 @@ def merge_islands(
         F.max(C.col(C.REACH)).alias(C.REACH),
         F.sum(C.col(C.COUNT)).alias(C.COUNT),
         *merged,
-        F.sum(F.when(new, C.col(C.COUNT)).otherwise(0)).alias(C.FRESH),
         *arrived,
         *absorbed,
         *buckets,
@@ -88,7 +94,7 @@ def merge_islands(
     )
 
 
-def _rows(rows: DataFrame, rule: Rule, arrived: Column, parts: list[Column]) -> DataFrame:
+def _rows(rows: DataFrame, rule: Rule, parts: list[Column]) -> DataFrame:
     start = F.unix_micros(C.col(C.SESSION_START))
     clock = [F.lit(None).cast("bigint").alias(C.W), F.lit(None).cast("bigint").alias(C.MARK)]
     if rule.watermark_per == "key":
@@ -101,6 +107,5 @@ def _rows(rows: DataFrame, rule: Rule, arrived: Column, parts: list[Column]) -> 
         F.unix_micros(C.col(C.EXPIRES_AT)).alias(C.REACH),
         C.col(C.EVENT_COUNT).alias(C.COUNT),
         *parts,
-        arrived.alias(C.ARRIVED),
         F.struct(*C.cols(ROW_FIELDS), start.alias(C.START), *clock).cast(LIVE_TYPE).alias(C.LIVE),
     )

@@ -57,7 +57,8 @@ class Step:
         """
         rule, aggregates = self.rule, self.aggregates
         marked, seen = computed(mark_roles(intervals, rule), role_columns())
-        merging = self.merged(to_merge(marked))
+        unchanged = to_merge(marked)
+        merging = self.merged(unchanged if self.table is not None else unchanged.drop(C.LIVE))
         if not seen[REDO]:
             return merging, None
         ranges = to_redo(marked, rule).localCheckpoint()

@@ -9,6 +9,7 @@ from pyspark.sql import types as T
 
 from lib import columns as C
 from lib.rule import Rule
+from lib.times import steady
 
 OF_SCOPE = (C.SCOPE_WATERMARK, C.SCOPE_FLUSH_MARK, C.SCOPE_FLUSHED_FROM)
 
@@ -47,8 +48,11 @@ class Clock:
         return latest(by_watermark, self.flush_mark)
 
 
-def with_clock(frame: DataFrame, rule: Rule, clock: Clock) -> DataFrame:
-    """The rows with `__watermark`, `__horizon`, `__flush_mark`, `__flushed_from` of their scope; null = not known."""
+def with_clock(frame: DataFrame, rule: Rule, clock: Clock, beside: Column | None = None) -> DataFrame:
+    """The rows with `__watermark`, `__horizon`, `__flush_mark`, `__flushed_from` of their scope; null = not known.
+
+    beside: a column that may be null, to have them as data (`times.steady`) where they would be literals.
+    """
     scopes = clock.scopes
     if not rule.scope or scopes is None:
         times = {
@@ -57,7 +61,7 @@ def with_clock(frame: DataFrame, rule: Rule, clock: Clock) -> DataFrame:
             C.MARK: clock.flush_mark,
             C.FLUSHED: clock.flushed_from,
         }
-        return frame.withColumns({n: F.lit(None if rule.scope else us).cast("bigint") for n, us in times.items()})
+        return frame.withColumns({n: steady(None if rule.scope else us, beside) for n, us in times.items()})
     named = scopes.select(
         *[C.col(name).alias(f"__scope_{i}") for i, name in enumerate(rule.scope)],
         C.col(C.SCOPE_WATERMARK).alias(C.W),

@@ -19,6 +19,7 @@ from tables.manifest import Manifest
 
 HARMLESS = {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "COMPUTE STATISTICS"}
 KEPT = "sessionizer.lastRunSeq"  # a property that changes where a commit is needed only for what it says
+MADE_FOR = "sessionizer.madeFor"  # a property: the hash of the rule and the source that gave the table its columns
 ROWS_PER_FILE = 250_000  # so few that a look at one day of a year opens little else
 LIVE = f"{C.IS_FINAL} = false"
 FILTERED_BY = (C.SESSION_START, C.SESSION_END, C.EXPIRES_AT, C.SESSION_ID)
@@ -91,8 +92,11 @@ class Sessions:
         """Raise unless the table is there."""
         self.table.require("`sessionizer init` makes it")
 
-    def create(self, schema: T.StructType) -> None:
-        """Make the table, empty, with the properties that the configuration asks for."""
+    def create(self, schema: T.StructType, made_for: str) -> None:
+        """Make the table, empty, with the properties that the configuration asks for.
+
+        made_for: what `events.schema_hash` says, for `fits`.
+        """
         if self.config.sessions.change_feed and any("`" in name for name in schema.names):
             raise ConfigError(
                 "a column name with a backtick does not go with sessions.change_feed: Delta cannot write such changes",
@@ -107,8 +111,13 @@ class Sessions:
                 CHANGE_FEED: str(self.config.sessions.change_feed).lower(),
                 "delta.enableDeletionVectors": str(self.config.sessions.deletion_vectors).lower(),
                 "delta.dataSkippingStatsColumns": ",".join(f"`{n.replace('`', '``')}`" for n in filtered),
+                MADE_FOR: made_for,
             },
         )
+
+    def fits(self, schema: str, done: Manifest | None) -> bool:
+        """Whether rule and source, by their hash, are still those of the last run, or of the making of the table."""
+        return schema == (self.table.setting(MADE_FOR) if done is None else done.source_schema)
 
     def check_schema(self, expected: T.StructType) -> None:
         """Raise unless the table has the columns that the rule makes, in name and type."""

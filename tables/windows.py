@@ -11,7 +11,7 @@ from lib.errors import ConfigError, TableError
 from tables.delta import CHANGE_FEED, Commit, Entry, Superseded, Table
 from tables.manifest import Manifest
 from tables.rejected_events import RejectedEvents
-from tables.sessions import Sessions
+from tables.sessions import MADE_FOR, Sessions
 
 ROWS_PER_FILE = 2_000_000
 FILTERED_BY = (C.WINDOW_START, C.WINDOW_END)
@@ -27,8 +27,11 @@ class Windows(Sessions):
             spark, config, Table(spark, sliding.rejected_events, "sliding.rejected_events")
         )
 
-    def create(self, schema: T.StructType) -> None:
-        """Make the table, empty; its change data feed is on, for it is the one that tells every change."""
+    def create(self, schema: T.StructType, made_for: str) -> None:
+        """Make the table, empty; its change data feed is on, for it is the one that tells every change.
+
+        made_for: what `events.schema_hash` says, for `fits`.
+        """
         if any("`" in name for name in schema.names):
             raise ConfigError(
                 "a column name with a backtick does not go with sliding: Delta cannot write its changes",
@@ -44,6 +47,7 @@ class Windows(Sessions):
                 CHANGE_FEED: "true",
                 "delta.enableDeletionVectors": "false",
                 "delta.dataSkippingStatsColumns": ",".join(f"`{n.replace('`', '``')}`" for n in filtered),
+                MADE_FOR: made_for,
             },
         )
 
