@@ -16,6 +16,7 @@ from jobs.increment import Inputs, compute
 from jobs.sessionize import Phases, RunReport, Say, check_rule, commit, repair, settled, wall_clock, with_retries
 from lib import columns as C
 from lib.backfill import Span, readmitted
+from lib.computed import outlasting
 from lib.config import Config
 from lib.errors import SessionizerError, UsageError
 from lib.rule import Rule
@@ -132,7 +133,7 @@ def _look_back(lake: Lake, mode: Mode, arguments: Mapping[str, Any], asked: Look
         outcome = compute(lake, inputs)
     manifest = inputs.manifest(outcome, phases.started)
     if asked.dry_run:
-        return RunReport(manifest, phases.timing(), dry_run=True, changes=outcome.changes)
+        return RunReport(manifest, phases.timing(), dry_run=True, changes=outlasting(outcome.changes))
     say(f"writing {outcome.counts['rows']:,} sessions")
     return commit(lake, inputs, outcome, manifest, phases)
 

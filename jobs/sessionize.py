@@ -17,6 +17,7 @@ from jobs import side_tables
 from jobs.increment import Inputs, compute
 from lib import columns as C
 from lib.changes import DELETE
+from lib.computed import given_back, outlasting
 from lib.config import Config
 from lib.errors import ConfigError, RunFailed, SourceError
 from lib.events import CORRECTION, INVALID, LATE
@@ -180,7 +181,7 @@ def _increment(lake: Lake, options: RunOptions, say: Say) -> RunReport | None:
     manifest = inputs.manifest(outcome, phases.started)
     if options.dry_run:
         _check_expectations(lake, outcome, phases)
-        return RunReport(manifest, phases.timing(), dry_run=True, changes=outcome.changes)
+        return RunReport(manifest, phases.timing(), dry_run=True, changes=outlasting(outcome.changes))
     say(f"writing {outcome.counts['rows']:,} changed sessions")
     return commit(lake, inputs, outcome, manifest, phases)
 
@@ -212,8 +213,13 @@ def with_retries(step: Callable[[], Result], say: Say, table: str = "sessions") 
         before_sleep=lambda state: say(_why_again(state)),
         reraise=True,
     )
+
+    def attempt() -> Result:
+        with given_back():
+            return step()
+
     try:
-        return retrying(step)
+        return retrying(attempt)
     except Superseded as error:
         raise RunFailed(
             f"other runs were faster {ATTEMPTS} times in a row",

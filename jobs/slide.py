@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from jobs.sessionize import Phases, RunOptions, Say, with_retries
 from lib import __version__
 from lib import columns as C
+from lib.computed import outlasting
 from lib.config import Config
 from lib.errors import ConfigError, RunFailed, SourceError
 from lib.events import CORRECTION, INVALID, LATE, schema_hash
@@ -163,7 +164,7 @@ def _increment(lake: Lake, rule: SlidingRule, options: RunOptions, say: Say) -> 
         return None
     manifest = _manifest(inputs, outcome, phases.started)
     if options.dry_run:
-        return SlideReport(manifest, phases.seconds, dry_run=True, changes=outcome.changes)
+        return SlideReport(manifest, phases.seconds, dry_run=True, changes=outlasting(outcome.changes))
     say(f"writing {outcome.counts['rows']:,} changed windows")
     with phases("commit"):
         final_too = outcome.counts["reopened"] > 0

@@ -14,6 +14,7 @@ from jobs.sessionize import Say, check_rule, settled, wall_clock
 from lib import columns as C
 from lib.aggregates import bind
 from lib.compare import DIFFERS, EXPECTED, FOUND, KIND, WHICH, broken_rules, differences
+from lib.computed import held
 from lib.config import Config
 from lib.errors import printable
 from lib.past import accepted
@@ -68,7 +69,7 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
     inputs = Inputs.look_back(lake, position, wall_clock(), "run", {})
     rule = replace(inputs.rule, dedupe=None, max_future_skew=FUTURE, late_events="quarantine", traces=False)
     rows = _asked_for(lake.sessions.table.read(position.version), asked, rule)
-    kept = rows.where(~C.col(C.IS_LATE)).localCheckpoint()
+    kept = held(rows.where(~C.col(C.IS_LATE)))
     broken = dict(broken_rules(rows, rule))
     broken["the counts of every run add up"] = _ledger_gaps(lake)
     counted = _counted(broken)
@@ -80,7 +81,7 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
     with lake.events.reading(inputs.increment):
         expected, events = _expected(lake, inputs, rule, asked)
         aggregates = bind(rule, inputs.sample())
-        told = differences(kept, _asked_for(expected, asked, rule), rule, aggregates).localCheckpoint()
+        told = held(differences(kept, _asked_for(expected, asked, rule), rule, aggregates))
     number = told.count()
     wrong = [row.asDict(recursive=True) for row in told.orderBy(C.SESSION_ID).limit(asked.shown).collect()]
     return Verdict(kept.count(), events, True, number, wrong, counted, examples)

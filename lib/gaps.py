@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from lib import columns as C
+from lib.computed import held
 from lib.events import validate
 from lib.past import aliased, same_as_aliased
 from lib.rule import Rule
@@ -92,7 +93,7 @@ def bots(found: DataFrame, rule: Rule) -> DataFrame:
 
 def sample(found: DataFrame, rule: Rule, share: float, candidates: Sequence[int]) -> Sample:
     """The figures, without the keys that look like bots. found: what `intervals` returns; it is read several times."""
-    suspects = bots(found, rule).localCheckpoint()
+    suspects = held(bots(found, rule))
     counts = suspects.agg(
         F.count(F.lit(1)), F.sum(C.COUNT), *[F.count_if(C.col(kind)) for kind in (FAST, REGULAR, SLEEPLESS)]
     ).collect()[0]

@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 from lib import columns as C
 from lib.aggregates import Aggregate, bind
 from lib.changes import additions
-from lib.computed import computed
+from lib.computed import computed, held
 from lib.corrections import pair_corrections
 from lib.dedupe import mark_duplicates
 from lib.errors import UsageError
@@ -70,7 +70,7 @@ def sessionize(  # noqa: PLR0913
     judged = judge_late(mark_duplicates(validate(events, rule, by), rule, by, past), rule, by)
     folded, seen = computed(fold(judged, rule, aggregates), tally_columns())
     if seen.get(WITHDRAWN):
-        judged = pair_corrections(judged, rule).localCheckpoint()  # read again for its places and its hashes
+        judged = held(pair_corrections(judged, rule))  # read again for its places and its hashes
         folded, seen = computed(fold(judged, rule, aggregates), tally_columns())
     if rule.lateness == "session":
         folded, seen = computed(

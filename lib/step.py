@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from lib import columns as C
 from lib.aggregates import Aggregate
 from lib.changes import changes, replacements
-from lib.computed import computed
+from lib.computed import computed, held
 from lib.islands import mark_islands
 from lib.lifecycle import salted, settle
 from lib.past import Spans, near_spans
@@ -61,13 +61,13 @@ class Step:
         merging = self.merged(unchanged if self.table is not None else unchanged.drop(C.LIVE))
         if not seen[REDO]:
             return merging, None
-        ranges = to_redo(marked, rule).localCheckpoint()
+        ranges = held(to_redo(marked, rule))
         spans = [(row[0], row[1]) for row in ranges.select(C.col(C.LOW), C.col(C.HIGH)).distinct().collect()]
         inside = within_ranges(self.accepted(near_spans(spans)), ranges, rule)
         rows = rederive(inside, ranges, rule, (self.before, self.after), aggregates)
         if rule.traces:
-            inside = inside.localCheckpoint()
-        rows = rows.localCheckpoint()
+            inside = held(inside)
+        rows = held(rows)
         result = redone(rows, ranges, self.table, rule, aggregates)
         replaced = replacements(result.rows, result.gone)
         return merging.unionByName(replaced, allowMissingColumns=True), Redo(inside, rows, ranges)

@@ -46,9 +46,7 @@ class Manifest(BaseModel):
     policy: Mapping[str, Any] = Field(description="The parts of the rule that decide what is accepted, and when")
     rule_fingerprint: str
     rule: Mapping[str, Any]
-    source_schema: str = Field(
-        description="Hash of rule and source: while it stays, so do the sessions' columns"
-    )
+    source_schema: str = Field(description="Hash of rule and source: while it stays, so do the sessions' columns")
     events: Mapping[str, int]
     rejected: Mapping[str, int]
     sessions: Mapping[str, int]
