@@ -133,8 +133,8 @@ class Sessions:
                 "the sessions table must have the columns that the configuration and the source make: "
                 + "; ".join(wrong),
                 value=self.config.sessions.table,
-                remedy="a source column has changed its type, or the aggregates have: undo it, or name a new "
-                "sessions table and run `sessionizer init`",
+                remedy="a source column has changed its type, or the aggregates or the idle timeout have: undo it, "
+                "make all sessions anew by `sessionizer rebuild`, or name a new table and run `sessionizer init`",
             )
 
     def position(self) -> Position:

@@ -13,7 +13,7 @@ from lib.config import Dedupe, DynamicGap
 from lib.events import judge
 from lib.pipeline import Outcome, Past, Push, sessionize
 from lib.rule import Rule
-from lib.times import floor_div
+from lib.times import floor_div, steady
 from lib.watermarks import Clock, advance, advance_to, flush
 from tests import oracle
 
@@ -472,3 +472,17 @@ def test_each_scope_has_its_own_watermark_and_its_own_flush(spark: SparkSession)
     assert third.clock.scopes is not None
     marks = micros(third.clock.scopes, "case", C.SCOPE_WATERMARK, C.SCOPE_FLUSH_MARK)
     assert marks == [("fast", 1011, 1011), ("new", -489, -489), ("slow", 16, 16)]
+
+
+def test_another_clock_does_not_make_spark_compile_anything_anew(spark: SparkSession) -> None:
+    metrics: Any = spark._jvm
+    compiled = metrics.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
+    rows = spark.createDataFrame([(1,), (None,)], "t BIGINT").localCheckpoint()
+    known: dict[int | None, int] = {}
+    for us in (5, 6, 2**62, -(2**63), None):
+        before = compiled.getCount()
+        found = rows.select((C.col("t") + 0).alias("t"), steady(us, C.col("t")).alias("us"))
+        assert sorted(found.collect(), key=repr) == sorted([(1, us), (None, us)], key=repr)
+        known[us] = compiled.getCount() - before
+    assert known[5] > 0
+    assert [known[us] for us in (6, 2**62, -(2**63))] == [0, 0, 0]

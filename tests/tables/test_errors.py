@@ -9,6 +9,7 @@ from delta import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from jobs.look_back import rebuild
 from jobs.sessionize import RunOptions, run
 from lib.config import Config
 from lib.errors import ConfigError, SessionizerError, SourceError, TableError
@@ -220,6 +221,25 @@ def test_a_changed_rule_shows_the_old_and_the_new(after_two_runs: Warehouse) -> 
 def test_what_is_no_part_of_the_rule_may_change(after_two_runs: Warehouse) -> None:
     config = after_two_runs.configured(time={"allowed_lateness": "5h"}, limits={"max_versions_per_run": 1})
     assert after_two_runs.run(config) == []
+
+
+def test_an_idle_timeout_that_live_rows_do_not_know(after_two_runs: Warehouse, copied: Copied) -> None:
+    idle = {"time": {"idle_timeout": {"after": "1h", "clock": "processing_time"}}}
+    warehouse = copied(after_two_runs, **idle)
+    warehouse.append("dan | 14:00 | 1")
+    for config in (warehouse.config, warehouse.configured(**idle, limits={"max_versions_per_run": 1})):
+        message = refusal(warehouse, TableError, config)
+        assert_says(message, "_state is STRUCT", "_ARRIVED", "the idle timeout", "`sessionizer rebuild`")
+    rebuild(warehouse.spark, warehouse.config, now=NOW)
+    assert warehouse.sessions("user", "status")
+
+
+def test_aggregates_that_have_changed_between_init_and_the_first_run(source_only: Warehouse, tmp_path: Path) -> None:
+    warehouse = Warehouse(source_only.spark, tmp_path, **SECTIONS)
+    warehouse.append(FIRST_EVENTS)
+    warehouse.init()
+    warehouse.config = warehouse.configured(aggregates=[{"name": "largest", "fn": "max", "of": "n"}])
+    assert_says(refusal(warehouse, TableError), "largest is absent and must be INT", "the aggregates")
 
 
 def test_a_version_beyond_the_latest(after_two_runs: Warehouse) -> None:
