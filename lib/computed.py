@@ -28,11 +28,11 @@ def held(frame: DataFrame) -> DataFrame:
 def given_back() -> Iterator[None]:
     """At its end the executors forget what they held within; else they would until Java next collects its garbage."""
     frames: list[DataFrame] = []
-    outer = _held.set(frames)
+    token = _held.set(frames)
     try:
         yield
     finally:
-        _held.reset(outer)
+        _held.reset(token)
         with suppress(Py4JError):  # where Spark has stopped, there is nothing to give back
             for frame in frames:
                 frame._jdf.logicalPlan().rdd().unpersist(False)
