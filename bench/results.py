@@ -17,6 +17,8 @@ from rich.table import Table
 mpl.use("svg")
 from matplotlib import pyplot as plt
 
+mpl.rcParams["svg.hashsalt"] = "sessionizer"  # the same figures make the same file
+
 HEADERS = (
     *("", "seconds", "from, to", "CPU s", "peak GiB", "read MB, files", "written MB, files"),
     *("ratio", "goal", "rows that differ"),

@@ -57,8 +57,10 @@ class Step:
         """
         rule, aggregates = self.rule, self.aggregates
         marked, seen = computed(mark_roles(intervals, rule), role_columns())
-        unchanged = to_merge(marked)
-        merging = self.merged(unchanged if self.table is not None else unchanged.drop(C.LIVE))
+        others = to_merge(marked)
+        if self.table is None:
+            others = others.drop(C.LIVE)  # so that nothing is compared with rows that are not there
+        merging = self.merged(others)
         if not seen[REDO]:
             return merging, None
         ranges = held(to_redo(marked, rule))

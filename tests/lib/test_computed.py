@@ -28,7 +28,7 @@ def test_what_is_held_is_forgotten_at_the_end(spark: SparkSession) -> None:
             assert len(kept(spark) - before) == 2
         assert len(kept(spark) - before) == 1
         assert (numbers.count(), seen["rows"]) == (3, 3)
-    assert kept(spark) == before
+    assert kept(spark) <= before
 
 
 def test_it_is_forgotten_after_an_error_too(spark: SparkSession) -> None:
@@ -41,7 +41,7 @@ def test_it_is_forgotten_after_an_error_too(spark: SparkSession) -> None:
 
     with pytest.raises(ZeroDivisionError):
         fails()
-    assert kept(spark) == before
+    assert kept(spark) <= before
 
 
 def test_what_is_to_outlast_stays_readable_and_so_does_all_that_it_was_made_of(spark: SparkSession) -> None:
@@ -61,4 +61,4 @@ def test_a_run_leaves_nothing_with_the_executors(spark: SparkSession, tmp_path: 
     warehouse.init()
     before = kept(spark)
     warehouse.run()
-    assert kept(spark) == before
+    assert kept(spark) <= before
