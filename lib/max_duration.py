@@ -4,6 +4,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from lib import columns as C
+from lib.computed import held
 from lib.islands import beyond
 from lib.rule import Rule
 
@@ -13,11 +14,12 @@ def walk(partials: DataFrame, rule: Rule, *, by: tuple[str, ...] = ()) -> DataFr
 
     One walk per key and `by` in time order: a time starts a new session iff it lies beyond the reach of the current
     session's own events, or more than `max_duration` after its start. The walk folds an array of times inside the
-    JVM; only its cuts come out, and are counted where they fall among the times.
+    JVM; only its cuts come out, and are counted where they fall among the times. The partials, which are read twice,
+    are computed once and held.
 
     In: partials of `fold(…, fine=True)`. Out: the same and `__island` BIGINT, 1, 2, … in time order.
     """
-    within = C.cols((*rule.key, *by))
+    partials, within = held(partials), C.cols((*rule.key, *by))
     times = F.sort_array(F.collect_list(F.struct(C.col(C.START), C.col(C.REACH))))
     walks = partials.groupBy(*within).agg(_cuts(times, rule).alias("__cuts"))
     cuts = walks.select(*within, F.explode("__cuts").alias(C.START)).withColumn("__cut", F.lit(1))

@@ -12,7 +12,6 @@ from pyspark.sql import functions as F
 
 from lib import columns as C
 from lib.aggregates import Aggregate
-from lib.computed import held
 from lib.events import AMENDED, CORRECTED, WITHDRAWN
 from lib.fold import fold
 from lib.islands import mark_islands
@@ -126,7 +125,7 @@ def rederive(
     by, (before, clock) = (C.RANGE,), clocks
     whole = rule.max_duration is None
     folded = arriving(fold(events, rule, aggregates, by=by, fine=not whole), rule, clock.now)
-    marked = mark_islands(folded, rule, by=by) if whole else walk(held(folded), rule, by=by)
+    marked = mark_islands(folded, rule, by=by) if whole else walk(folded, rule, by=by)
     merged = merge_islands(marked, rule, aggregates, by=by)
     old = aliased(ranges.select(*C.cols((*rule.key, C.RANGE, OLD))), (*rule.key, C.RANGE))
     overlapping = F.filter(

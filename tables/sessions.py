@@ -134,7 +134,8 @@ class Sessions:
                 + "; ".join(wrong),
                 value=self.config.sessions.table,
                 remedy="a source column has changed its type, or the aggregates or the idle timeout have: undo it, "
-                "make all sessions anew by `sessionizer rebuild`, or name a new table and run `sessionizer init`",
+                "make sessions that are there anew by `sessionizer rebuild`, or name a new table and run "
+                "`sessionizer init`",
             )
 
     def position(self) -> Position:
