@@ -180,7 +180,7 @@ class DuckDB(Way):
         files = deltalake.DeltaTable(self.source).file_uris()
         with duckdb.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
-            sessions = connection.execute(
+            sessions = connection.sql(
                 f"""
                 WITH flagged AS (
                     SELECT user_id, event_time, amount,
@@ -203,10 +203,9 @@ class DuckDB(Way):
                     session_start, session_end, event_count, revenue
                 FROM sessions
                 """,
-                {"files": files},
+                params={"files": files},
             )
-            reader: Any = sessions.to_arrow_reader()
-            deltalake.write_deltalake(self.table, reader, mode="overwrite")
+            deltalake.write_deltalake(self.table, sessions.to_arrow_reader(), mode="overwrite")
 
 
 class Polars(Way):
