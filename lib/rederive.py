@@ -151,7 +151,10 @@ def redone(
     names = tuple(n for n in table_columns(rule, aggregates) if n not in SAME_AS_BEFORE)
     if table is None:
         return Redone(rows, _gone(rows, ranges))
-    before = table.select(*[C.col(n).alias(f"__was_{n}") for n in names])
+    # Both sides of a left join that small against a table that large would be sorted; its few rows are picked out first.
+    ids = F.broadcast(rows.select(C.col(C.SESSION_ID).alias("__id")))
+    before = table.join(ids, C.col(C.SESSION_ID) == F.col("__id"), "left_semi")
+    before = F.broadcast(before.select(*[C.col(n).alias(f"__was_{n}") for n in names]))
     joined = rows.join(before, C.col(C.SESSION_ID) == C.col(f"__was_{C.SESSION_ID}"), "left")
     types = {f.name: f.dataType.typeName() for f in rows.schema.fields}
     kept = F.lit(True)
