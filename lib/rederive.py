@@ -151,10 +151,10 @@ def redone(
     names = tuple(n for n in table_columns(rule, aggregates) if n not in SAME_AS_BEFORE)
     if table is None:
         return Redone(rows, _gone(rows, ranges))
-    # Both sides of a left join that small against a table that large would be sorted; its few rows are picked out first.
+    # The few rows of the table that have these ids are picked out first: to join them all would be to sort them all.
     ids = F.broadcast(rows.select(C.col(C.SESSION_ID).alias("__id")))
     before = table.join(ids, C.col(C.SESSION_ID) == F.col("__id"), "left_semi")
-    before = F.broadcast(before.select(*[C.col(n).alias(f"__was_{n}") for n in names]))
+    before = before.select(*[C.col(n).alias(f"__was_{n}") for n in names])
     joined = rows.join(before, C.col(C.SESSION_ID) == C.col(f"__was_{C.SESSION_ID}"), "left")
     types = {f.name: f.dataType.typeName() for f in rows.schema.fields}
     kept = F.lit(True)
