@@ -46,7 +46,7 @@ bench-full: setup java ## measure everything; an hour and a half, memory and dis
 	@failed=; for part in "bench --full" bench.history bench.sliding; do \
 	    $(BIN)/python -m $$part || failed="$$failed, $$part"; \
 	done; \
-	[ -z "$$failed" ] || { echo "not as promised: $${failed#, }" >&2; exit 1; }
+	[ -z "$$failed" ] || { echo "failed, or not as promised: $${failed#, }" >&2; exit 1; }
 
 bench-history: setup java ## time backfills and late events against the length of the history
 	$(BIN)/python -m bench.history

@@ -151,11 +151,11 @@ def redone(
     names = tuple(n for n in table_columns(rule, aggregates) if n not in SAME_AS_BEFORE)
     if table is None:
         return Redone(rows, _gone(rows, ranges))
+    before = table.select(*[C.col(n).alias(f"__was_{n}") for n in names])
+    same_id = C.col(C.SESSION_ID) == C.col(f"__was_{C.SESSION_ID}")
     # The few rows of the table that have these ids are picked out first: to join them all would be to sort them all.
-    ids = F.broadcast(rows.select(C.col(C.SESSION_ID).alias("__id")))
-    before = table.join(ids, C.col(C.SESSION_ID) == F.col("__id"), "left_semi")
-    before = before.select(*[C.col(n).alias(f"__was_{n}") for n in names])
-    joined = rows.join(before, C.col(C.SESSION_ID) == C.col(f"__was_{C.SESSION_ID}"), "left")
+    before = before.join(F.broadcast(rows.select(C.col(C.SESSION_ID))), same_id, "left_semi")
+    joined = rows.join(before, same_id, "left")
     types = {f.name: f.dataType.typeName() for f in rows.schema.fields}
     kept = F.lit(True)
     for name in names:
