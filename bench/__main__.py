@@ -59,6 +59,7 @@ def measured(lab: Lab, cases: dict[str, Case], out: Path) -> Iterator[Result]:
     out.parent.mkdir(parents=True, exist_ok=True)
     for name, case in cases.items():
         say(f"— {name}")
+        lab.tidy()
         for result in case(lab):
             results.append(result)
             yield result

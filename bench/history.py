@@ -63,14 +63,15 @@ class Timed:
         assert report.manifest.sessions["updated"] > 0, report.manifest
         return took
 
-    def increment(self, events: DataFrame) -> float:
-        """Seconds of the run that takes these events."""
+    def increment(self, events: DataFrame, amends: int = 0) -> float:
+        """Seconds of the run that takes these events; amends: how many final sessions they change."""
         self.appended += 1
         self.source.append(events.coalesce(1), Commit("bench", self.appended))
         started = time.perf_counter()
         (report,) = run(self.spark, self.config, RunOptions())
         took = time.perf_counter() - started
         assert not report.manifest.rejected, report.manifest
+        assert report.manifest.sessions["touched_final"] == amends, report.manifest
         return took
 
     def ordinary(self, number: int) -> float:
@@ -79,10 +80,19 @@ class Timed:
         return self.increment(clicks(self.spark, ORDINARY, 100 * number + 7, begin, 1800))
 
     def amending(self, number: int) -> float:
-        """An increment of late events, each in another session of a month long past."""
-        begin = START + (self.days // 2) * DAY
-        late = clicks(self.spark, LATE * EVENTS_OF_ONE, 100 * number + 9, begin, SPREAD * DAY)
-        return self.increment(late.limit(LATE))
+        """An increment of late events, each in another final session of a month long past."""
+        low = START + (self.days // 2) * DAY
+        month = f"session_start >= timestamp_seconds({low}) AND session_start < timestamp_seconds({low + SPREAD * DAY})"
+        sessions = self.spark.read.format("delta").load(self.config.sessions.table)
+        some = sessions.where(month).orderBy(F.xxhash64("session_id", F.lit(number))).limit(LATE)
+        middle = (F.unix_seconds("session_start") + F.unix_seconds("session_end")) / 2
+        late = some.select(
+            "user_id",
+            F.timestamp_seconds(middle).alias("event_time"),
+            F.lit("/shop/late").alias("page"),
+            F.lit(1).cast("decimal(8,2)").alias("amount"),
+        )
+        return self.increment(late.localCheckpoint(), amends=LATE)
 
 
 def clicks(spark: SparkSession, events: int, seed: int, start: int, seconds: int) -> DataFrame:

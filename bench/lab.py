@@ -92,6 +92,12 @@ class Lab:
         self.events, self.rounds, self.warm_up = events, rounds, warm_up
         self.commits = 0
 
+    def tidy(self) -> None:
+        """Free what earlier cases have left in the process: garbage, and the state stores of streams that are over."""
+        java: Any = self.spark._jvm
+        java.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
+        java.System.gc()
+
     def source(self, clicks: Clicks, name: str) -> Path:
         """A table of these events, in files of a million by time, made once."""
         return self.source_of(clicks.of(self.spark), name, max(clicks.events // 1_000_000, 1))

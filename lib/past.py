@@ -15,7 +15,7 @@ from lib.rule import Rule
 from lib.watermarks import Clock
 
 Spans = Sequence[tuple[int, int]]
-NEAR = 64  # spans of time that one read is pruned by
+NEAR = 8  # spans of time that one read is pruned by: more of them take longer to plan than they spare
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,12 @@ def accepted(
 
 def _within(spans: Spans) -> Column:
     return reduce(or_, [C.col(C.US).between(low, high) for low, high in spans], F.lit(False))
+
+
+def started_within(spans: Spans) -> Column:
+    """Whether a row of the sessions table starts in one of these spans; by literals, so that files stay closed."""
+    start, at = C.col(C.SESSION_START), F.timestamp_micros
+    return reduce(or_, [start.between(at(F.lit(low)), at(F.lit(high))) for low, high in spans], F.lit(False))
 
 
 def without_withdrawn(rejected: DataFrame, withdrawn: DataFrame) -> DataFrame:

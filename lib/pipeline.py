@@ -85,7 +85,9 @@ def sessionize(  # noqa: PLR0913
     arrival = _Arrival(events, judged, folded, tally, live is None)
     after = _clock_after(clock, arrival, intervals, rule, push)
     from_events = partial(_accepted, arrival, past, rule, clock)
-    step = Step(rule, clock, after, aggregates, from_events, _table(live, past))
+    # An island with new events is one session with more events than any before it, unless something cuts or withdraws.
+    all_differ = rule.max_duration is None and not tally.withdrawn and not tally.corrected
+    step = Step(rule, clock, after, aggregates, from_events, _table(live, past), all_differ)
     if rule.max_duration is None and tally.low is None and not (rule.revive and past is not None):
         changed, redo = step.merged(intervals), None
     else:

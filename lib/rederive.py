@@ -146,7 +146,7 @@ def redone(
 ) -> Redone:
     """What of rederived rows is new to the table, and which ids it loses.
 
-    table: the rows of the sessions table that may be among `__old`.
+    table: the rows of the sessions table that may be among `__old`; None: all rows are new to it.
     """
     names = tuple(n for n in table_columns(rule, aggregates) if n not in SAME_AS_BEFORE)
     if table is None:

@@ -11,7 +11,7 @@ from lib.changes import changes, replacements
 from lib.computed import computed, held
 from lib.islands import mark_islands
 from lib.lifecycle import salted, settle
-from lib.past import Spans, near_spans
+from lib.past import Spans, near_spans, started_within
 from lib.rederive import REDO, mark_roles, rederive, redone, role_columns, to_merge, to_redo, within_ranges
 from lib.rule import Rule
 from lib.sessions import merge_islands
@@ -33,6 +33,7 @@ class Step:
 
     before, after: the clock that events were judged by, and the one that gives rows their state.
     accepted: makes the accepted events in spans of time. table: rows that may be replaced, None where there are none.
+    all_differ: every session that is recomputed differs from what the table holds, and need not be compared.
     """
 
     rule: Rule
@@ -41,6 +42,7 @@ class Step:
     aggregates: tuple[Aggregate, ...]
     accepted: Callable[[Spans], DataFrame]
     table: DataFrame | None
+    all_differ: bool = False
 
     def merged(self, intervals: DataFrame) -> DataFrame:
         """The changes that merging gives."""
@@ -64,12 +66,13 @@ class Step:
         if not seen[REDO]:
             return merging, None
         ranges = held(to_redo(marked, rule))
-        spans = [(row[0], row[1]) for row in ranges.select(C.col(C.LOW), C.col(C.HIGH)).distinct().collect()]
-        inside = within_ranges(self.accepted(near_spans(spans)), ranges, rule)
+        spans = near_spans([(row[0], row[1]) for row in ranges.select(C.col(C.LOW), C.col(C.HIGH)).collect()])
+        inside = within_ranges(self.accepted(spans), ranges, rule)
         rows = rederive(inside, ranges, rule, (self.before, self.after), aggregates)
         if rule.traces:
             inside = held(inside)
         rows = held(rows)
-        result = redone(rows, ranges, self.table, rule, aggregates)
+        compared = None if self.table is None or self.all_differ else self.table.where(started_within(spans))
+        result = redone(rows, ranges, compared, rule, aggregates)
         replaced = replacements(result.rows, result.gone)
         return merging.unionByName(replaced, allowMissingColumns=True), Redo(inside, rows, ranges)
