@@ -321,11 +321,13 @@ class Table:
         insert_when: str | None = None,
         update: tuple[str, ...] | None = None,
         computed: bool = False,
+        many: bool = False,
     ) -> None:
         """Update, insert and delete by the source's rows (`s`), matched to the table's (`t`).
 
         insert_when: which unmatched rows to add; None: all but those to delete. update: the columns; None: all.
         computed: the source is held by a checkpoint, so that Delta, which reads it twice, need not hold it once more.
+        many: so many rows are written anew, those in files that change included, that all cores are to write them.
         Errors: Superseded if another commit came first (raised by Delta, or shown by an empty result).
         """
         quoted = [f"`{name.replace('`', '``')}`" for name in self.schema.fieldNames()]
@@ -338,7 +340,8 @@ class Table:
             .whenMatchedUpdate(set=columns if update is None else {name: f"s.{name}" for name in update})
             .whenNotMatchedInsert(insert_when or f"NOT ({delete_when})", values=columns)
         )
-        with self.lock(), self._committing(commit), self._having(AS_IT_IS if computed else {}), _racing():
+        settings = (AS_IT_IS if computed else {}) | (by_all_cores() if many else {})
+        with self.lock(), self._committing(commit), self._having(settings), _racing():
             result = merge.execute()
             if result is not None and not result.collect():
                 raise Superseded(f"transaction {commit.txn} of {commit.app_id} was there already")
@@ -553,13 +556,30 @@ class Table:
 
     @contextmanager
     def _having(self, settings: Mapping[str, str]) -> Iterator[None]:
+        before = {name: self.spark.conf.get(name, None) for name in settings}
         for name, value in settings.items():
             self.spark.conf.set(name, value)
         try:
             yield
         finally:
-            for name in settings:
-                self.spark.conf.unset(name)
+            for name, was in before.items():
+                if was is None:
+                    self.spark.conf.unset(name)
+                else:
+                    self.spark.conf.set(name, was)
+
+
+def by_all_cores() -> dict[str, str]:
+    """How a MERGE writes: else Delta gives each partition of the table to one task, however many rows it has.
+
+    As many tasks as the join has, but that small ones are put together, so that files do not become small.
+    """
+    return {
+        "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+        "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(SMALL),
+    }
 
 
 @contextmanager

@@ -197,6 +197,7 @@ class Sessions:
                 fence,
                 delete_when=f"s.{C.CHANGE} = '{DELETE}'",
                 computed=True,
+                many=self._few_partitions() and (bool(touched) or manifest.live_sessions + number > ROWS_PER_FILE),
             )
 
     def committed(self, manifest: Manifest) -> Entry | None:
@@ -214,7 +215,7 @@ class Sessions:
 
         since: microseconds since the epoch, compared with session_date, inclusive; None: none of the history.
         """
-        if C.SESSION_DATE not in self.table.partition_columns:
+        if self._few_partitions():
             return "true"
         if since is None:
             return LIVE
@@ -233,6 +234,10 @@ class Sessions:
                 return False
         self.table.change_setting(KEPT, str(manifest.run_seq), manifest.text())
         return True
+
+    def _few_partitions(self) -> bool:
+        """Whether a partition may get many rows of one run, as no dates divide them."""
+        return C.SESSION_DATE not in self.table.partition_columns
 
     def _partitions(self) -> list[str]:
         return list(self.config.sessions.partition_by)

@@ -91,8 +91,9 @@ class Windows(Sessions):
             if starts is None or not (manifest.sessions["updated"] or manifest.sessions["deleted"]):
                 self.table.append(_by_time(rows.drop(C.CHANGE), manifest.sessions["rows"]), fence)
             else:
-                same = self._same(starts, final_too)
-                self.table.merge(rows, same, fence, delete_when=f"s.{C.CHANGE} = '{DELETE}'", computed=True)
+                gone, written = f"s.{C.CHANGE} = '{DELETE}'", manifest.live_sessions + manifest.sessions["rows"]
+                many = final_too or written > ROWS_PER_FILE
+                self.table.merge(rows, self._same(starts, final_too), fence, delete_when=gone, computed=True, many=many)
         if (entry := self.committed(manifest)) is None:
             raise Superseded(f"run_seq {manifest.run_seq} was there already")
         return entry
