@@ -12,10 +12,12 @@ from lib import columns as C
 from lib.computed import computed
 from lib.events import validate, with_hash
 from lib.rule import Rule
+from lib.times import DAY
 from lib.watermarks import Clock
 
 Spans = Sequence[tuple[int, int]]
-NEAR = 8  # spans of time that one read is pruned by: more of them take longer to plan than they spare
+# Spans of time that one read is pruned by: each takes time to plan, and files seldom end within a day.
+NEAR, APART = 64, DAY
 
 
 @dataclass(frozen=True)
@@ -113,15 +115,17 @@ def without_aliases(frame: DataFrame) -> DataFrame:
     return frame.drop(*[n for n in frame.columns if n.startswith("__as_")])
 
 
-def near_spans(spans: Spans, most: int = NEAR) -> list[tuple[int, int]]:
-    """At most so many spans that cover all of these: the narrowest gaps between them are closed.
+def near_spans(spans: Spans, most: int = NEAR, apart: int = APART) -> list[tuple[int, int]]:
+    """At most so many spans, further apart than that (microseconds), that cover all of these: narrow gaps are closed.
 
-    >>> near_spans([(0, 1), (100, 101), (3, 4)], most=2)
+    >>> near_spans([(0, 1), (100, 101), (3, 4)], apart=5)
+    [(0, 4), (100, 101)]
+    >>> near_spans([(0, 1), (100, 101), (3, 4)], most=2, apart=0)
     [(0, 4), (100, 101)]
     """
     merged: list[tuple[int, int]] = []
     for low, high in sorted(spans):
-        if merged and low <= merged[-1][1]:
+        if merged and low - merged[-1][1] <= apart:
             merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
         else:
             merged.append((low, high))

@@ -14,7 +14,7 @@ from lib.computed import computed, held
 from lib.corrections import pair_corrections
 from lib.dedupe import mark_duplicates
 from lib.errors import UsageError
-from lib.events import LATE, REASONS, WITHDRAWN, as_rejected, judge, judge_late, validate
+from lib.events import CORRECTION, LATE, REASONS, WITHDRAWN, as_rejected, judge, judge_late, validate
 from lib.fold import fold
 from lib.islands import mark_islands
 from lib.lateness import judge_groups, name_late
@@ -85,8 +85,9 @@ def sessionize(  # noqa: PLR0913
     arrival = _Arrival(events, judged, folded, tally, live is None)
     after = _clock_after(clock, arrival, intervals, rule, push)
     from_events = partial(_accepted, arrival, past, rule, clock)
-    # An island with new events is one session with more events than any before it, unless something cuts or withdraws.
-    all_differ = rule.max_duration is None and not tally.withdrawn and not tally.corrected
+    # An island with new events is one session with more events than any before it, unless it is cut or loses some.
+    deleted = tally.withdrawn or tally.corrected or tally.rejected.get(CORRECTION)  # rejected ones are gone, too
+    all_differ = rule.max_duration is None and not deleted
     step = Step(rule, clock, after, aggregates, from_events, _table(live, past), all_differ)
     if rule.max_duration is None and tally.low is None and not (rule.revive and past is not None):
         changed, redo = step.merged(intervals), None

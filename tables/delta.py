@@ -74,6 +74,7 @@ WRITES = (
 FENCES_NEAR = 5  # commits looked at one by one before all transactions of the table are loaded
 # Bytes: files that are compacted, and what comes of them at most. Files that a first load has made by time are larger.
 SMALL, LARGE = 8 << 20, 32 << 20
+SHUFFLED = 2 * SMALL  # bytes before Parquet that make a file which is not small
 # Operation metrics have other names in appends and in MERGEs.
 ROWS_WRITTEN = ("numTargetRowsInserted", "numOutputRows", "numCopiedRows")
 FILES_WRITTEN = ("numFiles", "numTargetFilesAdded")
@@ -556,21 +557,22 @@ class Table:
 
     @contextmanager
     def _having(self, settings: Mapping[str, str]) -> Iterator[None]:
-        before = {name: self.spark.conf.get(name, None) for name in settings}
+        """Spark's own settings are put back as they were; Delta's are of one write, so that no fence ever stays."""
+        before = {name: self.spark.conf.get(name, None) for name in settings if name.startswith("spark.sql.")}
         for name, value in settings.items():
             self.spark.conf.set(name, value)
         try:
             yield
         finally:
-            for name, was in before.items():
-                if was is None:
+            for name in settings:
+                if (was := before.get(name)) is None:
                     self.spark.conf.unset(name)
                 else:
                     self.spark.conf.set(name, was)
 
 
 def by_all_cores() -> dict[str, str]:
-    """How a MERGE writes: else Delta gives each partition of the table to one task, however many rows it has.
+    """Settings for a MERGE of many rows: else Delta gives each partition of the table to one task, however large.
 
     As many tasks as the join has, but that small ones are put together, so that files do not become small.
     """
@@ -578,7 +580,7 @@ def by_all_cores() -> dict[str, str]:
         "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
-        "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(SMALL),
+        "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(SHUFFLED),
     }
 
 

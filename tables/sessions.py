@@ -197,7 +197,7 @@ class Sessions:
                 fence,
                 delete_when=f"s.{C.CHANGE} = '{DELETE}'",
                 computed=True,
-                many=self._few_partitions() and (bool(touched) or manifest.live_sessions + number > ROWS_PER_FILE),
+                many=self._writes_many(manifest.live_sessions, number, touched=bool(touched)),
             )
 
     def committed(self, manifest: Manifest) -> Entry | None:
@@ -234,6 +234,17 @@ class Sessions:
                 return False
         self.table.change_setting(KEPT, str(manifest.run_seq), manifest.text())
         return True
+
+    def _writes_many(self, live: int, changed: int, *, touched: bool) -> bool:
+        """Whether a MERGE writes more rows than one file is to have; where dates divide the rows, files are smaller.
+
+        With deletion vectors it writes those that change; else all rows of each file in which one does.
+        """
+        if not self._few_partitions():
+            return False
+        if self.config.sessions.deletion_vectors:
+            return changed > ROWS_PER_FILE
+        return touched or live + changed > ROWS_PER_FILE
 
     def _few_partitions(self) -> bool:
         """Whether a partition may get many rows of one run, as no dates divide them."""

@@ -10,7 +10,9 @@ from pyspark.sql import SparkSession
 
 from jobs.look_back import LookBack, backfill, readmit, rebuild
 from jobs.verify import Asked, verify
+from lib import columns as C
 from lib.errors import ConfigError, RunFailed, SourceError
+from lib.events import CORRECTION
 from tests.oracle import us
 from tests.text_tables import clock
 from tests.warehouse import NOW, Warehouse
@@ -140,6 +142,16 @@ def test_corrections_stop_the_run_where_the_rule_says_so(made: Made) -> None:
     with pytest.raises(SourceError, match="update or delete rows, and corrections is fail"):
         warehouse.run()
     assert warehouse.versions() == before
+
+
+def test_a_late_event_that_is_gone_again_leaves_its_session_alone_where_deletes_are_quarantined(made: Made) -> None:
+    warehouse = made(late_events="amend", corrections="quarantine")
+    before = warehouse.sessions("session_id", C.RUN_ID)
+    warehouse.append([("ann", clock("10:50"), 4)])
+    warehouse.delta_source().delete("n = 4")
+    (report,) = warehouse.run()
+    assert (report.manifest.rejected, report.manifest.sessions["rows"]) == ({CORRECTION: 1}, 0)
+    assert warehouse.sessions("session_id", C.RUN_ID) == before
 
 
 @pytest.mark.slow

@@ -17,11 +17,11 @@ MIB = 1 << 20
 TASKS = "spark.sql.shuffle.partitions"
 
 
-@pytest.mark.parametrize(("file_size", "many", "tasks"), [(MIB, False, 1), (MIB, True, 2), (delta.SMALL, True, 1)])
+@pytest.mark.parametrize(("file_size", "many", "tasks"), [(MIB, False, 1), (MIB, True, 2), (delta.SHUFFLED, True, 1)])
 def test_tasks_are_as_many_as_files_worth_having(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_size: int, many: bool, tasks: int
 ) -> None:
-    monkeypatch.setattr(delta, "SMALL", file_size)
+    monkeypatch.setattr(delta, "SHUFFLED", file_size)
     spark.conf.set(TASKS, 2)
     try:
         settings = [spark.conf.get(name, None) for name in delta.by_all_cores()]
