@@ -24,8 +24,8 @@ from rich.table import Table
 
 from bench.clicks import Clicks, make_source
 from bench.ways import Ours
-from jobs.look_back import LookBack, backfill
-from jobs.sessionize import RunOptions, run
+from jobs.commands.look_back import LookBack, backfill
+from jobs.run.sessionize import RunOptions, run
 from jobs.spark import spark_session
 from tables.delta import Commit
 

@@ -21,15 +21,15 @@ from rich.table import Table
 
 from jobs.spark import spark_session
 from lib import columns as C
-from lib.aggregates import bind
+from lib.admission.events import validate
+from lib.aggregates.binding import bind
 from lib.config import Aggregate
-from lib.events import validate
 from lib.rule import Rule
-from lib.slide import Known, slide
-from lib.sliding import points, truncated, windows
-from lib.sliding_news import take_in
-from lib.sliding_rule import SlidingRule
-from lib.watermarks import Clock, Push
+from lib.time.watermarks import Clock, Push
+from lib.windows.sliding.news import take_in
+from lib.windows.sliding.rule import SlidingRule
+from lib.windows.sliding.slide import Known, slide
+from lib.windows.sliding.windows import points, truncated, windows
 
 MINUTE = 60_000_000
 D, PER_WINDOW = 10 * MINUTE, 20

@@ -16,12 +16,12 @@ from pyspark.sql import functions as F
 
 from jobs.spark import spark_session
 from lib import columns as C
-from lib.pipeline import sessionize
 from lib.rule import Rule
-from lib.slide import Known, slide
-from lib.sliding_news import take_in
-from lib.sliding_rule import SlidingRule
-from lib.watermarks import Clock, Push
+from lib.time.watermarks import Clock, Push
+from lib.windows.sessions.pipeline import sessionize
+from lib.windows.sliding.news import take_in
+from lib.windows.sliding.rule import SlidingRule
+from lib.windows.sliding.slide import Known, slide
 
 MINUTE = 60_000_000
 TEN_O_CLOCK = 1_760_004_000_000_000  # µs; 10:00 UTC of a day

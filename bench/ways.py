@@ -17,8 +17,8 @@ import polars as pl
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from jobs.init import init
-from jobs.sessionize import RunOptions, RunReport, run
+from jobs.commands.init import init
+from jobs.run.sessionize import RunOptions, RunReport, run
 from lib.config import Config
 
 GAP_MINUTES = 30

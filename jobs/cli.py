@@ -71,7 +71,7 @@ def init(
     as_json: JsonOption = False,
 ) -> None:
     """Make the tables; turn on the change data feed of the source."""
-    from jobs.init import init as make
+    from jobs.commands.init import init as make
 
     said: list[str] = []
     with _session(config, "starting Spark", quiet=as_json) as (spark, loaded, _):
@@ -104,8 +104,8 @@ def ingest(
     from datetime import UTC, datetime
 
     from jobs.console import stdout, table
-    from jobs.ingest import IngestOptions
-    from jobs.ingest import ingest as load
+    from jobs.ingest.ingest import IngestOptions
+    from jobs.ingest.ingest import ingest as load
 
     formats = ("csv", "json", "parquet", "access-log")
     if format not in formats:
@@ -163,13 +163,13 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Merge the new events into the sessions table."""
-    from jobs.report_run import as_document, log_line, show
-    from jobs.sessionize import RunOptions, wall_clock
-    from jobs.sessionize import run as sessionize
-    from lib.pipeline import Push
+    from jobs.reporting.run_output import as_document, log_line, show
+    from jobs.run.sessionize import RunOptions, wall_clock
+    from jobs.run.sessionize import run as sessionize
+    from lib.windows.sessions.pipeline import Push
 
     if metrics_file is not None:
-        from jobs.metrics import check_writable, write_metrics
+        from jobs.reporting.metrics import check_writable, write_metrics
         from tables.lake import Lake
 
         check_writable(metrics_file)
@@ -208,10 +208,10 @@ def backfill(
 
     The watermark and the position stay; a `run` may go on at the same time. Cut off, it goes on where it stopped.
     """
-    from jobs.look_back import LookBack
-    from jobs.look_back import backfill as recompute
-    from jobs.report_run import as_document, show_backfill
-    from lib.durations import parse_duration
+    from jobs.commands.look_back import LookBack
+    from jobs.commands.look_back import backfill as recompute
+    from jobs.reporting.run_output import as_document, show_backfill
+    from lib.time.durations import parse_duration
 
     low, high = _instant(from_, "--from"), _instant(to, "--to")
     if low is None or high is None:
@@ -232,10 +232,10 @@ def readmit(
     as_json: JsonOption = False,
 ) -> None:
     """Take quarantined late events into the sessions after all."""
-    from jobs.increment import FUTURE
-    from jobs.look_back import LookBack
-    from jobs.look_back import readmit as take_in
-    from jobs.report_run import as_document, show_backfill
+    from jobs.commands.look_back import LookBack
+    from jobs.commands.look_back import readmit as take_in
+    from jobs.reporting.run_output import as_document, show_backfill
+    from jobs.run.increment import FUTURE
 
     low, high = _instant(from_, "--from"), _instant(to, "--to")
     asked = LookBack(-FUTURE if low is None else low, FUTURE if high is None else high, dry_run=dry_run)
@@ -251,8 +251,8 @@ def rebuild(
     as_json: JsonOption = False,
 ) -> None:
     """Make all sessions anew from the source as it stands, in one commit; RESTORE brings the old ones back."""
-    from jobs.look_back import rebuild as make_anew
-    from jobs.report_run import as_document, show_backfill
+    from jobs.commands.look_back import rebuild as make_anew
+    from jobs.reporting.run_output import as_document, show_backfill
 
     if not yes and not (sys.stdin.isatty() and typer.confirm("Replace all sessions by newly computed ones?")):
         raise UsageError("rebuild replaces all sessions, and nobody has said yes", remedy="add --yes")
@@ -272,8 +272,8 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Recompute the sessions from their events and compare row by row; exit 1 if anything differs."""
-    from jobs.verify import Asked, as_document, show
-    from jobs.verify import verify as compare
+    from jobs.commands.verify import Asked, as_document, show
+    from jobs.commands.verify import verify as compare
 
     asked = Asked(_instant(from_, "--from"), _instant(to, "--to"), _share(sample))
     with _session(config, "starting Spark", quiet=as_json) as (spark, loaded, say):
@@ -306,8 +306,8 @@ def maintain(
     as_json: JsonOption = False,
 ) -> None:
     """Compact hot and recent files, delete those no longer needed, clean up the log; daily is often enough."""
-    from jobs.maintain import Asked, as_document, show
-    from jobs.maintain import maintain as take_care
+    from jobs.commands.maintain import Asked, as_document, show
+    from jobs.commands.maintain import maintain as take_care
 
     asked = Asked(
         retain=None if retain is None else _duration(retain, "--retain"),
@@ -323,9 +323,9 @@ def maintain(
 @app.command(epilog="Example: sessionizer status")
 def status(config: ConfigOption = CONFIG, as_json: JsonOption = False) -> None:
     """Where the sessions table stands: position, lag, watermark, counts, last runs."""
-    from jobs.status import show, status_without_spark
-    from jobs.status import status as look
-    from lib.config_file import load_config
+    from jobs.commands.status import show, status_without_spark
+    from jobs.commands.status import status as look
+    from jobs.config_file import load_config
     from tables.local import NeedsSpark
 
     try:
@@ -356,7 +356,7 @@ def sessions(
     as_json: JsonOption = False,
 ) -> None:
     """Look up the sessions of a key, or of a range of keys, in time order."""
-    from jobs.lookups import LookUp, as_documents, show
+    from jobs.commands.lookups import LookUp, as_documents, show
     from tables.lake import Lake
 
     is_version = as_of is not None and as_of.isdecimal()
@@ -395,7 +395,7 @@ def changes(
     as_json: JsonOption = False,
 ) -> None:
     """What a run (by default the last) or all runs after one have changed, for those who follow the sessions."""
-    from jobs.changes import Asked, document, show
+    from jobs.commands.changes import Asked, document, show
     from tables.lake import Lake
 
     asked = Asked(mode, run, since_run)
@@ -424,13 +424,13 @@ def slide(
     as_json: JsonOption = False,
 ) -> None:
     """Recompute the sliding windows that new events concern (the config's `sliding`)."""
-    from jobs.report_slide import as_document, show
-    from jobs.sessionize import RunOptions, wall_clock
-    from jobs.slide import slide_windows
-    from lib.watermarks import Push
+    from jobs.commands.slide import slide_windows
+    from jobs.reporting.slide_output import as_document, show
+    from jobs.run.sessionize import RunOptions, wall_clock
+    from lib.time.watermarks import Push
 
     if metrics_file is not None:
-        from jobs.metrics import check_writable, write_window_metrics
+        from jobs.reporting.metrics import check_writable, write_window_metrics
         from tables.lake import Lake
 
         check_writable(metrics_file)
@@ -461,7 +461,7 @@ def windows(
     as_json: JsonOption = False,
 ) -> None:
     """Look up the sliding windows of a key, or of a range of keys, in time order."""
-    from jobs.windows import WindowLookUp, as_documents, show
+    from jobs.commands.windows import WindowLookUp, as_documents, show
     from tables.lake import Lake
 
     asked = WindowLookUp(
@@ -506,8 +506,8 @@ def sql(
         raise UsageError("--engine must be one of spark, duckdb", value=engine)
     begin = "starting Spark"
     if engine == "duckdb":
-        from jobs import sql_duckdb
-        from lib.config_file import load_config
+        from jobs.commands import sql_duckdb
+        from jobs.config_file import load_config
         from tables.local import NeedsSpark
 
         try:
@@ -522,7 +522,7 @@ def sql(
             else:
                 sql_duckdb.show(rows, limit)
             return
-    from jobs.sql import csv_lines, documents, query_frame, show
+    from jobs.commands.sql import csv_lines, documents, query_frame, show
 
     with _session(config, begin, quiet=as_json or as_csv) as (spark, loaded, _):
         frame = query_frame(spark, loaded, query)
@@ -548,9 +548,9 @@ def advise(
     as_json: JsonOption = False,
 ) -> None:
     """Which gap? Looks at the times between the events of each key; needs the source, and no other table."""
-    from jobs.advise import advice, as_document, check_plot, show
-    from jobs.advise import plot as draw
-    from jobs.sessionize import wall_clock
+    from jobs.commands.advise import advice, as_document, check_plot, show
+    from jobs.commands.advise import plot as draw
+    from jobs.run.sessionize import wall_clock
 
     if plot is not None:
         check_plot(plot)
@@ -571,9 +571,9 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Write one page about the sessions: when, how long, how many, late ones, runs, quality; to look at or to send."""
-    from jobs.report import by_duckdb, by_spark, write_report
-    from jobs.sessionize import wall_clock
-    from lib.config_file import load_config
+    from jobs.commands.report import by_duckdb, by_spark, write_report
+    from jobs.config_file import load_config
+    from jobs.run.sessionize import wall_clock
     from tables.local import NeedsSpark
 
     loaded = load_config(config)
@@ -602,11 +602,11 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Check the tables with Great Expectations; exit 1 if data break an expectation, 3 if one cannot be evaluated."""
-    from jobs.check import Asked, as_document, show
-    from jobs.check import check as validate
-    from jobs.quality import require_library
-    from jobs.sessionize import wall_clock
-    from lib.durations import parse_duration
+    from jobs.commands.check import Asked, as_document, show
+    from jobs.commands.check import check as validate
+    from jobs.reporting.quality import require_library
+    from jobs.run.sessionize import wall_clock
+    from lib.time.durations import parse_duration
 
     require_library()
     try:
@@ -634,7 +634,7 @@ def demo(
     folder: Annotated[Path, typer.Argument(help="Where the demo's files and tables go.")] = Path("sessionizer-demo"),
 ) -> None:
     """Make a click-stream, run three increments over it and show what happens."""
-    from jobs.demo import demo as play
+    from jobs.demo.demo import demo as play
 
     play(folder)
 
@@ -643,8 +643,8 @@ def demo(
 def _session(
     config: Path, first: str, *, quiet: bool, increments: bool = False
 ) -> "Iterator[tuple[SparkSession, Config, Line]]":
+    from jobs.config_file import load_config
     from jobs.console import progress
-    from lib.config_file import load_config
 
     loaded = load_config(config)
     with progress(first, quiet=quiet) as say:
@@ -712,7 +712,7 @@ def _share(text: str | None, option: str = "--sample") -> float | None:
 
 
 def _duration(text: str, option: str) -> int:
-    from lib.durations import parse_duration
+    from lib.time.durations import parse_duration
 
     try:
         return parse_duration(text)

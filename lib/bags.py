@@ -7,8 +7,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from lib import columns as C
+from lib.admission.events import FROM_FEED, WITHDRAWN
 from lib.canonical import canonical_json
-from lib.events import FROM_FEED, WITHDRAWN
 
 HASH = "__hash"
 COPIES = "__copies"

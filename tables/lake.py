@@ -5,7 +5,7 @@ from functools import cached_property
 from pyspark.sql import SparkSession
 
 from lib.config import Config
-from lib.sliding_rule import sliding_of
+from lib.windows.sliding.rule import sliding_of
 from tables.delta import Table
 from tables.events import Events
 from tables.rejected_events import RejectedEvents

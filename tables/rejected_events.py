@@ -7,8 +7,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lib import columns as C
+from lib.admission.events import CORRECTION, DUPLICATE, IN_THE_FUTURE, LATE
 from lib.config import Config
-from lib.events import CORRECTION, DUPLICATE, IN_THE_FUTURE, LATE
 from tables.delta import Commit, Table
 from tables.manifest import Manifest
 

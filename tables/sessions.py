@@ -10,10 +10,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lib import columns as C
-from lib.changes import DELETE, apply
+from lib.admission.past import Spans
 from lib.config import Config
 from lib.errors import ConfigError, TableError
-from lib.past import Spans
+from lib.windows.sessions.changes import DELETE, apply
 from tables.delta import CHANGE_FEED, Commit, Entry, Superseded, Table
 from tables.manifest import Manifest
 

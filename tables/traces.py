@@ -5,7 +5,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lib import columns as C
-from lib.trace import INSERT, KIND, OLD_ID, REMOVE
+from lib.windows.sessions.trace import INSERT, KIND, OLD_ID, REMOVE
 from tables.delta import Commit, Table
 from tables.manifest import Manifest
 

@@ -5,9 +5,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lib import columns as C
-from lib.changes import DELETE
 from lib.config import Config, Sliding
 from lib.errors import ConfigError, TableError
+from lib.windows.sessions.changes import DELETE
 from tables.delta import CHANGE_FEED, Commit, Entry, Superseded, Table
 from tables.manifest import Manifest
 from tables.rejected_events import RejectedEvents

@@ -7,10 +7,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lib import columns as C
-from lib.slide import Known, SlideOutcome, slide
-from lib.sliding_news import take_in
-from lib.sliding_rule import SlidingRule
-from lib.watermarks import Clock, Push
+from lib.time.watermarks import Clock, Push
+from lib.windows.sliding.news import take_in
+from lib.windows.sliding.rule import SlidingRule
+from lib.windows.sliding.slide import Known, SlideOutcome, slide
 
 
 class Replay:

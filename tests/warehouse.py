@@ -7,8 +7,8 @@ from delta import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.init import init
-from jobs.sessionize import RunOptions, RunReport, run
+from jobs.commands.init import init
+from jobs.run.sessionize import RunOptions, RunReport, run
 from lib import columns as C
 from lib.config import Config
 from tables.lake import Lake

@@ -6,9 +6,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from lib.config import Config
-from lib.durations import format_duration
 from lib.rule import Rule
-from lib.sliding_rule import SlidingRule
+from lib.time.durations import format_duration
+from lib.windows.sliding.rule import SlidingRule
 from tests.conformance.cases import Case, NotApplicable
 from tests.conformance.plans import Plan
 from tests.conformance.plays import Event, Play, Rules, Run

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lib import columns as C
-from lib.lookups import find_sessions
+from lib.reading.lookups import find_sessions
 
 PASSED, FAILED, NOT_APPLICABLE = "passed", "failed", "not_applicable"
 Case = Mapping[str, Any]

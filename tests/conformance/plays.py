@@ -15,11 +15,11 @@ from typing import Any, Literal, NamedTuple
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from lib import columns as C
+from lib.admission.past import Past
 from lib.config import Aggregate, DynamicGap
-from lib.past import Past
-from lib.pipeline import sessionize
 from lib.rule import Rule
-from lib.watermarks import Clock
+from lib.time.watermarks import Clock
+from lib.windows.sessions.pipeline import sessionize
 
 FOREVER = 2**60  # microseconds
 TENANT, KEY, AT, GAP, RECORD, FIELDS = "tenant", "key", "at", "gap", "record", "fields"

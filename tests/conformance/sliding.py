@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 
 from lib import columns as C
 from lib.config import Aggregate
-from lib.lookups import find_windows
+from lib.reading.lookups import find_windows
 from lib.rule import Rule
-from lib.sliding_rule import SlidingRule
+from lib.windows.sliding.rule import SlidingRule
 from tests import oracle
 from tests.few_rows import for_few_rows
 from tests.sliding_replay import Replay, in_micros

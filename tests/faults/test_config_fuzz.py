@@ -14,8 +14,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.config_file import load_config, masked
 from lib.config import Config
-from lib.config_file import load_config, masked
 from lib.errors import ConfigError, printable
 from tests.mutations import mutated
 from tests.summary import Tally

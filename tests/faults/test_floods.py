@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jobs.csv_records import join_records
-from jobs.ingest import IngestOptions, IngestReport, ingest
-from jobs.init import init
-from jobs.sessionize import RunOptions, run
+from jobs.commands.init import init
+from jobs.ingest.csv_records import join_records
+from jobs.ingest.ingest import IngestOptions, IngestReport, ingest
+from jobs.run.sessionize import RunOptions, run
 from lib import columns as C
 from lib.config import Config
 from tables.lake import Lake

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.init import init
-from jobs.look_back import LookBack, backfill
-from jobs.lookups import LookUp, as_documents
-from jobs.maintain import Asked as Care
-from jobs.maintain import maintain
-from jobs.sql import documents, query_frame
-from jobs.verify import Asked, verify
+from jobs.commands.init import init
+from jobs.commands.look_back import LookBack, backfill
+from jobs.commands.lookups import LookUp, as_documents
+from jobs.commands.maintain import Asked as Care
+from jobs.commands.maintain import maintain
+from jobs.commands.sql import documents, query_frame
+from jobs.commands.verify import Asked, verify
+from lib.admission.events import validate
 from lib.config import Config
 from lib.errors import ConfigError, SourceError
-from lib.events import validate
 from lib.rule import Rule
-from lib.watermarks import Clock
+from lib.time.watermarks import Clock
 from tables.delta import CHANGE_FEED, Commit
 from tests.oracle import us
 from tests.text_tables import clock

@@ -11,15 +11,16 @@ import yaml
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
-from jobs import console, sql, sql_duckdb
-from lib.aggregates import bind
+from jobs import console
+from jobs.commands import sql, sql_duckdb
+from jobs.config_file import load_config, masked
+from lib.admission.events import validate
+from lib.aggregates.binding import bind
 from lib.config import Aggregate
-from lib.config_file import load_config, masked
 from lib.errors import ConfigError, RunFailed, SourceError, UsageError
-from lib.events import validate
 from lib.expressions import expression
 from lib.rule import Rule
-from lib.watermarks import Clock
+from lib.time.watermarks import Clock
 from tests.shell import Shell
 from tests.warehouse import Warehouse
 

@@ -12,9 +12,9 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from jobs import side_tables
 from jobs.cli import main
 from jobs.failures import storage_failure
+from jobs.run import side_tables
 from tables.delta import Table
 from tests.faults.lakes import Contents, Stock, contents, lake_at, lost_and_doubled, waiting
 from tests.jobs.driver import JOBS

@@ -16,15 +16,15 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from jobs.ingest import IngestOptions, ingest
-from jobs.init import init
-from jobs.look_back import LookBack, backfill, readmit, rebuild
-from jobs.maintain import Asked as Upkeep
-from jobs.maintain import maintain
-from jobs.sessionize import RunOptions, run
-from jobs.slide import slide_windows
+from jobs.commands.init import init
+from jobs.commands.look_back import LookBack, backfill, readmit, rebuild
+from jobs.commands.maintain import Asked as Upkeep
+from jobs.commands.maintain import maintain
+from jobs.commands.slide import slide_windows
+from jobs.commands.verify import Asked, verify
+from jobs.ingest.ingest import IngestOptions, ingest
+from jobs.run.sessionize import RunOptions, run
 from jobs.spark import spark_session
-from jobs.verify import Asked, verify
 from lib.config import Config
 from tables.lake import Lake
 from tests.kills import killing, shooting, shot

@@ -7,10 +7,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jobs.advise import advice, as_document, check_plot, plot, show, text
-from lib.advice import CANDIDATES, advise, find_valley
+from jobs.commands.advise import advice, as_document, check_plot, plot, show, text
+from jobs.reporting.advice import CANDIDATES, advise, find_valley
+from jobs.reporting.gaps import Bots, Sample
 from lib.errors import UsageError
-from lib.gaps import Bots, Sample
 from tests.warehouse import NOW, Warehouse
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.changes import Asked, changes, document
 from jobs.cli import main
-from jobs.sql import documents, query_frame
+from jobs.commands.changes import Asked, changes, document
+from jobs.commands.sql import documents, query_frame
 from lib import columns as C
 from lib.errors import SessionizerError, TableError, UsageError
-from lib.pipeline import Push
+from lib.windows.sessions.pipeline import Push
 from tables.history import History
 from tests.text_tables import DAY
 from tests.warehouse import Warehouse

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.demo import QUESTIONS, QUICK_START, demo, make_room
-from jobs.demo_data import CONFIG_FILE, INCREMENTS, MARKER, clicks
-from jobs.demo_picture import Bar, Scene, Window, legend, timeline, told
-from jobs.sql import query_frame
+from jobs.commands.sql import query_frame
+from jobs.config_file import load_config
+from jobs.demo.data import CONFIG_FILE, INCREMENTS, MARKER, clicks
+from jobs.demo.demo import QUESTIONS, QUICK_START, demo, make_room
+from jobs.demo.picture import Bar, Scene, Window, legend, timeline, told
 from lib.config import Config
-from lib.config_file import load_config
 from lib.errors import UsageError
 from tests.oracle import us
 from tests.text_tables import clock

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.init import init
-from jobs.sessionize import RunOptions, run
-from jobs.verify import Asked, verify
-from lib.config_file import load_config
+from jobs.commands.init import init
+from jobs.commands.verify import Asked, verify
+from jobs.config_file import load_config
+from jobs.run.sessionize import RunOptions, run
 from tests.text_tables import clock
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))

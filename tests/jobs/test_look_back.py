@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.look_back import LookBack, backfill, readmit, rebuild
-from jobs.verify import Asked, verify
+from jobs.commands.look_back import LookBack, backfill, readmit, rebuild
+from jobs.commands.verify import Asked, verify
 from lib import columns as C
+from lib.admission.events import CORRECTION
 from lib.errors import ConfigError, RunFailed, SourceError
-from lib.events import CORRECTION
 from tests.oracle import us
 from tests.text_tables import clock
 from tests.warehouse import NOW, Warehouse

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.cli import main
-from jobs.lookups import sessions_at
+from jobs.commands.lookups import sessions_at
 from lib.errors import TableError, UsageError
 from tables.history import History
 from tests.warehouse import Warehouse

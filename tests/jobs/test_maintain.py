@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import side_tables
 from jobs.cli import main
-from jobs.look_back import LookBack, backfill
-from jobs.maintain import LEAST, Asked, Upkeep, maintain
-from jobs.sessionize import wall_clock
-from jobs.verify import Asked as ToVerify
-from jobs.verify import verify
+from jobs.commands.look_back import LookBack, backfill
+from jobs.commands.maintain import LEAST, Asked, Upkeep, maintain
+from jobs.commands.verify import Asked as ToVerify
+from jobs.commands.verify import verify
+from jobs.run import side_tables
+from jobs.run.sessionize import wall_clock
 from lib import columns as C
-from lib.durations import parse_duration
 from lib.errors import UsageError
-from lib.times import DAY
+from lib.time.durations import parse_duration
+from lib.time.micros import DAY
 from tables.delta import REMOVED_FILES_KEPT
 from tables.history import History
 from tables.manifest import Manifest

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
 from jobs.cli import main
-from jobs.metrics import check_writable, write_metrics
+from jobs.reporting.metrics import check_writable, write_metrics
 from lib.errors import UsageError
 from tests.oracle import us
 from tests.text_tables import clock

@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jobs.look_back import LookBack, backfill
-from jobs.verify import Asked, verify
+from jobs.commands.look_back import LookBack, backfill
+from jobs.commands.verify import Asked, verify
 from tables import sessions
 from tests.oracle import us
 from tests.scans import scans

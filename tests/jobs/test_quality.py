@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from jobs.check import Asked, as_document, check, show
-from jobs.quality import Quality
+from jobs.commands.check import Asked, as_document, check, show
+from jobs.reporting.expectations import read_suite, sessions_suite
+from jobs.reporting.quality import Quality
 from lib import columns as C
 from lib.errors import ConfigError, RunFailed
-from lib.expectations import read_suite, sessions_suite
 from tests.oracle import us
 from tests.text_tables import clock
 from tests.warehouse import Warehouse

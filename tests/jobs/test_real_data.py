@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lib import columns as C
-from lib.pipeline import Push
+from lib.windows.sessions.pipeline import Push
 from tests.warehouse import Warehouse
 
 pytestmark = [pytest.mark.realdata, pytest.mark.many_rows]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs.report import by_duckdb, by_spark, write_report
-from jobs.report_queries import ask_all
+from jobs.commands.report import by_duckdb, by_spark, write_report
+from jobs.config_file import masked
+from jobs.reporting.report_queries import ask_all
 from lib.config import Config
-from lib.config_file import masked
 from tests.oracle import us
 from tests.text_tables import clock
 from tests.warehouse import Warehouse

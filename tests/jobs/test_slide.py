@@ -8,13 +8,13 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jobs.sessionize import RunOptions
-from jobs.slide import SlideReport, slide_windows
-from jobs.sql import query_frame
-from jobs.windows import WindowLookUp, as_documents
+from jobs.commands.slide import SlideReport, slide_windows
+from jobs.commands.sql import query_frame
+from jobs.commands.windows import WindowLookUp, as_documents
+from jobs.run.sessionize import RunOptions
 from lib import columns as C
 from lib.errors import ConfigError, RunFailed
-from lib.watermarks import Push
+from lib.time.watermarks import Push
 from tables.rejected_events import RejectedEvents
 from tests.kills import killed_at
 from tests.oracle import us

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.look_back import LookBack, backfill, readmit
+from jobs.commands.look_back import LookBack, backfill, readmit
 from lib import columns as C
 from tests.oracle import us
 from tests.text_tables import clock

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs import sql as by_spark
-from jobs import sql_duckdb
-from jobs.status import status, status_without_spark
-from lib.config_file import load_config
+from jobs.commands import sql as by_spark
+from jobs.commands import sql_duckdb
+from jobs.commands.status import status, status_without_spark
+from jobs.config_file import load_config
 from lib.errors import TableError, UsageError
 from tables.local import NeedsSpark
 from tests.warehouse import Warehouse

@@ -16,9 +16,9 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from lib import columns as C
-from lib.aggregate_functions import Over
-from lib.aggregates import Aggregate as Bound
-from lib.aggregates import bind, state_struct
+from lib.aggregates.binding import Aggregate as Bound
+from lib.aggregates.binding import bind, state_struct
+from lib.aggregates.functions import Over
 from lib.config import Aggregate
 from lib.rule import Rule
 

@@ -9,12 +9,12 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from lib import columns as C
-from lib.aggregates import bind
+from lib.aggregates.binding import bind
 from lib.config import Aggregate
 from lib.errors import ConfigError, SourceError
-from lib.pipeline import session_schema, sessionize
 from lib.rule import Rule
-from lib.watermarks import Clock
+from lib.time.watermarks import Clock
+from lib.windows.sessions.pipeline import session_schema, sessionize
 
 HOUR = 3600 * 1_000_000
 SCHEMA = "part INT, at TIMESTAMP, o INT, i INT, big BIGINT, d DECIMAL(10,2), x DOUBLE, s STRING, m MAP<STRING,INT>"

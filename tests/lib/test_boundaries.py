@@ -8,13 +8,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lib import columns as C
-from lib.changes import apply
+from lib.admission.events import judge
 from lib.config import Dedupe, DynamicGap
-from lib.events import judge
-from lib.pipeline import Outcome, Past, Push, sessionize
 from lib.rule import Rule
-from lib.times import floor_div, steady
-from lib.watermarks import Clock, advance, advance_to, flush
+from lib.time.micros import floor_div, steady
+from lib.time.watermarks import Clock, advance, advance_to, flush
+from lib.windows.sessions.changes import apply
+from lib.windows.sessions.pipeline import Outcome, Past, Push, sessionize
 from tests import oracle
 
 GAP = 10

@@ -10,11 +10,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lib import columns as C
+from lib.admission.events import judge, rejected
 from lib.canonical import canonical_json, session_id
 from lib.errors import ConfigError, SourceError
-from lib.events import judge, rejected
 from lib.rule import Rule
-from lib.watermarks import Clock
+from lib.time.watermarks import Clock
 
 NOON = int(datetime(2024, 1, 1, 12, tzinfo=UTC).timestamp()) * 1_000_000
 HOUR = 3600 * 1_000_000

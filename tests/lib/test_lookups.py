@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lib.errors import UsageError
-from lib.lookups import find_sessions
+from lib.reading.lookups import find_sessions
 from tests.conformance.lookups import FAILED, NOT_APPLICABLE, PASSED, run_cases
 from tests.text_tables import clock, rows
 

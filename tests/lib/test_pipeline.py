@@ -5,9 +5,9 @@ from datetime import datetime
 from pyspark.sql import SparkSession
 
 from lib import columns as C
-from lib.pipeline import sessionize
 from lib.rule import Rule
-from lib.watermarks import Clock
+from lib.time.watermarks import Clock
+from lib.windows.sessions.pipeline import sessionize
 
 HOUR = 3600 * 1_000_000
 RULE = Rule(key=("u",), gap=HOUR, event_time="at", allowed_lateness=0)

@@ -8,17 +8,17 @@ from pydantic import ValidationError
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from jobs.config_file import load_config
 from lib import columns as C
-from lib.admission import OLD, PAST, admit
 from lib.config import Aggregate, Config
-from lib.config_file import load_config
 from lib.errors import ConfigError
 from lib.rule import Rule
-from lib.slide import Known, slide
-from lib.sliding import points, truncated, windows
-from lib.sliding_news import take_in
-from lib.sliding_rule import SlidingRule
-from lib.watermarks import Clock, Push
+from lib.time.watermarks import Clock, Push
+from lib.windows.sliding.news import take_in
+from lib.windows.sliding.places import OLD, PAST, admit
+from lib.windows.sliding.rule import SlidingRule
+from lib.windows.sliding.slide import Known, slide
+from lib.windows.sliding.windows import points, truncated, windows
 
 D = 10
 

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from pyspark.sql import SparkSession
 
-from jobs.look_back import LookBack, backfill, readmit, rebuild
-from jobs.maintain import Asked as Upkeep
-from jobs.maintain import maintain
-from jobs.verify import Asked, verify
+from jobs.commands.look_back import LookBack, backfill, readmit, rebuild
+from jobs.commands.maintain import Asked as Upkeep
+from jobs.commands.maintain import maintain
+from jobs.commands.verify import Asked, verify
 from tests.kills import Killed, killing
 from tests.oracle import Oracle, at, us
 from tests.text_tables import clock

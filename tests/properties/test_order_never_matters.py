@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 
 from lib import columns as C
 from lib.config import Aggregate
-from lib.pipeline import sessionize
 from lib.rule import Rule
-from lib.watermarks import Clock
+from lib.time.watermarks import Clock
+from lib.windows.sessions.pipeline import sessionize
 from tests import oracle
 
 AGGREGATES = tuple(

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from lib import columns as C
-from lib.changes import apply
 from lib.config import DynamicGap
-from lib.pipeline import Past, sessionize
 from lib.rule import Rule
-from lib.watermarks import Clock
+from lib.time.watermarks import Clock
+from lib.windows.sessions.changes import apply
+from lib.windows.sessions.pipeline import Past, sessionize
 from tests.oracle import Oracle, at, us
 from tests.properties.test_order_never_matters import AGGREGATES, differences, rows_of
 

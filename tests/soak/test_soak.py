@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from bench.clicks import DAY, Clicks, make_source
 from bench.ways import Ours
-from jobs.maintain import Asked as Upkeep
-from jobs.maintain import maintain
-from jobs.verify import Asked, verify
+from jobs.commands.maintain import Asked as Upkeep
+from jobs.commands.maintain import maintain
+from jobs.commands.verify import Asked, verify
 from tables.delta import Commit
 from tables.local import LocalTable
 from tests.summary import Tally

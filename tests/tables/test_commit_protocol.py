@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from jobs import side_tables
-from jobs.sessionize import RunReport
+from jobs.run import side_tables
+from jobs.run.sessionize import RunReport
 from lib import columns as C
 from lib.config import StartTimestamp
-from lib.pipeline import Push
+from lib.windows.sessions.pipeline import Push
 from tables.delta import Commit, Superseded, Table
 from tables.events import Increment
 from tables.manifest import Manifest

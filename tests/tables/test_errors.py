@@ -9,8 +9,8 @@ from delta import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jobs.look_back import rebuild
-from jobs.sessionize import RunOptions, run
+from jobs.commands.look_back import rebuild
+from jobs.run.sessionize import RunOptions, run
 from lib.config import Config
 from lib.errors import ConfigError, SessionizerError, SourceError, TableError
 from tables.delta import Table

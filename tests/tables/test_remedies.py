@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.look_back import LookBack, backfill, rebuild
-from jobs.verify import Asked, verify
+from jobs.commands.look_back import LookBack, backfill, rebuild
+from jobs.commands.verify import Asked, verify
 from lib.errors import SourceError, TableError
 from tables.runs import Runs
 from tests.kills import killed_at

@@ -1,0 +1,130 @@
+"""changes: what runs have changed or made final, for those who follow the sessions table."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from jobs.commands.lookups import NOT_SHOWN
+from jobs.commands.sql import csv_lines, documents
+from jobs.commands.sql import show as show_frame
+from jobs.console import stderr
+from lib import columns as C
+from lib.errors import TableError, UsageError
+from lib.reading.lookups import in_order
+from lib.reading.net_changes import CHANGE, net_changes
+from tables.history import History, RunCommit
+from tables.lake import Lake
+
+MODES = ("append", "update", "complete")
+START_ANEW = "start anew from `changes --mode complete`, and go on from the last run that it names"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which changes: of one run, of all runs after one, or (neither) of the last. Runs: run_id or run_seq.
+
+    Errors: UsageError for what cannot be asked.
+    """
+
+    mode: str
+    run: str | None = None
+    since_run: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise UsageError(f"--mode must be one of {', '.join(MODES)}", value=self.mode)
+        if self.run is not None and self.since_run is not None:
+            raise UsageError("changes are of one run (--run) or of all runs after one (--since-run), not both")
+        if self.mode == "complete" and self.since_run is not None:
+            raise UsageError("--since-run goes with --mode append or update: complete gives all rows")
+
+
+@dataclass(frozen=True)
+class Found:
+    """Rows in order, and the last run that is in them: what the next --since-run takes."""
+
+    last_run: RunCommit
+    rows: DataFrame = field(repr=False)
+
+
+def changes(lake: Lake, asked: Asked) -> Found:
+    """The rows that a consumer asks for, without `_state`.
+
+    complete: all rows, as they are or as the run left them.
+    append: rows that turned final in these runs; a final row that is amended comes again with the run that did it.
+    update: what `net_changes` returns. Since a run, it is exactly what makes the table of then the table of now,
+    whatever lay in between: merges, RESTORE, OPTIMIZE, changes by hand.
+    Errors: UsageError for a run that there never was; TableError where the change feed is off or gone.
+    """
+    lake.sessions.require()
+    history = History(lake)
+    version, last = history.now()
+    if asked.run is not None:
+        last = history.run(asked.run)
+    since = None if asked.since_run is None else history.run(asked.since_run)
+    columns = tuple(name for name in lake.sessions.table.schema.names if name != C.STATE)
+    match asked.mode:
+        case "complete":
+            rows = history.read(version if asked.run is None else _version(last))
+        case "append":
+            lake.runs.table.require("`sessionizer init` makes it")
+            ids = [str(last.run_id)] if since is None else history.later_runs(since, last)
+            rows = history.read(version).where(C.col(C.IS_FINAL) & C.col(C.RUN_ID).isin(ids))
+        case _:
+            _check_free(columns)
+            first, to = (_version(last), _version(last)) if since is None else (_version(since) + 1, version)
+            rows = net_changes(history.changes(max(first, 0), max(to, 0)), columns)
+            columns = (CHANGE, *columns)
+    return Found(last, in_order(rows.select(*C.cols(columns)), lake.config.source.key))
+
+
+def document(lake: Lake, asked: Asked) -> dict[str, Any]:
+    """Mode, last run and row objects; times as ISO-8601 UTC."""
+    with _reading(lake):
+        found = changes(lake, asked)
+        return {
+            "mode": asked.mode,
+            "last_run": found.last_run.run_id,
+            "last_run_seq": found.last_run.run_seq,
+            "rows": documents(found.rows),
+        }
+
+
+def show(lake: Lake, asked: Asked, limit: int, *, as_csv: bool = False) -> None:
+    """All rows as CSV, or a table of the first ones; where to go on from is a note on stderr."""
+    with _reading(lake):
+        found = changes(lake, asked)
+        if as_csv:
+            sys.stdout.writelines(csv_lines(found.rows))
+        else:
+            show_frame(found.rows.drop(*NOT_SHOWN), limit)
+    if found.last_run.run_id is not None:
+        stderr().print(f"last run: {found.last_run.run_id}; the next changes: --since-run {found.last_run.run_seq}")
+
+
+@contextmanager
+def _reading(lake: Lake) -> Iterator[None]:
+    with History(lake).reading("sessions, or its change feed, of these runs", START_ANEW):
+        yield
+
+
+def _version(run: RunCommit) -> int:
+    if run.version is None:
+        raise TableError(
+            "the history of sessions does not reach back to this run any more",
+            value=run.run_id,
+            remedy=f"{START_ANEW}; what turned final is still there: --mode append",
+        )
+    return run.version
+
+
+def _check_free(columns: tuple[str, ...]) -> None:
+    if any(name.lower() == CHANGE for name in columns):
+        raise UsageError(
+            f"--mode update adds a column named {CHANGE}, and the sessions table has one of its own",
+            remedy="rename that one",
+        )

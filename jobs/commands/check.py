@@ -1,0 +1,129 @@
+"""check: are the tables as they promise to be?"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from jobs.console import stdout, table
+from jobs.reporting.expectations import (
+    Suite,
+    events_suite,
+    read_suite,
+    rejected_events_suite,
+    runs_suite,
+    sessions_suite,
+)
+from jobs.reporting.quality import Quality, Verdict, as_documents
+from jobs.run.sessionize import Say
+from lib import columns as C
+from lib.config import Config
+from tables.lake import Lake
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to check, beside what is always checked. Times: microseconds.
+
+    most_late: share of all events. longest_lag: of the watermark behind `now`; None: however long.
+    suites: files of the user's own, about sessions. docs: the folder for Data Docs.
+    """
+
+    now: int
+    most_late: float
+    longest_lag: int | None
+    suites: tuple[Path, ...]
+    docs: Path
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The verdicts, and where the Data Docs begin."""
+
+    verdicts: list[Verdict]
+    docs: str | None
+
+    @property
+    def exit_code(self) -> int:
+        """0: all hold. 1: data break one. 3: one could not be evaluated, which says nothing about the data."""
+        if any(v.error is not None for v in self.verdicts):
+            return 3
+        return 0 if all(v.holds for v in self.verdicts) else 1
+
+
+def check(spark: SparkSession, config: Config, asked: Asked, say: Say) -> Checked:
+    """Run the suites of all tables, and the user's own."""
+    lake = Lake(spark, config)
+    lake.require()
+    own = [*([Path(config.expectations)] if config.expectations else []), *asked.suites]
+    suites = {file.stem: read_suite(file) for file in own}
+    oldest = None if asked.longest_lag is None else asked.now - asked.longest_lag
+    sessions, events = lake.sessions.table.read().drop(C.STATE), lake.events.table.read()
+    say("importing Great Expectations")
+    quality = Quality(asked.docs)
+    verdicts: list[Verdict] = []
+    for frame, named_by, checks in (
+        (sessions, C.SESSION_ID, {"sessions": sessions_suite(config), **suites}),
+        (lake.rejected_events.table.read(), C.EVENT_HASH, {"rejected_events": rejected_events_suite()}),
+        (events, None, {"events": events_suite(config, events.columns)}),
+        (lake.runs.table.read(), C.RUN_ID, {"runs": runs_suite(asked.most_late, oldest)}),
+    ):
+        whole = frame is sessions and suites  # a suite of one's own may look at any column
+        with _held(frame if whole else _named(frame, [*checks.values()], named_by)) as rows:
+            for name, suite in checks.items():
+                say(f"checking {name}")
+                verdicts += quality.validate(rows, name, suite, named_by) if suite else []
+    return Checked(verdicts, quality.index())
+
+
+def _named(frame: DataFrame, suites: Sequence[Suite], named_by: str | None) -> DataFrame:
+    """The columns that suites may mean: a look into their arguments, which finds too many rather than too few."""
+    text = f"{named_by} {[e.kwargs for suite in suites for e in suite]}".lower()
+    return frame.select(*C.cols(tuple(name for name in frame.columns if name.lower() in text)))
+
+
+@contextmanager
+def _held(frame: DataFrame) -> Iterator[DataFrame]:
+    """Kept at hand: each expectation takes several looks at it."""
+    held = frame.persist()
+    try:
+        yield held
+    finally:
+        held.unpersist()
+
+
+def as_document(checked: Checked) -> dict[str, Any]:
+    """The verdicts for machines."""
+    return {
+        "holds": checked.exit_code == 0,
+        "broken": sum(not v.holds and v.error is None for v in checked.verdicts),
+        "errors": sum(v.error is not None for v in checked.verdicts),
+        "data_docs": checked.docs,
+        "expectations": as_documents(checked.verdicts),
+    }
+
+
+def show(checked: Checked) -> None:
+    """The verdicts for a person: what is wrong first."""
+    out = stdout()
+    verdicts = sorted(checked.verdicts, key=lambda v: v.holds)
+    rows = [[_mark(v), v.suite, v.about, v.why, _broken(v)] for v in verdicts]
+    out.print(table(["", "suite", "about", "must hold", "rows"], rows))
+    holding = sum(v.holds for v in checked.verdicts)
+    out.print(f"\n{holding} of {len(checked.verdicts)} expectations hold. Data Docs: {checked.docs}", soft_wrap=True)
+
+
+def _broken(verdict: Verdict) -> str:
+    if verdict.error is not None:
+        return verdict.error
+    number = "" if verdict.broken is None else f"{verdict.broken:,}: "
+    return number + ", ".join(verdict.rows[:3])
+
+
+def _mark(verdict: Verdict) -> str:
+    if verdict.error is not None:
+        return "error"
+    return "holds" if verdict.holds else "BROKEN"

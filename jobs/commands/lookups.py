@@ -1,0 +1,102 @@
+"""sessions: look-ups in the sessions table, as it is or as it was."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from jobs.commands.sql import documents
+from jobs.commands.sql import show as show_frame
+from lib import columns as C
+from lib.errors import UsageError
+from lib.reading.lookups import Instant, find_sessions, microseconds
+from tables.history import History
+from tables.lake import Lake
+
+NOT_SHOWN = (C.EXPIRES_AT, C.END_REASON, C.IS_FINAL, C.IS_LATE, C.SUPERSEDES, C.SESSION_DATE, C.RUN_ID)
+SHOWN = 200
+
+
+@dataclass(frozen=True)
+class LookUp:
+    """What the command line asks for. Keys: text, one a key column. Times: microseconds since the epoch.
+
+    The table is read as of `version`, or as of the time `at`, or as it is. `limit`: None is all rows.
+    """
+
+    key: tuple[str, ...] = ()
+    key_from: tuple[str, ...] = ()
+    key_to: tuple[str, ...] = ()
+    earliest_end: int | None = None
+    latest_start: int | None = None
+    latest_end: int | None = None
+    backward: bool = False
+    version: int | None = None
+    at: int | None = None
+    limit: int | None = None
+
+
+def sessions_at(lake: Lake, version: int | None = None, at: Instant | None = None) -> DataFrame:
+    """The sessions as of a version, or as of a time (the last version that is not after it), or as they are.
+
+    Errors: UsageError for a version that is not there yet, TableError for one that is gone.
+    """
+    lake.sessions.require()
+    history = History(lake)
+    if at is not None:
+        version = history.version_at(microseconds(at))
+    return lake.sessions.table.read() if version is None else history.read(version)
+
+
+def look_up(lake: Lake, asked: LookUp) -> DataFrame:
+    """The rows that a look-up finds, in order, without `_state`."""
+    sessions = sessions_at(lake, asked.version, asked.at).drop(C.STATE)
+    key = lake.config.source.key
+    return find_sessions(
+        sessions,
+        key,
+        key=fitting(asked.key, sessions, key, "--key"),
+        key_from=fitting(asked.key_from, sessions, key, "--key-from"),
+        key_to=fitting(asked.key_to, sessions, key, "--key-to"),
+        earliest_end=asked.earliest_end,
+        latest_start=asked.latest_start,
+        latest_end=asked.latest_end,
+        backward=asked.backward,
+    )
+
+
+def as_documents(lake: Lake, asked: LookUp) -> list[Any]:
+    """Row objects; times as ISO-8601 UTC."""
+    with _reading(lake):
+        return documents(first_rows(look_up(lake, asked), asked.limit))
+
+
+def show(lake: Lake, asked: LookUp) -> None:
+    """A table of the columns that a person wants to see."""
+    with _reading(lake):
+        show_frame(first_rows(look_up(lake, asked).drop(*NOT_SHOWN), asked.limit), asked.limit or SHOWN)
+
+
+def first_rows(found: DataFrame, limit: int | None) -> DataFrame:
+    """As many as were asked for; None is all."""
+    return found if limit is None else found.limit(limit)
+
+
+@contextmanager
+def _reading(lake: Lake) -> Iterator[None]:
+    with History(lake).reading("sessions as they were then"):
+        yield
+
+
+def fitting(values: tuple[str, ...], sessions: DataFrame, key: Sequence[str], option: str) -> tuple[str, ...] | None:
+    """The values, if there are any. Errors: UsageError for one that is not of its column's type."""
+    types = [sessions.select(C.col(name)).schema[0].dataType for name in key]
+    casts = [F.lit(value).try_cast(data_type) for value, data_type in zip(values, types, strict=False)]
+    fits = sessions.sparkSession.sql("SELECT 1").select(*[c.isNotNull() for c in casts]).collect()[0] if casts else ()
+    for fit, value, name, data_type in zip(fits, values, key, types, strict=False):
+        if not fit:
+            raise UsageError(f"{option} must be of type {data_type.simpleString()}, as {name} is", value=value)
+    return values or None

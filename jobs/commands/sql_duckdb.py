@@ -1,0 +1,106 @@
+"""sql --engine duckdb: the same queries in a second, without Spark; in DuckDB's SQL."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+
+from jobs.commands.sql import csv_line, show_rows
+from lib.config import Config
+from lib.errors import UsageError
+from tables.duckdb import connect
+from tables.local import LocalLake
+
+WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
+ZONED = "TIMESTAMP WITH TIME ZONE"
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query that fits the tables. columns: name and type of each."""
+
+    connection: duckdb.DuckDBPyConnection
+    text: str
+    columns: tuple[tuple[str, str], ...]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its columns."""
+        return [name for name, _ in self.columns]
+
+
+def checked_query(config: Config, query: str) -> Query:
+    """A query over the tables and views; nothing is computed yet.
+
+    Errors: UsageError for what is not a query or does not resolve; NeedsSpark for tables that only Spark reads.
+    """
+    text = query.strip().rstrip(";")
+    try:
+        connection = connect(LocalLake(config), text)
+        statements = connection.extract_statements(text)
+        if len(statements) != 1:
+            raise UsageError("sql takes one query (SELECT …) and changes nothing", value=text)
+        found = connection.execute(f"SELECT * FROM (\n{text}\n) LIMIT 0")  # only a query may stand in parentheses
+        return Query(connection, text, tuple((column[0], str(column[1])) for column in found.description))
+    except duckdb.ParserException as error:
+        raise UsageError(
+            "sql takes one query (SELECT …) and changes nothing", value=text, remedy=_said(error)
+        ) from error
+    except duckdb.Error as error:
+        raise UsageError("the query does not fit the tables", value=text, remedy=_said(error)) from error
+
+
+def documents(query: Query) -> list[Any]:
+    """Row objects, columns in order, nulls kept; times as ISO-8601 UTC."""
+    return [dict(zip(query.names, map(_as_json, row), strict=True)) for row in _rows(query, query.text)]
+
+
+def csv_lines(query: Query) -> Iterator[str]:
+    """CSV, a header and a line a row."""
+    yield csv_line(query.names)
+    yield from (csv_line(list(row)) for row in _rows(query, _as_text(query)))
+
+
+def show(query: Query, limit: int) -> None:
+    """An aligned table of the first rows."""
+    rows = list(_rows(query, f"{_as_text(query)} LIMIT {limit + 1}"))
+    show_rows(query.names, {name for name, kind in query.columns if kind in WHOLE}, rows, limit)
+
+
+def _rows(query: Query, text: str) -> Iterator[tuple[Any, ...]]:
+    try:
+        result = query.connection.execute(text)
+        while batch := result.fetchmany(10_000):
+            yield from batch
+    except duckdb.Error as error:
+        raise UsageError("the query cannot be answered", value=query.text, remedy=_said(error)) from error
+
+
+def _as_text(query: Query) -> str:
+    """The query with every value as Spark would write it: times in UTC, without a zone."""
+    values = [f"CAST(#{i} AS TIMESTAMP)" if kind == ZONED else f"#{i}" for i, (_, kind) in enumerate(query.columns, 1)]
+    return f"SELECT {', '.join(f'CAST({value} AS VARCHAR)' for value in values)} FROM (\n{query.text}\n)"
+
+
+def _as_json(value: object) -> object:
+    match value:
+        case datetime():
+            zone = "Z" if value.tzinfo else ""
+            return value.replace(tzinfo=None).isoformat(timespec="microseconds") + zone
+        case date():
+            return value.isoformat()
+        case Decimal():
+            return float(value)
+        case list() | tuple():
+            return [_as_json(v) for v in value]
+        case dict():
+            return {str(k): _as_json(v) for k, v in value.items()}
+    return value
+
+
+def _said(error: duckdb.Error) -> str:
+    """What DuckDB has to say, without the query that it repeats."""
+    return str(error).split("\n\n")[0].replace("\n", " ")

@@ -1,0 +1,115 @@
+"""status: where the sessions table stands, at a glance."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from jobs.console import iso, short, stdout, table
+from lib import columns as C
+from lib.config import Config
+from lib.errors import without_passwords
+from lib.time.durations import format_duration
+from tables.delta import ROWS_WRITTEN
+from tables.lake import Lake
+from tables.local import LocalLake
+from tables.runs import TIMES
+from tables.standing import Standing, local_standing, standing
+
+LAST_RUNS = 5
+
+
+def status(spark: SparkSession, config: Config) -> dict[str, Any]:
+    """Position, lag, watermark, counts and the last runs, as a document; times as ISO-8601."""
+    return _document(standing(Lake(spark, config), LAST_RUNS), config)
+
+
+def status_without_spark(config: Config) -> dict[str, Any]:
+    """The same. Errors: NeedsSpark, where the tables do not lie on paths or use what only Spark reads."""
+    return _document(local_standing(LocalLake(config), LAST_RUNS), config)
+
+
+def _document(now: Standing, config: Config) -> dict[str, Any]:
+    manifest, totals, latest = now.manifest, now.totals, now.latest_version
+    consumed = manifest.source_to_version if manifest else None
+    return {
+        "sessions_table": without_passwords(config.sessions.table),
+        "source_table": without_passwords(config.source.table),
+        "rule": config.rule_summary(),
+        "consumed_version": consumed,
+        "latest_version": latest,
+        "versions_behind": len(now.behind) if consumed is not None else latest + 1,
+        "rows_behind": sum(e.metric(ROWS_WRITTEN) for e in now.behind) if consumed is not None else None,
+        "watermark": iso(manifest.watermark_after) if manifest else None,
+        "horizon": iso(manifest.horizon_after) if manifest else None,
+        "watermark_lag_seconds": _lag(manifest.watermark_after) if manifest else None,
+        "sessions": {name: now.by_status.get(name, 0) for name in ("open", "closed", "final")},
+        "runs": now.runs,
+        "events": dict(totals),
+        "late_percent": _percent(totals["late"], totals["events_read"]),
+        "invalid_percent": _percent(totals["invalid"], totals["events_read"]),
+        "last_runs": [_readable(row) for row in now.last_runs],
+    }
+
+
+def show(found: dict[str, Any]) -> None:
+    """The document for a person."""
+    out, sessions, events = stdout(), found["sessions"], found["events"]
+    rows: list[tuple[str, str]] = [("sessions", f"{found['sessions_table']}  (gap {found['rule'].get('gap')})")]
+    rows.append(("source", f"{found['source_table']}  {_position(found)}"))
+    lag = found["watermark_lag_seconds"]
+    ago = "" if lag is None else f"  ({_long(int(lag))} behind the clock)"
+    rows.append(("watermark", f"{found['watermark'] or 'none yet'}{ago}"))
+    rows.append(("horizon", f"{found['horizon'] or 'none yet'}  (older events are late)"))
+    rows.append(("rows", f"{sessions['open']:,} open, {sessions['closed']:,} closed, {sessions['final']:,} final"))
+    read = f"{events['events_read']:,} read in {found['runs']:,} runs"
+    shares = f"{found['late_percent']:.2f} % late, {found['invalid_percent']:.2f} % invalid"
+    rows.append(("events", f"{read}: {shares}"))
+    out.print(table(["", ""], rows))
+    if found["last_runs"]:
+        headers = ["run", "finished", "events", "late", "created", "extended", "merged", "final", "seconds"]
+        lines = [
+            [
+                r[C.RUN_SEQ],
+                r["finished_at"],
+                r["events_read"],
+                r["late"],
+                r["sessions_created"],
+                r["sessions_extended"],
+                r["sessions_merged"],
+                r["sessions_finalised"],
+                (r["seconds"] or {}).get("total"),
+            ]
+            for r in found["last_runs"]
+        ]
+        out.print()
+        out.print(table(headers, lines, title="last runs"))
+
+
+def _position(found: dict[str, Any]) -> str:
+    if found["consumed_version"] is None:
+        return "nothing read yet"
+    if not found["versions_behind"]:
+        return f"all read (version {found['latest_version']})"
+    return (
+        f"read up to version {found['consumed_version']} of {found['latest_version']}, "
+        f"about {found['rows_behind']:,} rows waiting"
+    )
+
+
+def _readable(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: short(value) if name in TIMES else value for name, value in row.items()}
+
+
+def _lag(watermark: int | None) -> float | None:
+    return None if watermark is None else round(max(time.time() - watermark / 1e6, 0.0), 3)
+
+
+def _long(seconds: int) -> str:
+    """A lag for the eye: 3h25m0s, or 12 days where seconds mean nothing any more."""
+    return f"{seconds // 86_400} days" if seconds >= 3 * 86_400 else format_duration(seconds * 1_000_000)
+
+
+def _percent(part: int | None, whole: int | None) -> float:
+    return 100 * (part or 0) / whole if whole else 0.0

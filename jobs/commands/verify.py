@@ -1,0 +1,213 @@
+"""verify: recompute the sessions from the accepted events, and compare the table with them row by row."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from jobs.console import stdout, table
+from jobs.run.increment import FUTURE, Inputs
+from jobs.run.sessionize import Say, check_rule, settled, wall_clock
+from lib import columns as C
+from lib.admission.past import accepted
+from lib.aggregates.binding import bind
+from lib.computed import held
+from lib.config import Config
+from lib.errors import printable
+from lib.reading.compare import DIFFERS, EXPECTED, FOUND, KIND, WHICH, broken_rules, differences
+from lib.rule import Rule
+from lib.time.micros import timestamp
+from lib.time.watermarks import Clock, clocks_of_keys
+from lib.windows.sessions.pipeline import Past, sessionize
+from tables.lake import Lake
+
+SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to verify: sessions that touch [low, high) (microseconds), of a share of the keys; None: all."""
+
+    low: int | None = None
+    high: int | None = None
+    sample: float | None = None
+    shown: int = SHOWN
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found. wrong: the first differing sessions; broken: rows that break a rule, by rule."""
+
+    sessions: int
+    events: int
+    recomputed: bool
+    differing: int
+    wrong: Sequence[dict[str, Any]] = ()
+    broken: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def clean(self) -> bool:
+        """Whether the table is what it should be."""
+        return not self.differing and not any(self.broken.values())
+
+
+def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda _: None) -> Verdict:
+    """Compare the sessions table with what its accepted events make; nothing is written but unfinished side tables.
+
+    The accepted events: the source as of the consumed version, without rejected_events. With `lateness: session` and
+    no `revive` sessions depend on how events arrived, so that only rules which need no recompute are checked.
+    """
+    lake = Lake(spark, config)
+    lake.require()
+    position = settled(lake, say)
+    if position.manifest is not None:
+        check_rule(lake, position.manifest)
+    inputs = Inputs.look_back(lake, position, wall_clock(), "run", {})
+    rule = replace(inputs.rule, dedupe=None, max_future_skew=FUTURE, late_events="quarantine", traces=False)
+    rows = _asked_for(lake.sessions.table.read(position.version), asked, rule)
+    kept = held(rows.where(~C.col(C.IS_LATE)))
+    broken = dict(broken_rules(rows, rule))
+    broken["the counts of every run add up"] = _ledger_gaps(lake)
+    counted = _counted(broken)
+    examples = {name: [str(tuple(row)) for row in broken[name].limit(3).collect()] for name, n in counted.items() if n}
+    recomputes = rule.lateness == "event" or rule.revive
+    if not recomputes:
+        return Verdict(kept.count(), 0, False, 0, (), counted, examples)
+    say("recomputing the sessions from their events")
+    with lake.events.reading(inputs.increment):
+        expected, events = _expected(lake, inputs, rule, asked)
+        aggregates = bind(rule, inputs.sample())
+        told = held(differences(kept, _asked_for(expected, asked, rule), rule, aggregates))
+    number = told.count()
+    wrong = [row.asDict(recursive=True) for row in told.orderBy(C.SESSION_ID).limit(asked.shown).collect()]
+    return Verdict(kept.count(), events, True, number, wrong, counted, examples)
+
+
+def show(verdict: Verdict) -> None:
+    """What was found, the differing sessions side by side."""
+    out = stdout()
+    for name, number in verdict.broken.items():
+        if number:
+            out.print(f"broken: {name}: {number:,} rows, such as {printable('; '.join(verdict.examples[name]))}")
+    for row in verdict.wrong:
+        out.print(f"\n{row[C.SESSION_ID]}: {_TOLD[row[KIND]]}")
+        out.print(table(["column", "in the table", "recomputed"], _side_by_side(row)))
+    if verdict.differing > len(verdict.wrong):
+        out.print(f"\n… and {verdict.differing - len(verdict.wrong):,} more")
+    checked = f"{verdict.sessions:,} sessions" + (f" of {verdict.events:,} events" if verdict.recomputed else "")
+    rules = f"{len(verdict.broken)} rules"
+    if not verdict.recomputed:
+        out.print("lateness is session, without revive: sessions depend on arrival, so that only rules were checked")
+    if verdict.clean:
+        out.print(
+            f"The table is right: {checked}, recomputed and compared; {rules} hold."
+            if verdict.recomputed
+            else f"{rules} hold for {checked}."
+        )
+    else:
+        out.print(
+            f"\nThe table is wrong: {verdict.differing:,} of {checked} differ. `sessionizer backfill` or "
+            "`rebuild` makes them right."
+        )
+
+
+def as_document(verdict: Verdict) -> dict[str, Any]:
+    """The same for machines."""
+    return {
+        "clean": verdict.clean,
+        "sessions": verdict.sessions,
+        "events": verdict.events,
+        "recomputed": verdict.recomputed,
+        "differing": verdict.differing,
+        "differences": [
+            {
+                C.SESSION_ID: row[C.SESSION_ID],
+                KIND: row[KIND],
+                WHICH: row[WHICH],
+                FOUND: row[FOUND],
+                EXPECTED: row[EXPECTED],
+            }
+            for row in verdict.wrong
+        ],
+        "rules": verdict.broken,
+    }
+
+
+_TOLD = {
+    "missing": "the table lacks this session",
+    "extra": "the table has a session that its events do not make",
+    DIFFERS: "the table has another value",
+}
+
+
+def _expected(lake: Lake, inputs: Inputs, rule: Rule, asked: Asked) -> tuple[DataFrame, int]:
+    """The rows that the table should have, and the number of events that make them."""
+    clock = replace(inputs.clock, now=wall_clock())
+    if rule.watermark_per == "key":
+        clock = _clocks_of_keys(lake, inputs, rule, clock)
+    past = inputs.past()
+    span = None if asked.low is None and asked.high is None else _wide(lake, inputs, asked)
+    events = accepted(past.events(span), past.rejected(), rule, clock, span)
+    if asked.sample is not None and rule.key:
+        events = events.where(_in_sample(rule, asked.sample))
+    rows = events.select(*[C.col(n) for n in events.columns if not n.startswith("__")])
+    # Where a rule recuts chains, the same rows are read again.
+    outcome = sessionize(rows, None, rule, clock, past=Past(None, lambda *_, **__: rows), anew=True)
+    return outcome.changes, outcome.tally.accepted
+
+
+def _wide(lake: Lake, inputs: Inputs, asked: Asked) -> list[tuple[int, int]]:
+    """The span of events that makes the sessions asked for: as far as those that touch it reach, in the table."""
+    low = -FUTURE if asked.low is None else asked.low
+    high = FUTURE if asked.high is None else asked.high
+    rows = lake.sessions.table.read(inputs.position.version)
+    first, last = C.col(C.SESSION_START), C.col(C.EXPIRES_AT)
+    near = rows.where((first < timestamp(high)) & (last >= timestamp(low)))
+    bounds = near.agg(F.unix_micros(F.min(first)).alias("low"), F.unix_micros(F.max(last)).alias("high")).first()
+    if bounds is None or bounds["low"] is None:
+        return [(low, high)]
+    return [(min(low, int(bounds["low"])), max(high, int(bounds["high"])))]
+
+
+def _asked_for(rows: DataFrame, asked: Asked, rule: Rule) -> DataFrame:
+    if asked.low is not None:
+        rows = rows.where(C.col(C.SESSION_END) >= timestamp(asked.low))
+    if asked.high is not None:
+        rows = rows.where(C.col(C.SESSION_START) < timestamp(asked.high))
+    if asked.sample is not None and rule.key:
+        rows = rows.where(_in_sample(rule, asked.sample))
+    return rows
+
+
+def _in_sample(rule: Rule, share: float) -> Any:
+    texts = [F.coalesce(C.col(name).cast("string"), F.lit("")) for name in rule.key]
+    return F.pmod(F.xxhash64(*texts), F.lit(1_000_000)) < int(share * 1_000_000)
+
+
+def _clocks_of_keys(lake: Lake, inputs: Inputs, rule: Rule, clock: Clock) -> Clock:
+    live = inputs.live()
+    return clock if live is None else replace(clock, scopes=clocks_of_keys(live, None, inputs.sample(), rule))
+
+
+def _counted(frames: dict[str, DataFrame]) -> dict[str, int]:
+    """How many rows each of the frames has, in one job."""
+    counts = [frame.agg(F.lit(name).alias("name"), F.count(F.lit(1)).alias("rows")) for name, frame in frames.items()]
+    return {row["name"]: row["rows"] for row in reduce(DataFrame.unionByName, counts).collect()}
+
+
+def _ledger_gaps(lake: Lake) -> DataFrame:
+    """Runs whose counts do not add up."""
+    runs = lake.runs.table.read()
+    parts = sum((C.col(n) for n in ("late", "invalid", "duplicates")), C.col("accepted"))
+    return runs.where((C.col("mode") == "run") & (C.col("events_read") != parts)).select(C.RUN_ID)
+
+
+def _side_by_side(row: dict[str, Any]) -> list[list[str]]:
+    found, expected = row[FOUND] or {}, row[EXPECTED] or {}
+    names = row[WHICH] if row[KIND] == DIFFERS else list(found or expected)
+    shown = [n for n in (*names, C.SESSION_START, C.SESSION_END) if n in (found or expected)]
+    return [[n, str(found.get(n, "-")), str(expected.get(n, "-"))] for n in dict.fromkeys(shown)]

@@ -1,0 +1,144 @@
+"""What the tables promise, as expectations that Great Expectations can check: plain data, no library needed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lib import columns as C
+from lib.admission.events import LATE, REASONS
+from lib.config import Config
+from lib.errors import ConfigError
+
+UNREADABLE = "unreadable"
+UNEXPECTED_ROWS = "unexpected_rows_expectation"
+MOSTLY = 0.95  # share of source rows that must have a key and a time: single ones that have not are rejected events
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """One of GE's expectations, by its snake_case type, and why it must hold."""
+
+    type: str
+    kwargs: Mapping[str, Any]
+    why: str
+
+
+Suite = Sequence[Expectation]
+
+
+def sessions_suite(config: Config) -> Suite:
+    """Of the sessions table."""
+    keys = () if config.source.null_keys == "group" else config.source.key
+    longest = config.session.max_duration
+    between = {} if longest is None else {"max_value": longest / 1e6}
+    return [
+        *[_not_null(name, "whose session it is") for name in (*keys, C.SESSION_ID, C.SESSION_START, C.EXPIRES_AT)],
+        Expectation("expect_column_values_to_be_unique", {"column": C.SESSION_ID}, "a session is one row"),
+        _at_least(C.SESSION_END, C.SESSION_START, "no session ends before it starts"),
+        _at_least(C.EXPIRES_AT, C.SESSION_END, "a session reaches as far as its last event at least"),
+        Expectation(
+            "expect_column_values_to_be_between",
+            {"column": C.DURATION_SECONDS, "min_value": 0, **between},
+            "session.max_duration" if between else "no session ends before it starts",
+        ),
+        Expectation(
+            "expect_column_values_to_be_between", {"column": C.EVENT_COUNT, "min_value": 1}, "no session without events"
+        ),
+        Expectation(
+            "expect_column_values_to_be_in_set",
+            {"column": C.STATUS, "value_set": ["open", "closed", "final"]},
+            "the states of a session",
+        ),
+        _no_rows(f"{C.IS_FINAL} <> ({C.STATUS} = 'final')", "final rows, and no others, lie in the final partition"),
+        _no_rows(f"({C.END_REASON} IS NULL) <> ({C.STATUS} = 'open')", "a session that has ended says why"),
+    ]
+
+
+def rejected_events_suite() -> Suite:
+    """Of rejected_events."""
+    return [
+        *[_not_null(name, "what was rejected, when") for name in (C.EVENT_HASH, C.REASON)],
+        Expectation(
+            "expect_column_values_to_be_in_set",
+            {"column": C.REASON, "value_set": [*REASONS, UNREADABLE]},
+            "the reasons there are",
+        ),
+        _no_rows(
+            f"{C.REASON} = '{LATE}' AND {C.EVENT_TIME} >= {C.HORIZON}", "only what is older than the horizon is late"
+        ),
+    ]
+
+
+def events_suite(config: Config, columns: Sequence[str]) -> Suite:
+    """Of the source: almost every event has a key and a time. columns: those of the source."""
+    known = {name.lower() for name in columns}
+    keys = () if config.source.null_keys == "group" else config.source.key
+    named = [name for name in (*keys, config.source.event_time) if name.lower() in known]
+    return [
+        Expectation("expect_column_values_to_not_be_null", {"column": n, "mostly": MOSTLY}, "or no session takes it")
+        for n in named
+    ]
+
+
+def runs_suite(most_late: float, oldest_watermark: int | None) -> Suite:
+    """Of the ledger. most_late: share of all events; oldest_watermark: microseconds, None: however old."""
+    late = f"sum(late) > {most_late} * sum(events_read)"
+    suite = [
+        _not_null(C.RUN_ID, "which run it was"),
+        Expectation("expect_column_values_to_be_unique", {"column": C.RUN_SEQ}, "a run is one row"),
+        _no_rows("events_read <> accepted + late + invalid + duplicates", "every event read is accounted for"),
+        _not_all("sum(late) AS late, sum(events_read) AS events_read", late, f"at most {most_late:.1%} of events late"),
+    ]
+    if oldest_watermark is not None:
+        stale = f"unix_micros(max(watermark_after)) < {oldest_watermark}"
+        suite.append(_not_all("max(watermark_after) AS watermark", stale, "the watermark is fresh"))
+    return suite
+
+
+def read_suite(file: Path) -> Suite:
+    """A suite of one's own: JSON as Great Expectations writes it, or the same as YAML.
+
+    Errors: ConfigError where there is no such file, or something else in it.
+    """
+    form = "write it as {expectations: [{type: expect_column_values_to_not_be_null, kwargs: {column: user_id}}]}"
+    try:
+        found = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            "the file of expectations cannot be read", value=str(file), remedy=str(error.strerror)
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is neither JSON nor YAML", remedy=form) from error
+    listed = found.get("expectations") if isinstance(found, dict) else None
+    if not isinstance(listed, list) or not listed:
+        raise ConfigError(f"{file} must hold a list of expectations", remedy=form)
+    return [_expectation(item, file, form) for item in listed]
+
+
+def _expectation(item: object, file: Path, form: str) -> Expectation:
+    fits = isinstance(item, dict) and isinstance(item.get("type"), str) and isinstance(item.get("kwargs", {}), dict)
+    if not isinstance(item, dict) or not fits:
+        raise ConfigError(f"{file}: each expectation has a type and kwargs", value=item, remedy=form)
+    notes = (item.get("meta") or {}).get("notes", "")
+    return Expectation(item["type"], item.get("kwargs", {}), notes if isinstance(notes, str) else str(notes))
+
+
+def _not_null(name: str, why: str) -> Expectation:
+    return Expectation("expect_column_values_to_not_be_null", {"column": name}, why)
+
+
+def _at_least(name: str, other: str, why: str) -> Expectation:
+    kwargs = {"column_A": name, "column_B": other, "or_equal": True}
+    return Expectation("expect_column_pair_values_a_to_be_greater_than_b", kwargs, why)
+
+
+def _no_rows(condition: str, why: str) -> Expectation:
+    return Expectation(UNEXPECTED_ROWS, {"unexpected_rows_query": f"SELECT * FROM {{batch}} WHERE {condition}"}, why)
+
+
+def _not_all(figures: str, condition: str, why: str) -> Expectation:
+    query = f"SELECT {figures} FROM {{batch}} HAVING {condition}"
+    return Expectation(UNEXPECTED_ROWS, {"unexpected_rows_query": query}, why)

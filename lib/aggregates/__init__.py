@@ -1,0 +1,1 @@
+"""Aggregates as partial / merge / finish triples."""

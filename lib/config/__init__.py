@@ -1,0 +1,41 @@
+"""The config: what a sessions table is made from, and by which rule."""
+
+from lib.config.config import (
+    Aggregate,
+    Config,
+    Dedupe,
+    DynamicGap,
+    IdleTimeout,
+    Limits,
+    Outputs,
+    SessionRule,
+    Sessions,
+    Sliding,
+    Source,
+    StartTimestamp,
+    StartVersion,
+    Time,
+    Watermark,
+    json_schema,
+    location_kind,
+)
+
+__all__ = [
+    "Aggregate",
+    "Config",
+    "Dedupe",
+    "DynamicGap",
+    "IdleTimeout",
+    "Limits",
+    "Outputs",
+    "SessionRule",
+    "Sessions",
+    "Sliding",
+    "Source",
+    "StartTimestamp",
+    "StartVersion",
+    "Time",
+    "Watermark",
+    "json_schema",
+    "location_kind",
+]

@@ -1,0 +1,1 @@
+"""Reading sessions and windows (SEMANTICS §11)."""

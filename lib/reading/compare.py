@@ -1,0 +1,80 @@
+"""Comparing the table with what it should be: row by row, column by column; and rules that need no recompute."""
+
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from lib import columns as C
+from lib.aggregates.binding import Aggregate
+from lib.rule import Rule
+from lib.windows.sessions.islands import beyond
+from lib.windows.sessions.lifecycle import FLUSH, IDLE, table_columns
+from lib.windows.sessions.rederive import SAME_AS_BEFORE, same_value
+
+MISSING, EXTRA, DIFFERS = "missing", "extra", "differs"
+KIND, WHICH, FOUND, EXPECTED = "kind", "columns", "found", "expected"
+# How far two results of the same events may be apart, relatively: the error of the function itself.
+WITHIN = {"stddev": 1e-6, "approx_count_distinct": 0.1, "approx_percentile": float("inf")}
+BY_CLOCK = (C.STATUS, C.END_REASON, C.IS_FINAL)
+
+
+def differences(table: DataFrame, expected: DataFrame, rule: Rule, aggregates: tuple[Aggregate, ...]) -> DataFrame:
+    """Where the table is not what it should be.
+
+    In: rows of the sessions table; the rows that it should have. What only the run's own clock or a flush decides is
+    not compared: status and end_reason of what they ended, and the state of sessions with a clock per key.
+    Out: session_id, kind STRING (missing, extra or differs), columns ARRAY<STRING>, found and expected: the rows, null
+    where there is none.
+    """
+    names = tuple(n for n in table_columns(rule, aggregates) if n not in SAME_AS_BEFORE)
+    if rule.watermark_per == "key":
+        names = tuple(n for n in names if n not in BY_CLOCK)
+    types = {f.name: f.dataType.typeName() for f in expected.schema.fields}
+    left = table.select(F.struct(*C.cols(names)).alias(FOUND))
+    right = expected.select(F.struct(*C.cols(names)).alias(EXPECTED))
+    joined = left.join(right, F.col(FOUND)[C.SESSION_ID] == F.col(EXPECTED)[C.SESSION_ID], "full")
+    within = {spec.name: WITHIN.get(spec.fn or "", 1e-9) for spec in rule.aggregates}
+    wrong = [F.when(~_same(name, types.get(name), names, within.get(name, 1e-9)), F.lit(name)) for name in names]
+    told = joined.select(
+        F.coalesce(F.col(FOUND)[C.SESSION_ID], F.col(EXPECTED)[C.SESSION_ID]).alias(C.SESSION_ID),
+        F.when(F.col(FOUND).isNull(), MISSING).when(F.col(EXPECTED).isNull(), EXTRA).otherwise(DIFFERS).alias(KIND),
+        F.array_compact(F.array(*wrong)).alias(WHICH),
+        F.col(FOUND),
+        F.col(EXPECTED),
+    )
+    return told.where((F.col(KIND) != DIFFERS) | (F.size(WHICH) > 0))
+
+
+def broken_rules(table: DataFrame, rule: Rule) -> dict[str, DataFrame]:
+    """Rows that break what holds for every sessions table, by the rule that they break; needs no events."""
+    ids = table.groupBy(C.SESSION_ID).agg(F.count(F.lit(1)).alias("rows")).where(F.col("rows") > 1)
+    found = {"each session_id is there once": ids}
+    start, end = C.col(C.SESSION_START), C.col(C.SESSION_END)
+    found["session_start <= session_end < expires_at"] = table.where(
+        (start > end) | (end >= C.col(C.EXPIRES_AT))
+    ).select(C.SESSION_ID, C.SESSION_START, C.SESSION_END)
+    lasts = F.unix_micros(end) - F.unix_micros(start)
+    if rule.max_duration is not None:
+        longer = table.where(lasts > rule.max_duration)
+        found["no session lasts longer than max_duration"] = longer.select(C.SESSION_ID, C.DURATION_SECONDS)
+    if rule.lateness == "event" or rule.revive:
+        by_time = Window.partitionBy(*C.cols(rule.key)).orderBy(C.SESSION_START, C.SESSION_ID)
+        before = F.lag(C.col(C.EXPIRES_AT)).over(by_time)
+        apart = beyond(start, before, rule)
+        if rule.max_duration is not None:
+            first = F.lag(start).over(by_time)
+            apart = apart | (F.unix_micros(start) - F.unix_micros(first) > rule.max_duration)
+        near = table.where(~C.col(C.IS_LATE)).withColumn("__apart", apart).where(~F.col("__apart"))
+        found["sessions of a key lie further apart than the gap"] = near.select(C.SESSION_ID, C.SESSION_START)
+    state = reduce(lambda a, b: a | b, [C.col(C.IS_FINAL) & C.col(C.STATE).isNotNull(), C.col(C.EVENT_COUNT) < 1])
+    found["final rows hold no state, and every session an event"] = table.where(state).select(C.SESSION_ID)
+    return found
+
+
+def _same(name: str, type_name: str | None, names: tuple[str, ...], within: float) -> Column:
+    same = same_value(F.col(FOUND)[name], F.col(EXPECTED)[name], type_name, within)
+    if C.END_REASON in names and name in BY_CLOCK:
+        by_hand = F.col(FOUND)[C.END_REASON]
+        same = same | F.coalesce(by_hand.isin(IDLE, FLUSH), F.lit(False))
+    return same

@@ -1,0 +1,39 @@
+"""What has become of each session between two versions of the table: the change feed, compacted."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lib import columns as C
+from lib.canonical import canonical_json
+from lib.windows.sessions.changes import DELETE, INSERT, UPDATE
+
+CHANGE = "change"
+BEFORE_CHANGE = ("delete", "update_preimage")  # of `_change_type`: the row as it was
+
+
+def net_changes(feed: DataFrame, columns: tuple[str, ...]) -> DataFrame:
+    """One row per session that is there and was not, is not the same, or is gone.
+
+    In: `columns` of the sessions table, `_change_type` and `_commit_version`, from the change feed of any stretch
+    of versions. Rows that a RESTORE or a rebuild takes out and puts back as they were are no change.
+    Out: `change` STRING (`insert`, `update`, `delete`) and `columns`; a deleted row is the row as it was last.
+    """
+    kept = feed.select(*C.cols(columns)).schema
+    is_after = ~C.col(C.CHANGE_TYPE).isin(*BEFORE_CHANGE)
+    image = F.struct(
+        is_after.alias("is_there"),
+        F.sha2(canonical_json(kept), 256).alias("content"),  # maps cannot be compared as they are
+        F.struct(*C.cols(columns)).alias("row"),
+    )
+    moment = F.struct(C.col(C.COMMIT_VERSION), is_after)  # within a version, what was comes before what is
+    ends = feed.groupBy(C.col(C.SESSION_ID)).agg(
+        F.min_by(image, moment).alias("first"), F.max_by(image, moment).alias("last")
+    )
+    was_there, is_there = ~F.col("first.is_there"), F.col("last.is_there")
+    change = (
+        F.when(is_there & ~was_there, INSERT)
+        .when(was_there & ~is_there, DELETE)
+        .when(was_there & is_there & (F.col("first.content") != F.col("last.content")), UPDATE)
+    )
+    changed = ends.select(change.alias(CHANGE), F.col("last.row").alias("row")).where(F.col(CHANGE).isNotNull())
+    return changed.select(CHANGE, *[F.col("row")[name].alias(name) for name in columns])

@@ -1,0 +1,1 @@
+"""Time: durations, microseconds on columns, watermarks."""

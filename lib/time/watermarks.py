@@ -1,0 +1,202 @@
+"""Watermark, horizon and flush mark: what time it is for the events (SEMANTICS §4)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lib import columns as C
+from lib.rule import Rule
+from lib.time.micros import steady
+
+OF_SCOPE = (C.SCOPE_WATERMARK, C.SCOPE_FLUSH_MARK, C.SCOPE_FLUSHED_FROM)
+
+
+@dataclass(frozen=True)
+class Push:
+    """What a person asks of the clock beyond what the events say."""
+
+    advance_to: int | None = None
+    flush: bool = False
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Where time stands. Everything is microseconds since the epoch, UTC; None = not known yet.
+
+    now: the run's wall clock, for events from the future and for idle sessions alone.
+    watermark: older events are no longer expected.
+    flush_mark: a lower bound of the horizon that a flush has set.
+    flushed_from: the watermark just before a flush of this very run, which names what the flush ended.
+    scopes: the same three for each scope where `watermark.per` is not the table: the scope's columns and
+    `OF_SCOPE`. None: no scope is known yet, or each key's clock lies on its live rows (per: key).
+    run_seq: the number of the run, which ids of sessions outside the promise of order hold (SEMANTICS §6).
+    """
+
+    now: int
+    watermark: int | None = None
+    flush_mark: int | None = None
+    flushed_from: int | None = None
+    scopes: DataFrame | None = None
+    run_seq: int = 0
+
+    def horizon(self, rule: Rule) -> int | None:
+        """Events strictly older than this are late: max(watermark - allowed lateness, flush mark)."""
+        by_watermark = None if self.watermark is None else self.watermark - rule.allowed_lateness
+        return latest(by_watermark, self.flush_mark)
+
+
+def with_clock(frame: DataFrame, rule: Rule, clock: Clock, beside: Column | None = None) -> DataFrame:
+    """The rows with `__watermark`, `__horizon`, `__flush_mark`, `__flushed_from` of their scope; null = not known.
+
+    beside: a column that may be null, to have them as data (`times.steady`) where they would be literals.
+    """
+    scopes = clock.scopes
+    if not rule.scope or scopes is None:
+        times = {
+            C.W: clock.watermark,
+            C.H: clock.horizon(rule),
+            C.MARK: clock.flush_mark,
+            C.FLUSHED: clock.flushed_from,
+        }
+        return frame.withColumns({n: steady(None if rule.scope else us, beside) for n, us in times.items()})
+    named = scopes.select(
+        *[C.col(name).alias(f"__scope_{i}") for i, name in enumerate(rule.scope)],
+        C.col(C.SCOPE_WATERMARK).alias(C.W),
+        F.greatest(C.col(C.SCOPE_WATERMARK) - rule.allowed_lateness, C.col(C.SCOPE_FLUSH_MARK)).alias(C.H),
+        C.col(C.SCOPE_FLUSH_MARK).alias(C.MARK),
+        C.col(C.SCOPE_FLUSHED_FROM).alias(C.FLUSHED),
+    )
+    if rule.watermark_per != "key":
+        named = F.broadcast(named)
+    same = F.lit(True)
+    for i, name in enumerate(rule.scope):
+        same = same & C.col(name).eqNullSafe(F.col(f"__scope_{i}"))
+    return frame.join(named, same, "left").drop(*[f"__scope_{i}" for i, _ in enumerate(rule.scope)])
+
+
+def advance(clock: Clock, earliest_event: int | None, latest_event: int | None, rule: Rule) -> Clock:
+    """The clock after a run that saw valid events between these two times (both inclusive, late ones too).
+
+    >>> rule = Rule(key=(), gap=1, watermark_delay=5)
+    >>> advance(Clock(now=0, watermark=10), 3, 20, rule).watermark
+    15
+    >>> advance(Clock(now=0, watermark=10), 3, 4, rule).watermark
+    10
+    """
+    candidate = earliest_event if rule.watermark_from == "min_event_time" else latest_event
+    return advance_to(clock, None if candidate is None else candidate - rule.watermark_delay)
+
+
+def advance_to(clock: Clock, watermark: int | None) -> Clock:
+    """The clock with at least this watermark; it never goes back."""
+    return replace(clock, watermark=latest(clock.watermark, watermark))
+
+
+def flush(clock: Clock, latest_reach: int | None) -> Clock:
+    """The clock 1 µs past every reach, so that every session ends and is final; no session, no change."""
+    if latest_reach is None:
+        return clock
+    mark = latest(clock.flush_mark, latest_reach + 1)
+    return replace(advance_to(clock, mark), flush_mark=mark, flushed_from=clock.watermark)
+
+
+def advance_scopes(clock: Clock, valid: DataFrame, intervals: DataFrame, rule: Rule, push: Push) -> Clock:
+    """The clock of every scope after a run: what `advance`, `advance_to` and `flush` do, for each by itself.
+
+    In: partials of this run's valid events (`__start`, `__end`), late ones too; all intervals (`__reach`).
+    """
+    nothing = F.lit(None).cast("bigint")
+    none = dict.fromkeys((*OF_SCOPE, "candidate", "mark"), nothing)
+    edge = F.min(C.col(C.START)) if rule.watermark_from == "min_event_time" else F.max(C.col(C.END))
+    by_scope = C.cols(rule.scope)
+    parts = [valid.groupBy(*by_scope).agg((edge - rule.watermark_delay).alias("candidate"))]
+    if clock.scopes is not None:
+        parts.append(clock.scopes.select(*by_scope, *OF_SCOPE[:2]))
+    if push.flush:
+        parts.append(intervals.groupBy(*by_scope).agg((F.max(C.col(C.REACH)) + 1).alias("mark")))
+    rows = None
+    for part in parts:
+        full = part.select(*by_scope, *[C.col(n) if n in part.columns else c.alias(n) for n, c in none.items()])
+        rows = full if rows is None else rows.unionByName(full)
+    assert rows is not None
+    known = rows.groupBy(*by_scope).agg(*[F.max(C.col(n)).alias(n) for n in none])
+    pushed = F.lit(push.advance_to).cast("bigint")
+    before_flush = _latest(C.col(C.SCOPE_WATERMARK), F.col("candidate"), pushed)
+    scopes = known.select(
+        *by_scope,
+        _latest(before_flush, F.col("mark")).alias(C.SCOPE_WATERMARK),
+        _latest(C.col(C.SCOPE_FLUSH_MARK), F.col("mark")).alias(C.SCOPE_FLUSH_MARK),
+        F.when(F.col("mark").isNotNull(), before_flush).alias(C.SCOPE_FLUSHED_FROM),
+    )
+    return replace(clock, scopes=scopes if rule.watermark_per == "key" else _collected(scopes))
+
+
+def clocks_of_keys(live: DataFrame | None, final: DataFrame | None, events: DataFrame, rule: Rule) -> DataFrame | None:
+    """The scopes of `per: key`, as live rows keep them.
+
+    A key without live rows is forgotten; when it comes back, its horizon is 1 µs past the latest `expires_at` of
+    its final rows. These are looked up for the keys of these events alone.
+    """
+    by_key = C.cols(rule.key)
+    found = []
+    if live is not None:
+        state = C.col(C.STATE)
+        found.append(live.select(*by_key, state[C.STATE_WATERMARK].alias("w"), state[C.STATE_FLUSH_MARK].alias("f")))
+    if final is not None:
+        keys = events.select(*[C.col(name).alias(f"__key_{i}") for i, name in enumerate(rule.key)]).distinct()
+        same = F.lit(True)
+        for i, name in enumerate(rule.key):
+            same = same & C.col(name).eqNullSafe(F.col(f"__key_{i}"))
+        past = final.join(keys, same, "left_semi")
+        after = F.unix_micros(C.col(C.EXPIRES_AT)) + 1
+        found.append(past.select(*by_key, F.lit(None).cast("bigint").alias("w"), after.alias("f")))
+    if not found:
+        return None
+    rows = found[0] if len(found) == 1 else found[0].unionByName(found[1])
+    return rows.groupBy(*by_key).agg(
+        F.max("w").alias(C.SCOPE_WATERMARK),
+        F.max("f").alias(C.SCOPE_FLUSH_MARK),
+        F.lit(None).cast("bigint").alias(C.SCOPE_FLUSHED_FROM),
+    )
+
+
+def scopes_as_json(scopes: DataFrame) -> tuple[str, ...]:
+    """Each scope with its times as one line of JSON, in order."""
+    kept = [n for n in scopes.columns if n != C.SCOPE_FLUSHED_FROM]
+    lines = scopes.select(F.to_json(F.struct(*C.cols(tuple(kept)))).alias("line")).collect()
+    return tuple(sorted(row["line"] for row in lines))
+
+
+def scopes_from_json(lines: tuple[str, ...], rule: Rule, events: DataFrame) -> DataFrame:
+    """What `scopes_as_json` has written; `events` tells the types of the scope's columns."""
+    times = [T.StructField(name, T.LongType()) for name in OF_SCOPE]
+    schema = T.StructType([*events.select(*C.cols(rule.scope)).schema.fields, *times])
+    rows = events.sparkSession.createDataFrame([(line,) for line in lines], "line STRING")
+    parsed = rows.select(F.from_json("line", schema).alias("scope")).select("scope.*")
+    return _collected(parsed)
+
+
+def keys_from_json(lines: Sequence[str], rule: Rule, events: DataFrame) -> DataFrame:
+    """Keys, one JSON object of the key columns each, as rows; `events` tells their types."""
+    types = events.select(*C.cols(rule.key)).schema.fields
+    texts = T.StructType([T.StructField(f.name, T.StringType()) for f in types])
+    rows = events.sparkSession.createDataFrame([(line,) for line in lines], "line STRING")
+    parsed = rows.select(F.from_json("line", texts).alias("key")).select("key.*")
+    return parsed.select(*[C.col(f.name).try_cast(f.dataType).alias(f.name) for f in types]).distinct()
+
+
+def latest(*times: int | None) -> int | None:
+    """The latest of the times that are known."""
+    return max((t for t in times if t is not None), default=None)
+
+
+def _latest(*times: Column) -> Column:
+    return F.greatest(*times)  # which skips nulls
+
+
+def _collected(scopes: DataFrame) -> DataFrame:
+    """The scopes as literal rows: there are few, and later steps must not compute them again."""
+    return scopes.sparkSession.createDataFrame(scopes.collect(), T.StructType(scopes.schema.fields))

@@ -1,0 +1,1 @@
+"""Windows: what the accepted events make, sessions or sliding windows."""

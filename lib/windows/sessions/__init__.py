@@ -1,0 +1,1 @@
+"""Session windows (SEMANTICS §2, §5)."""

@@ -1,0 +1,41 @@
+"""Fold: events of a key in the same gap-wide bucket become one partial session, before any sort."""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from lib import columns as C
+from lib.aggregates.binding import Aggregate
+from lib.config import DynamicGap
+from lib.rule import Rule
+from lib.time.micros import floor_div
+
+
+def fold(
+    judged: DataFrame, rule: Rule, aggregates: tuple[Aggregate, ...], *, by: tuple[str, ...] = (), fine: bool = False
+) -> DataFrame:
+    """Partial sessions of judged events.
+
+    Two events of a key in one bucket `[n·width, (n+1)·width)` are less than a gap apart, so they share a session
+    under either boundary. Rejected events are folded beside, by verdict, so that one pass counts everything.
+
+    In: what `events.judge_late` returns. by: columns that keep partials apart, besides the key. fine: a partial for
+    each distinct time, where `max_duration` may cut between any two.
+    Out: `__verdict`, the key columns and `by`, `__bucket`, `__start`, `__end`, `__reach`, `__count` (BIGINT), the
+    parts of the aggregates.
+    """
+    width = 1 if fine else rule.bucket
+    bucketed = judged.withColumn(C.BUCKET, bucket(width))
+    grouped = bucketed.groupBy(C.col(C.VERDICT), *C.cols((*rule.key, *by)), C.col(C.BUCKET))
+    reach = F.max(C.col(C.US) + C.col(C.GAP)) if isinstance(rule.gap, DynamicGap) else F.max(C.col(C.US)) + rule.gap
+    return grouped.agg(
+        F.min(C.col(C.US)).alias(C.START),
+        F.max(C.col(C.US)).alias(C.END),
+        reach.alias(C.REACH),
+        F.count(F.lit(1)).alias(C.COUNT),
+        *[part for a in aggregates for part in a.partial()],
+    )
+
+
+def bucket(width: int) -> Column:
+    """The number of the bucket of this width that an event's `__us` lies in."""
+    return C.col(C.US) if width == 1 else floor_div(C.col(C.US), width)

@@ -1,0 +1,111 @@
+"""Sessions: rows of the table as intervals, islands as merged sessions."""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from lib import columns as C
+from lib.admission.events import AMENDED, CORRECTED, WITHDRAWN
+from lib.aggregates.binding import Aggregate
+from lib.rule import Rule
+from lib.time.micros import steady
+
+LIVE_TYPE = (
+    f"struct<{C.SESSION_ID}:string,{C.STATUS}:string,{C.END_REASON}:string,{C.SUPERSEDES}:array<string>,"
+    f"{C.IS_FINAL}:boolean,{C.START}:bigint,{C.W}:bigint,{C.MARK}:bigint>"
+)
+ROW_FIELDS = (C.SESSION_ID, C.STATUS, C.END_REASON, C.SUPERSEDES, C.IS_FINAL)
+TIMES = (C.START, C.END, C.REACH)
+
+
+def new_intervals(folded: DataFrame, rule: Rule, now: int) -> DataFrame:
+    """The partials of `fold` that belong to sessions, as intervals.
+
+    Accepted ones, and those of withdrawn events: they hold no event, but have their sessions recomputed.
+    Out: the columns of `fold`, and what `arriving` adds.
+    """
+    verdict = C.col(C.VERDICT)
+    of_sessions = (verdict.isNull() | verdict.isin(AMENDED, CORRECTED, WITHDRAWN)) & C.col(C.START).isNotNull()
+    return arriving(folded.where(of_sessions), rule, now)
+
+
+def arriving(intervals: DataFrame, rule: Rule, now: int) -> DataFrame:
+    """The intervals with `__arrived` BIGINT, the run's wall clock, where the rule has use for it."""
+    return intervals.withColumn(C.ARRIVED, steady(now, C.col(C.START))) if keeps_arrival(rule) else intervals
+
+
+def live_intervals(live: DataFrame, rule: Rule, aggregates: tuple[Aggregate, ...]) -> DataFrame:
+    """Live rows of the sessions table, as intervals.
+
+    Out: the columns of `new_intervals` but verdict and bucket, and `__live`, a struct of what the row says of itself.
+    """
+    arrived = [C.col(C.STATE)[C.STATE_ARRIVED].alias(C.ARRIVED)] if keeps_arrival(rule) else []
+    return _rows(live, rule, [*(part for a in aggregates for part in a.resume()), *arrived])
+
+
+def final_intervals(final: DataFrame, rule: Rule) -> DataFrame:
+    """Final rows of the sessions table, as intervals without parts: what they are part of is recomputed."""
+    return _rows(final, rule, [])
+
+
+def keeps_arrival(rule: Rule) -> bool:
+    """Whether live rows remember when their last event arrived."""
+    return rule.idle_after is not None and rule.idle_clock == "processing_time"
+
+
+def merge_islands(
+    marked: DataFrame,
+    rule: Rule,
+    aggregates: tuple[Aggregate, ...],
+    *,
+    by: tuple[str, ...] = (),
+    with_buckets: bool = False,
+) -> DataFrame:
+    """One row per island: the union of its intervals.
+
+    Out: the key columns and `by`, `__start`, `__end`, `__reach`, `__count`, the merged parts, `__arrived` if it is
+    there; where a table was read, `__absorbed` (the `__live` structs of its rows in it) and `__fresh` BIGINT (its
+    events that are new); if asked for, `__buckets` (those of its new partials).
+    """
+    types = {field.name: field.dataType for field in marked.schema.fields}
+    merged = [part for a in aggregates for part in a.merge()]
+    new = C.col(C.LIVE).isNull() if C.LIVE in types else F.lit(True)
+    fresh = F.sum(F.when(new, C.col(C.COUNT)).otherwise(0)).alias(C.FRESH)
+    absorbed = [fresh, F.collect_list(C.col(C.LIVE)).alias(C.ABSORBED)] if C.LIVE in types else []
+    buckets = [F.collect_list(F.when(new, C.col(C.BUCKET))).alias(C.BUCKETS)] if with_buckets else []
+    arrived = [F.max(C.col(C.ARRIVED)).alias(C.ARRIVED)] if C.ARRIVED in types else []
+    sessions = marked.groupBy(*C.cols((*rule.key, *by)), C.col(C.ISLAND)).agg(
+        F.min(C.col(C.START)).alias(C.START),
+        F.max(C.col(C.END)).alias(C.END),
+        F.max(C.col(C.REACH)).alias(C.REACH),
+        F.sum(C.col(C.COUNT)).alias(C.COUNT),
+        *merged,
+        *arrived,
+        *absorbed,
+        *buckets,
+    )
+    parts = [name for a in aggregates for name in a.part_columns]
+    kept = [name for name in (C.ARRIVED, C.ABSORBED, C.FRESH, C.BUCKETS) if name in sessions.columns]
+    return sessions.select(
+        *C.cols((*rule.key, *by)),
+        *C.cols(TIMES),
+        C.col(C.COUNT),
+        *[C.col(name).cast(types[name]).alias(name) for name in parts],  # a sum of decimals widens at every merge
+        *C.cols(tuple(kept)),
+    )
+
+
+def _rows(rows: DataFrame, rule: Rule, parts: list[Column]) -> DataFrame:
+    start = F.unix_micros(C.col(C.SESSION_START))
+    clock = [F.lit(None).cast("bigint").alias(C.W), F.lit(None).cast("bigint").alias(C.MARK)]
+    if rule.watermark_per == "key":
+        state = C.col(C.STATE)
+        clock = [state[C.STATE_WATERMARK].alias(C.W), state[C.STATE_FLUSH_MARK].alias(C.MARK)]
+    return rows.select(
+        *C.cols(rule.key),
+        start.alias(C.START),
+        F.unix_micros(C.col(C.SESSION_END)).alias(C.END),
+        F.unix_micros(C.col(C.EXPIRES_AT)).alias(C.REACH),
+        C.col(C.EVENT_COUNT).alias(C.COUNT),
+        *parts,
+        F.struct(*C.cols(ROW_FIELDS), start.alias(C.START), *clock).cast(LIVE_TYPE).alias(C.LIVE),
+    )

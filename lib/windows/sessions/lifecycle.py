@@ -1,0 +1,137 @@
+"""Lifecycle: from merged islands to finished session rows with their state (SEMANTICS §5, §9)."""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from lib import columns as C
+from lib.aggregates.binding import Aggregate, state_struct, with_sql_columns
+from lib.canonical import session_id
+from lib.rule import Rule
+from lib.time.micros import DAY, floor_div, steady
+from lib.time.watermarks import Clock, with_clock
+from lib.windows.sessions.intervals import keeps_arrival
+
+OPEN, CLOSED, FINAL = "open", "closed", "final"
+GAP, FLUSH, MAX_DURATION, IDLE = "gap", "flush", "max_duration", "idle"
+TRAIL = (C.ABSORBED, C.FRESH, C.BUCKETS, C.RANGE)
+
+
+def settle(sessions: DataFrame, rule: Rule, clock: Clock, aggregates: tuple[Aggregate, ...]) -> DataFrame:
+    """Session rows as the table holds them, in the state that the clock gives them.
+
+    The first that holds: `final` iff expires_at < horizon; `closed` iff watermark > expires_at, or watermark >
+    session_start + max_duration, or idle; else `open`. All strict. With `watermark.per: key`, all rows of a key that
+    has had no new event for the idle timeout are final.
+
+    In: what `sessions.merge_islands` returns; the clock as it stands *after* the run. `__salt`, if it is there, is text
+    that ids hash too.
+    Out: the columns of the sessions table but run_id, and those of `TRAIL` that the input has.
+    """
+    timed = with_clock(sessions, rule, clock, beside=C.col(C.START))
+    key_types = [sessions.schema[name].dataType for name in _spelled(rule.key, sessions)]
+    reach, start, end = C.col(C.REACH), C.col(C.START), C.col(C.END)
+    idle = _idle(rule, clock)
+    final = _known(reach < C.col(C.H))
+    if rule.watermark_per == "key" and rule.idle_after is not None and keeps_arrival(rule):
+        last_arrival = F.max(C.col(C.ARRIVED)).over(Window.partitionBy(*C.cols(rule.key)))
+        final = final | _known(steady(clock.now, start) - last_arrival > rule.idle_after)
+    by_watermark = _known(C.col(C.W) > reach)
+    ended = by_watermark | idle
+    if rule.max_duration is not None:
+        ended = ended | _known(C.col(C.W) > start + rule.max_duration)
+    status = F.when(final, FINAL).when(ended, CLOSED).otherwise(OPEN)
+    salt = C.col(C.SALT) if C.SALT in sessions.columns else None
+    computed_id = session_id(C.cols(rule.key), key_types, start, salt)
+    rows = timed.select(
+        *C.cols(rule.key),
+        _own_id(computed_id, sessions, rule).alias(C.SESSION_ID),
+        F.timestamp_micros(start).alias(C.SESSION_START),
+        F.timestamp_micros(end).alias(C.SESSION_END),
+        F.timestamp_micros(reach).alias(C.EXPIRES_AT),
+        ((end - start) / F.lit(1e6)).alias(C.DURATION_SECONDS),
+        C.col(C.COUNT).alias(C.EVENT_COUNT),
+        *[result for a in aggregates for result in a.finish()],
+        status.alias(C.STATUS),
+        F.when(final | ended, _end_reason(rule, by_watermark)).alias(C.END_REASON),
+        final.alias(C.IS_FINAL),
+        F.lit(False).alias(C.IS_LATE),
+        F.date_from_unix_date(floor_div(start, DAY).cast("int")).alias(C.SESSION_DATE),
+        F.when(~final, _state(rule, aggregates)).alias(C.STATE),
+        *[C.col(name) for name in TRAIL if name in sessions.columns],
+    )
+    trail = _supersedes() if C.ABSORBED in sessions.columns else no_ids()
+    return with_sql_columns(rows.withColumn(C.SUPERSEDES, trail), aggregates)
+
+
+def salted(sessions: DataFrame, rule: Rule, before: Clock) -> DataFrame:
+    """The sessions with `__salt`, where a new one may lie within the gap of a final one (SEMANTICS §6).
+
+    That is so with `lateness: session` and no revival, for what starts before the horizon that events were judged by.
+    """
+    if rule.lateness == "event" or rule.revive or rule.late_events == "amend":
+        return sessions
+    old = with_clock(sessions, rule, before)
+    of_run = F.when(C.col(C.START) < C.col(C.H), F.lit(f"#{before.run_seq}"))
+    return old.withColumn(C.SALT, of_run).drop(C.W, C.H, C.MARK, C.FLUSHED)
+
+
+def table_columns(rule: Rule, aggregates: tuple[Aggregate, ...]) -> tuple[str, ...]:
+    """The columns of the sessions table in order, but run_id, which comes before the last."""
+    results = [name for a in aggregates for name in a.result_columns]
+    return (*rule.key, *C.BEFORE_AGGREGATES, *results, *C.AFTER_AGGREGATES, C.STATE)
+
+
+def no_ids() -> Column:
+    """An empty trail."""
+    return F.array().cast("array<string>")
+
+
+def _idle(rule: Rule, clock: Clock) -> Column:
+    if rule.idle_after is None:
+        return F.lit(False)
+    if rule.idle_clock == "processing_time":
+        return _known(steady(clock.now, C.col(C.START)) - C.col(C.ARRIVED) > rule.idle_after)
+    return _known(C.col(C.W) - C.col(C.END) > rule.idle_after)
+
+
+def _end_reason(rule: Rule, by_watermark: Column) -> Column:
+    reason = F.when(C.col(C.REACH) >= C.col(C.FLUSHED), FLUSH)
+    if rule.max_duration is not None:
+        # Cut by it, too: the next event lay beyond the longest duration and still within reach.
+        reason = reason.when(C.col(C.START) + rule.max_duration < C.col(C.REACH), MAX_DURATION)
+    return reason.when(by_watermark, GAP).otherwise(IDLE)
+
+
+def _state(rule: Rule, aggregates: tuple[Aggregate, ...]) -> Column:
+    state = state_struct(aggregates)
+    if keeps_arrival(rule):
+        state = state.withField(C.STATE_ARRIVED, C.col(C.ARRIVED))
+    if rule.watermark_per == "key":
+        # What lies on the row is the horizon's flush part; allowed_lateness comes from the rule.
+        state = state.withField(C.STATE_WATERMARK, C.col(C.W)).withField(C.STATE_FLUSH_MARK, C.col(C.MARK))
+    return state
+
+
+def _own_id(computed: Column, sessions: DataFrame, rule: Rule) -> Column:
+    """A row of the table that starts as before keeps its id, also one that holds a run's number (SEMANTICS §6)."""
+    if rule.lateness == "event" or C.ABSORBED not in sessions.columns:
+        return computed
+    same_start = F.filter(C.col(C.ABSORBED), lambda row: row[C.START] == C.col(C.START))
+    return F.coalesce(F.get(same_start, F.lit(0))[C.SESSION_ID], computed)
+
+
+def _known(condition: Column) -> Column:
+    return F.coalesce(condition, F.lit(False))
+
+
+def _spelled(names: tuple[str, ...], frame: DataFrame) -> list[str]:
+    """The names as the frame spells them: Spark compares without case."""
+    known = {name.lower(): name for name in frame.columns}
+    return [known[name.lower()] for name in names]
+
+
+def _supersedes() -> Column:
+    """The ids that this session took over, and those that they had taken over, without its own."""
+    absorbed = C.col(C.ABSORBED)
+    vanished = F.concat(absorbed[C.SESSION_ID], F.flatten(absorbed[C.SUPERSEDES]))
+    return F.array_sort(F.array_distinct(F.filter(vanished, lambda i: i != C.col(C.SESSION_ID))))

@@ -1,0 +1,1 @@
+"""Sliding windows (SEMANTICS §10, KIP-450)."""

@@ -1,0 +1,120 @@
+"""What a run writes to the windows table: finished rows, and how they differ from those that are there."""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from lib import columns as C
+from lib.aggregates.binding import Aggregate, state_struct, with_sql_columns
+from lib.time.watermarks import Clock, with_clock
+from lib.windows.sessions.changes import DELETE, INSERT, UPDATE
+from lib.windows.sliding.rule import SlidingRule
+
+WAS = "__was_"  # before the names of what the table holds
+
+
+def window_columns(rule: SlidingRule, aggregates: tuple[Aggregate, ...]) -> tuple[str, ...]:
+    """The columns of the windows table in order, but run_id, which comes before the last."""
+    results = [name for a in aggregates for name in a.result_columns]
+    return (*rule.key, *C.BEFORE_WINDOW_AGGREGATES, *results, C.IS_FINAL, C.STATE)
+
+
+def settle_windows(windows: DataFrame, rule: SlidingRule, clock: Clock, aggregates: tuple[Aggregate, ...]) -> DataFrame:
+    """Rows as the windows table holds them; final iff the end is before the horizon (strictly).
+
+    In: what `sliding.windows` returns; the clock as it stands *after* the run.
+    """
+    final = F.coalesce(C.col(C.END) < C.col(C.H), F.lit(False))
+    rows = with_clock(windows, rule.events, clock).select(
+        *C.cols(rule.key),
+        F.timestamp_micros(C.col(C.START)).alias(C.WINDOW_START),
+        F.timestamp_micros(C.col(C.END)).alias(C.WINDOW_END),
+        F.timestamp_micros(C.col(C.LAST)).alias(C.LAST_EVENT_TIME),
+        C.col(C.COUNT).alias(C.EVENT_COUNT),
+        *[result for a in aggregates for result in a.finish()],
+        final.alias(C.IS_FINAL),
+        F.when(~final, state_struct(aggregates)).alias(C.STATE),
+    )
+    return with_sql_columns(rows, aggregates).select(*C.cols(window_columns(rule, aggregates)))
+
+
+def window_changes(
+    settled: DataFrame, known: DataFrame | None, felt: DataFrame | None, rule: SlidingRule, clock: Clock
+) -> DataFrame:
+    """The rows that differ from what the table holds, each with what to do to it.
+
+    settled: the windows that the run has computed: all that a changed time can concern.
+    known: rows of the table, those that are not final and those that a changed time can concern; None: there are none.
+    felt: points of changed times, if any of them may have taken a window away.
+    Out: the columns of the table but run_id, `__was_is_final` (null for a new row) and `__change`: `insert`, `update`
+    or `delete`.
+    """
+    if known is None:
+        was = F.lit(None).cast("boolean").alias(WAS + C.IS_FINAL)
+        return settled.select("*", was, F.lit(INSERT).alias(C.CHANGE))
+    names = [n for n in known.columns if n != C.RUN_ID]
+    marked = _final_by_now(_felt(known, felt, rule), rule, clock)
+    before = marked.select(
+        *[C.col(n).alias(WAS + n) for n in names], F.col("__felt"), F.col("__final_now"), F.lit(True).alias("__there")
+    )
+    after = settled.withColumn("__new", F.lit(True))
+    same = C.col(C.WINDOW_START) == C.col(WAS + C.WINDOW_START)
+    for name in rule.key:
+        same = same & C.col(name).eqNullSafe(C.col(WAS + name))
+    compared = [n for n in names if n not in (*rule.key, C.WINDOW_START, C.WINDOW_END, C.STATE)]
+    differs = F.lit(False)
+    for name in compared:
+        differs = differs | ~C.col(name).eqNullSafe(C.col(WAS + name))
+    new, there = F.col("__new").isNotNull(), F.col("__there").isNotNull()
+    change = (
+        F.when(new & ~there, INSERT)
+        .when(new & differs, UPDATE)
+        .when(~new & F.col("__felt"), DELETE)
+        .when(~new & F.col("__final_now") & ~C.col(WAS + C.IS_FINAL), UPDATE)
+    )
+    kept = {C.IS_FINAL: F.col("__final_now"), C.STATE: F.lit(None)}
+    rows = after.join(before, same, "full_outer").withColumn(C.CHANGE, change).where(C.col(C.CHANGE).isNotNull())
+    return rows.select(
+        *[F.when(new, C.col(n)).otherwise(kept.get(n, C.col(WAS + n))).alias(n) for n in names],
+        C.col(WAS + C.IS_FINAL),
+        C.col(C.CHANGE),
+    )
+
+
+def change_counts() -> dict[str, Column]:
+    """Aggregate columns that count what `window_changes` returns; and its first and last start, in microseconds."""
+    change, final, was_final = C.col(C.CHANGE), C.col(C.IS_FINAL), F.coalesce(C.col(WAS + C.IS_FINAL), F.lit(False))
+    start = F.unix_micros(C.col(C.WINDOW_START))
+    return {
+        "rows": F.count(F.lit(1)),
+        "created": F.count_if(change == INSERT),
+        "updated": F.count_if(change == UPDATE),
+        "deleted": F.count_if(change == DELETE),
+        "finalised": F.count_if((change != DELETE) & final & ~was_final),
+        "reopened": F.count_if((change != INSERT) & was_final),
+        "live_change": F.sum(
+            F.when((change == INSERT) & ~final, 1)
+            .when((change == UPDATE) & final & ~was_final, -1)
+            .when((change == DELETE) & ~was_final, -1)
+            .otherwise(0)
+        ),
+        "first_start": F.min(start),
+        "last_start": F.max(start),
+    }
+
+
+def _felt(known: DataFrame, felt: DataFrame | None, rule: SlidingRule) -> DataFrame:
+    """Rows with whether a changed time lies in `[start - u, end]`."""
+    if felt is None:
+        return known.withColumn("__felt", F.lit(False))
+    marks = felt.select(*C.cols(rule.key), C.col(C.US), F.lit(True).alias("__mark"))
+    placed = known.withColumn(C.US, F.unix_micros(C.col(C.WINDOW_START)))
+    both = placed.unionByName(marks, allowMissingColumns=True)
+    by_time = Window.partitionBy(*C.cols(rule.key)).orderBy(C.US).rangeBetween(-rule.unit, rule.difference)
+    marked = both.withColumn("__felt", F.coalesce(F.max("__mark").over(by_time), F.lit(False)))
+    return marked.where(F.col("__mark").isNull()).drop("__mark", C.US)
+
+
+def _final_by_now(known: DataFrame, rule: SlidingRule, clock: Clock) -> DataFrame:
+    now = with_clock(known, rule.events, clock)
+    final = F.coalesce(F.unix_micros(C.col(C.WINDOW_END)) < C.col(C.H), F.lit(False)) | C.col(C.IS_FINAL)
+    return now.withColumn("__final_now", final).select(*C.cols(tuple(known.columns)), "__final_now")

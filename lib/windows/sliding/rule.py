@@ -1,0 +1,82 @@
+"""What a sliding window is: the part of the configuration that the pure steps need (SEMANTICS §10)."""
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from lib.config import Config, Sliding
+from lib.errors import ConfigError
+from lib.rule import Rule
+from lib.time.durations import format_duration
+
+
+@dataclass(frozen=True)
+class SlidingRule:
+    """How events become sliding windows. All durations are microseconds.
+
+    events: key, validity, watermark, policies and aggregates; its `allowed_lateness` is the grace.
+    difference: from the start of a window to its end; both ends are inclusive. unit: times are truncated to it.
+    """
+
+    events: Rule
+    difference: int
+    unit: int = 1_000
+    lateness: Literal["event", "session"] = "event"
+
+    @classmethod
+    def of(cls, config: Config) -> "SlidingRule":
+        """The rule that a configuration file states. Errors: ConfigError where it has no `sliding`."""
+        sliding = sliding_of(config)
+        events = replace(
+            Rule.of(config),
+            gap=sliding.time_difference,
+            allowed_lateness=sliding.grace,
+            aggregates=tuple(sliding.aggregates),
+        )
+        return cls(events, sliding.time_difference, sliding.time_unit, sliding.lateness)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key columns."""
+        return self.events.key
+
+    @property
+    def reach(self) -> int:
+        """How far an event is felt: windows that it can change start and end at most this far from it."""
+        return self.difference + self.unit
+
+    @property
+    def amends(self) -> bool:
+        """Whether late events are accepted, and final windows recomputed."""
+        return self.events.late_events == "amend"
+
+    def summary(self) -> dict[str, object]:
+        """The fields that decide what a window row is; unset options absent."""
+        events = self.events
+        aggregates = sorted(events.aggregates, key=lambda aggregate: aggregate.name)
+        return {
+            "key": list(events.key),
+            "event_time": events.event_time,
+            "where": events.where,
+            "order_by": list(events.order_by),
+            "null_keys": events.null_keys,
+            "time_difference": format_duration(self.difference),
+            "time_unit": format_duration(self.unit),
+            "aggregates": [a.model_dump(mode="json", exclude_defaults=True) for a in aggregates],
+        }
+
+    def fingerprint(self) -> str:
+        """SHA-256 of `summary`: windows of different fingerprints do not belong in one table."""
+        canonical = json.dumps(self.summary(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def sliding_of(config: Config) -> Sliding:
+    """The `sliding` section. Errors: ConfigError where there is none."""
+    if config.sliding is None:
+        raise ConfigError(
+            "the config has no sliding windows",
+            remedy="add a section such as sliding: {table: warehouse/windows, time_difference: 10m, grace: 1h}",
+        )
+    return config.sliding
