@@ -25,7 +25,7 @@ from lib.admission.events import validate
 from lib.aggregates.binding import bind
 from lib.config import Aggregate
 from lib.rule import Rule
-from lib.time.watermarks import Clock, Push
+from lib.time.watermarks import WatermarkState, WatermarkOverride
 from lib.windows.sliding.news import take_in
 from lib.windows.sliding.rule import SlidingRule
 from lib.windows.sliding.slide import Known, slide
@@ -39,7 +39,7 @@ OF_KEY = 5_000  # events of each user
 ALLOWED = 3.0
 TOTAL = Aggregate.model_validate({"name": "total", "fn": "sum", "of": "n"})
 RULE = SlidingRule(Rule(key=("user",), gap=D, event_time="at", aggregates=(TOTAL,)), D)
-CLOCK = Clock(now=2**60)
+CLOCK = WatermarkState(now=2**60)
 
 
 def events(spark: SparkSession, rows: int) -> DataFrame:
@@ -73,7 +73,7 @@ def sliding(of: DataFrame) -> DataFrame:
 
 def whole_run(of: DataFrame) -> DataFrame:
     """A first run but for the table: judged, folded, held, settled, counted."""
-    return slide(take_in(of, RULE, CLOCK), Known(), RULE, CLOCK, Push()).changes
+    return slide(take_in(of, RULE, CLOCK), Known(), RULE, CLOCK, WatermarkOverride()).changes
 
 
 WAYS: dict[str, Callable[[DataFrame], DataFrame]] = {

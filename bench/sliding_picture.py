@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from jobs.spark import spark_session
 from lib import columns as C
 from lib.rule import Rule
-from lib.time.watermarks import Clock, Push
+from lib.time.watermarks import WatermarkState, WatermarkOverride
 from lib.windows.sessions.pipeline import sessionize
 from lib.windows.sliding.news import take_in
 from lib.windows.sliding.rule import SlidingRule
@@ -26,7 +26,7 @@ from lib.windows.sliding.slide import Known, slide
 MINUTE = 60_000_000
 TEN_O_CLOCK = 1_760_004_000_000_000  # µs; 10:00 UTC of a day
 EVENTS = (4.0, 6.0, 11.0, 13.5, 29.0)  # minutes past ten
-CLOCK = Clock(now=2**60)
+CLOCK = WatermarkState(now=2**60)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def sessions(events: DataFrame) -> list[Bar]:
 def sliding(events: DataFrame) -> list[Bar]:
     """Sliding windows of the product."""
     rule = SlidingRule(Rule(key=("user",), gap=10 * MINUTE, event_time="at"), 10 * MINUTE)
-    made = slide(take_in(events, rule, CLOCK), Known(), rule, CLOCK, Push()).changes
+    made = slide(take_in(events, rule, CLOCK), Known(), rule, CLOCK, WatermarkOverride()).changes
     return bars(made.withColumnRenamed(C.EVENT_COUNT, "n"), C.col(C.WINDOW_START), C.col(C.WINDOW_END))
 
 

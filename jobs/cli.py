@@ -166,7 +166,7 @@ def run(
     from jobs.reporting.run_output import as_document, log_line, show
     from jobs.run.sessionize import RunOptions, wall_clock
     from jobs.run.sessionize import run as sessionize
-    from lib.windows.sessions.pipeline import Push
+    from lib.windows.sessions.pipeline import WatermarkOverride
 
     if metrics_file is not None:
         from jobs.reporting.metrics import check_writable, write_metrics
@@ -176,7 +176,7 @@ def run(
     options = RunOptions(
         once=once,
         to_version=to_version,
-        push=Push(_instant(advance_watermark_to, "--advance-watermark-to"), flush),
+        push=WatermarkOverride(_instant(advance_watermark_to, "--advance-watermark-to"), flush),
         dry_run=dry_run,
         now=_instant(now, "--now"),
     )
@@ -427,14 +427,14 @@ def slide(
     from jobs.commands.slide import slide_windows
     from jobs.reporting.slide_output import as_document, show
     from jobs.run.sessionize import RunOptions, wall_clock
-    from lib.time.watermarks import Push
+    from lib.time.watermarks import WatermarkOverride
 
     if metrics_file is not None:
         from jobs.reporting.metrics import check_writable, write_window_metrics
         from tables.lake import Lake
 
         check_writable(metrics_file)
-    push = Push(_instant(advance_watermark_to, "--advance-watermark-to"), flush)
+    push = WatermarkOverride(_instant(advance_watermark_to, "--advance-watermark-to"), flush)
     options = RunOptions(once, to_version, push, dry_run, _instant(now, "--now"))
     with _session(config, "starting Spark", quiet=as_json) as (spark, loaded, say):
         reports = slide_windows(spark, loaded, options, say)

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lib import columns as C
-from lib.time.watermarks import Clock, Push
+from lib.time.watermarks import WatermarkState, WatermarkOverride
 from lib.windows.sliding.news import take_in
 from lib.windows.sliding.rule import SlidingRule
 from lib.windows.sliding.slide import Known, SlideOutcome, slide
@@ -18,18 +18,18 @@ class Replay:
 
     def __init__(self, spark: SparkSession, rule: SlidingRule, schema: str, now: int = 10**15) -> None:
         self.spark, self.rule, self.schema = spark, rule, schema
-        self.clock = Clock(now=now)
+        self.clock = WatermarkState(now=now)
         self.source: list[tuple[Any, ...]] = []
         self.windows: DataFrame | None = None
         self.rejected: DataFrame | None = None
         self.runs = 0
 
-    def run(self, rows: list[tuple[Any, ...]], push: Push | None = None) -> SlideOutcome:
+    def run(self, rows: list[tuple[Any, ...]], push: WatermarkOverride | None = None) -> SlideOutcome:
         """One increment of rows that are added to the source."""
         news = take_in(self.spark.createDataFrame(rows, self.schema), self.rule, self.clock)
         live = None if self.windows is None else self.windows.where(~C.col(C.IS_FINAL) | F.lit(news.recomputes_final))
         before = self.spark.createDataFrame(self.source, self.schema) if self.source else None
-        outcome = slide(news, Known(before, self.rejected, live), self.rule, self.clock, push or Push())
+        outcome = slide(news, Known(before, self.rejected, live), self.rule, self.clock, push or WatermarkOverride())
         self.windows = self._applied(outcome.changes).localCheckpoint()
         if outcome.reasons:
             rejected = outcome.rejected().withColumn(C.RUN_SEQ, F.lit(self.runs))

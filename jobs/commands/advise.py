@@ -14,7 +14,7 @@ from lib.config import Config
 from lib.errors import UsageError
 from lib.rule import Rule
 from lib.time.durations import MINUTE, format_duration
-from lib.time.watermarks import Clock
+from lib.time.watermarks import WatermarkState
 from tables.lake import Lake
 
 KINDS = (".png", ".svg", ".pdf", ".html")
@@ -27,7 +27,7 @@ def advice(spark: SparkSession, config: Config, most: int, now: int) -> Advice:
     table.require("check the path, or make the table from files with `sessionizer ingest FILE… --format …`")
     events, rule = table.read(), replace(Rule.of(config), gap=30 * MINUTE)
     share = min(1.0, most / max(events.count(), 1)) if rule.key else 1.0
-    found = intervals(events, rule, Clock(now), share).persist()
+    found = intervals(events, rule, WatermarkState(now), share).persist()
     try:
         time = config.time
         lateness = (time.allowed_lateness + time.watermark.delay) / 1e6

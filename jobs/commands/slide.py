@@ -16,7 +16,7 @@ from lib.admission.events import CORRECTION, INVALID, LATE, schema_hash
 from lib.computed import outlasting
 from lib.config import Config
 from lib.errors import ConfigError, RunFailed, SourceError
-from lib.time.watermarks import Clock, Push, scopes_as_json, scopes_from_json
+from lib.time.watermarks import WatermarkState, WatermarkOverride, scopes_as_json, scopes_from_json
 from lib.windows.sliding.news import News, events_span, starts_span, take_in
 from lib.windows.sliding.rule import SlidingRule
 from lib.windows.sliding.slide import Known, SlideOutcome, slide, window_schema
@@ -48,9 +48,9 @@ class Inputs:
     lake: Lake
     position: Position
     increment: Increment
-    clock: Clock
+    clock: WatermarkState
     rule: SlidingRule
-    push: Push
+    push: WatermarkOverride
     schema: str
 
     def news(self) -> News:
@@ -111,7 +111,7 @@ def slide_windows(
         reports.append(report)
         if options.once or options.dry_run:
             break
-        options = replace(options, push=Push())  # what was asked of the clock is done once
+        options = replace(options, push=WatermarkOverride())  # what was asked of the clock is done once
     return reports
 
 
@@ -128,11 +128,13 @@ def repair(lake: Lake, position: Position, say: Say = lambda _: None) -> bool:
     last = -1 if manifest.source_to_version is None else manifest.source_to_version
     increment = Increment(manifest.source_from_version, last)
     events = lake.events.read(increment)
-    clock = Clock(manifest.now, manifest.watermark_before, manifest.flush_mark_before, run_seq=manifest.run_seq)
+    clock = WatermarkState(
+        manifest.now, manifest.watermark_before, manifest.flush_mark_before, run_seq=manifest.run_seq
+    )
     before = Position(manifest.sessions_version, None)
     clock = _with_scopes(clock, manifest.scopes_before, rule, events)
     with lake.events.reading(increment):
-        inputs = Inputs(lake, before, increment, clock, rule, Push(), manifest.source_schema)
+        inputs = Inputs(lake, before, increment, clock, rule, WatermarkOverride(), manifest.source_schema)
         _write_rejected(lake.windows, inputs.outcome(), manifest)
     return True
 
@@ -148,7 +150,7 @@ def _increment(lake: Lake, rule: SlidingRule, options: RunOptions, say: Say) -> 
             repair(lake, position, say)
         increment = lake.events.plan(done, options.to_version)
         if increment is None:
-            if options.push == Push():
+            if options.push == WatermarkOverride():
                 return None
             last = -1 if done is None or done.source_to_version is None else done.source_to_version
             increment = Increment(last + 1, last)
@@ -156,7 +158,9 @@ def _increment(lake: Lake, rule: SlidingRule, options: RunOptions, say: Say) -> 
     first = "all events as of version" if increment.first is None else f"source versions {increment.first} to"
     say("reading no new events" if increment.is_empty else f"reading {first} {increment.last}")
     with phases("slide"), lake.events.reading(increment):
-        before = Inputs(lake, position, increment, Clock(now, run_seq=position.version + 1), rule, options.push, "")
+        before = Inputs(
+            lake, position, increment, WatermarkState(now, run_seq=position.version + 1), rule, options.push, ""
+        )
         inputs = _as_it_stands(before)
         outcome = inputs.outcome()
     _check_policies(outcome, inputs)
@@ -188,7 +192,9 @@ def _as_it_stands(inputs: Inputs) -> Inputs:
     return replace(inputs, clock=clock, schema=schema)
 
 
-def _with_scopes(clock: Clock, lines: tuple[str, ...] | None, rule: SlidingRule, events: DataFrame) -> Clock:
+def _with_scopes(
+    clock: WatermarkState, lines: tuple[str, ...] | None, rule: SlidingRule, events: DataFrame
+) -> WatermarkState:
     if lines is None or not rule.events.scope:
         return clock
     return replace(clock, scopes=scopes_from_json(tuple(lines), rule.events, events))
@@ -204,7 +210,9 @@ def _manifest(inputs: Inputs, outcome: SlideOutcome, started_at: int) -> Manifes
         run_id=f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{position.version + 1:06d}-{secrets.token_hex(3)}",
         run_seq=position.version + 1,
         mode="slide",
-        arguments={"advance_to": inputs.push.advance_to, "flush": inputs.push.flush} if inputs.push != Push() else {},
+        arguments={"advance_to": inputs.push.advance_to, "flush": inputs.push.flush}
+        if inputs.push != WatermarkOverride()
+        else {},
         product_version=__version__,
         source_id=inputs.lake.events.table.id,
         source_from_version=increment.first,
@@ -234,7 +242,7 @@ def _manifest(inputs: Inputs, outcome: SlideOutcome, started_at: int) -> Manifes
     )
 
 
-def _scopes_after(clock: Clock, rule: SlidingRule) -> tuple[str, ...] | None:
+def _scopes_after(clock: WatermarkState, rule: SlidingRule) -> tuple[str, ...] | None:
     if clock.scopes is None:
         return None
     mark = F.greatest(C.col(C.SCOPE_WATERMARK) - rule.events.allowed_lateness, C.col(C.SCOPE_FLUSH_MARK))

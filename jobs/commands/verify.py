@@ -20,7 +20,7 @@ from lib.errors import printable
 from lib.reading.compare import DIFFERS, EXPECTED, FOUND, KIND, WHICH, broken_rules, differences
 from lib.rule import Rule
 from lib.time.micros import timestamp
-from lib.time.watermarks import Clock, clocks_of_keys
+from lib.time.watermarks import WatermarkState, clocks_of_keys
 from lib.windows.sessions.pipeline import Past, sessionize
 from tables.lake import Lake
 
@@ -188,7 +188,7 @@ def _in_sample(rule: Rule, share: float) -> Any:
     return F.pmod(F.xxhash64(*texts), F.lit(1_000_000)) < int(share * 1_000_000)
 
 
-def _clocks_of_keys(lake: Lake, inputs: Inputs, rule: Rule, clock: Clock) -> Clock:
+def _clocks_of_keys(lake: Lake, inputs: Inputs, rule: Rule, clock: WatermarkState) -> WatermarkState:
     live = inputs.live()
     return clock if live is None else replace(clock, scopes=clocks_of_keys(live, None, inputs.sample(), rule))
 

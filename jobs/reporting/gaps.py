@@ -13,7 +13,7 @@ from lib.admission.past import aliased, same_as_aliased
 from lib.computed import held
 from lib.rule import Rule
 from lib.time.micros import DAY, floor_div
-from lib.time.watermarks import Clock
+from lib.time.watermarks import WatermarkState
 
 SALTS = 1_000_000  # into so many parts keys fall: the finest share of them that can be taken
 BINS_PER_DOUBLING = 4
@@ -58,7 +58,7 @@ class Bots:
     sleepless: int = 0
 
 
-def intervals(events: DataFrame, rule: Rule, clock: Clock, share: float) -> DataFrame:
+def intervals(events: DataFrame, rule: Rule, clock: WatermarkState, share: float) -> DataFrame:
     """The valid events of a share of the keys: the key columns, `__us`, `__since` (µs since the one before, or null).
 
     Every event of a key is there, or none: whether it is depends on the key's hash alone.

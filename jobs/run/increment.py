@@ -15,7 +15,7 @@ from lib.admission.events import schema_hash, validate, with_hash
 from lib.admission.past import Past, Spans
 from lib.errors import ConfigError, UsageError
 from lib.rule import Rule
-from lib.time.watermarks import Clock, Push, keys_from_json, scopes_as_json, scopes_from_json
+from lib.time.watermarks import WatermarkState, WatermarkOverride, keys_from_json, scopes_as_json, scopes_from_json
 from lib.windows.sessions.backfill import Span, backfill
 from lib.windows.sessions.pipeline import Outcome, session_schema, sessionize
 from tables.events import Increment
@@ -37,21 +37,21 @@ class Inputs:
     lake: Lake
     position: Position
     increment: Increment
-    clock: Clock
+    clock: WatermarkState
     rule: Rule
-    push: Push
+    push: WatermarkOverride
     began: int | None
     schema: str
     mode: Mode = "run"
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def next(cls, lake: Lake, position: Position, increment: Increment, now: int, push: Push) -> "Inputs":
+    def next(cls, lake: Lake, position: Position, increment: Increment, now: int, push: WatermarkOverride) -> "Inputs":
         """Of the run that comes next; raises if the source no longer fits the sessions table."""
         done, rule = position.manifest, Rule.of(lake.config)
         events = lake.events.read(increment)
         schema = _fitting(lake, done, events, rule)
-        clock = Clock(now, run_seq=position.version + 1)
+        clock = WatermarkState(now, run_seq=position.version + 1)
         if done is not None:
             clock = replace(clock, watermark=done.watermark_after, flush_mark=done.flush_mark_after)
             clock = _scoped(clock, done.scopes_after, rule, events)
@@ -67,9 +67,11 @@ class Inputs:
         if manifest.mode != "run":
             increment = Increment(last + 1, last)
         before = lake.sessions.manifest_at(manifest.sessions_version)
-        clock = Clock(manifest.now, manifest.watermark_before, manifest.flush_mark_before, run_seq=manifest.run_seq)
+        clock = WatermarkState(
+            manifest.now, manifest.watermark_before, manifest.flush_mark_before, run_seq=manifest.run_seq
+        )
         clock = _scoped(clock, manifest.scopes_before, rule, lake.events.read(increment))
-        push = Push(manifest.arguments.get("advance_to"), bool(manifest.arguments.get("flush")))
+        push = WatermarkOverride(manifest.arguments.get("advance_to"), bool(manifest.arguments.get("flush")))
         position = Position(manifest.sessions_version, before)
         began, schema = manifest.source_began, manifest.source_schema
         mode, arguments = manifest.mode, manifest.arguments
@@ -80,13 +82,13 @@ class Inputs:
         """Of a rebuild: the whole source as it stands. Another source than the one read before sets the clock anew."""
         done, consumed = _consumed(position)
         last, rule = lake.events.table.version, Rule.of(lake.config)
-        clock, increment, began = Clock(now, run_seq=position.version + 1), Increment(last + 1, last), None
+        clock, increment, began = WatermarkState(now, run_seq=position.version + 1), Increment(last + 1, last), None
         schema = schema_hash(lake.events.read(increment), rule)
         if lake.events.table.id == done.source_id and last >= consumed:
             clock = replace(clock, watermark=done.watermark_after, flush_mark=done.flush_mark_after)
             clock = _scoped(clock, done.scopes_after, rule, lake.events.as_of(last, None))
             began = done.source_began
-        return cls(lake, position, increment, clock, rule, Push(), began, schema, "rebuild", {})
+        return cls(lake, position, increment, clock, rule, WatermarkOverride(), began, schema, "rebuild", {})
 
     @classmethod
     def look_back(cls, lake: Lake, position: Position, now: int, mode: Mode, arguments: Mapping[str, Any]) -> "Inputs":
@@ -94,8 +96,8 @@ class Inputs:
         done, last = _consumed(position)
         lake.events.check_same(done)
         rule = Rule.of(lake.config)
-        clock = Clock(now, done.watermark_after, done.flush_mark_after, run_seq=position.version + 1)
-        increment, push = Increment(last + 1, last), Push()
+        clock = WatermarkState(now, done.watermark_after, done.flush_mark_after, run_seq=position.version + 1)
+        increment, push = Increment(last + 1, last), WatermarkOverride()
         events = lake.events.as_of(last, None)
         schema = _fitting(lake, done, events, rule)
         clock = _scoped(clock, done.scopes_after, rule, events)
@@ -158,7 +160,9 @@ class Inputs:
         position, increment, before, after, rule = self.position, self.increment, self.clock, outcome.clock, self.rule
         tally, config = outcome.tally, self.lake.config
         live_before = position.manifest.live_sessions if position.manifest and self.mode != "rebuild" else 0
-        asked = {"advance_to": self.push.advance_to, "flush": self.push.flush} if self.push != Push() else {}
+        asked = (
+            {"advance_to": self.push.advance_to, "flush": self.push.flush} if self.push != WatermarkOverride() else {}
+        )
         return Manifest(
             run_id=f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{position.version + 1:06d}-{secrets.token_hex(3)}",
             run_seq=position.version + 1,
@@ -227,11 +231,11 @@ def _fitting(lake: Lake, done: Manifest | None, events: DataFrame, rule: Rule) -
     return schema
 
 
-def _scoped(clock: Clock, scopes: tuple[str, ...] | None, rule: Rule, events: DataFrame) -> Clock:
+def _scoped(clock: WatermarkState, scopes: tuple[str, ...] | None, rule: Rule, events: DataFrame) -> WatermarkState:
     return replace(clock, scopes=scopes_from_json(scopes, rule, events)) if scopes else clock
 
 
-def _scopes(clock: Clock, rule: Rule) -> tuple[str, ...] | None:
+def _scopes(clock: WatermarkState, rule: Rule) -> tuple[str, ...] | None:
     if clock.scopes is None or rule.watermark_per == "key":
         return None
     lines = scopes_as_json(clock.scopes)

@@ -21,7 +21,7 @@ from lib.admission.events import CORRECTION, INVALID, LATE
 from lib.computed import given_back, outlasting
 from lib.config import Config
 from lib.errors import ConfigError, RunFailed, SourceError
-from lib.time.watermarks import Clock, Push, scopes_as_json
+from lib.time.watermarks import WatermarkState, WatermarkOverride, scopes_as_json
 from lib.windows.sessions.changes import DELETE
 from lib.windows.sessions.pipeline import Outcome
 from tables.delta import BYTES_WRITTEN, FILES_WRITTEN, Entry, Superseded, told
@@ -43,7 +43,7 @@ class RunOptions:
 
     once: bool = False
     to_version: int | None = None
-    push: Push = field(default_factory=Push)
+    push: WatermarkOverride = field(default_factory=WatermarkOverride)
     dry_run: bool = False
     now: int | None = None
 
@@ -104,7 +104,7 @@ def run(
         done(report)
         if options.once or options.dry_run:
             break
-        options = replace(options, push=Push())  # what was asked of the clock is done once
+        options = replace(options, push=WatermarkOverride())  # what was asked of the clock is done once
     return reports
 
 
@@ -167,7 +167,7 @@ def _increment(lake: Lake, options: RunOptions, say: Say) -> RunReport | None:
             check_rule(lake, done)
         increment = lake.events.plan(done, options.to_version)
         if increment is None:
-            if options.push == Push() and not _may_idle(lake, done):
+            if options.push == WatermarkOverride() and not _may_idle(lake, done):
                 return None
             increment = _nothing_new(done)
     now = options.now if options.now is not None else wall_clock()
@@ -291,7 +291,7 @@ def _nothing_new(done: Manifest | None) -> Increment:
     return Increment(last + 1, last)
 
 
-def _stands(before: Clock, after: Clock) -> bool:
+def _stands(before: WatermarkState, after: WatermarkState) -> bool:
     if before.scopes is not None and after.scopes is not None:
         return scopes_as_json(before.scopes) == scopes_as_json(after.scopes)
     return (before.watermark, before.flush_mark) == (after.watermark, after.flush_mark)

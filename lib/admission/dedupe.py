@@ -12,12 +12,12 @@ from lib.admission.past import Past, accepted, aliased, same_as_aliased, without
 from lib.canonical import canonical_json
 from lib.expressions import require_columns
 from lib.rule import Rule
-from lib.time.watermarks import Clock, with_clock
+from lib.time.watermarks import WatermarkState, with_clock
 
 SEEN, CUTS = "__seen", "__originals"
 
 
-def mark_duplicates(valid: DataFrame, rule: Rule, clock: Clock, past: Past | None) -> DataFrame:
+def mark_duplicates(valid: DataFrame, rule: Rule, clock: WatermarkState, past: Past | None) -> DataFrame:
     """Valid events, those `duplicate` that have the key and ids of an accepted event at most `within` away.
 
     Accepted are events of earlier runs, and of this run the lowest by (time, order_by, row), then the lowest more
@@ -51,7 +51,9 @@ def mark_duplicates(valid: DataFrame, rule: Rule, clock: Clock, past: Past | Non
     return walked.withColumn(C.VERDICT, verdict).select(*C.cols(tuple(valid.columns)))
 
 
-def _with_past(valid: DataFrame, rule: Rule, clock: Clock, past: Past | None, ids: tuple[str, ...]) -> DataFrame:
+def _with_past(
+    valid: DataFrame, rule: Rule, clock: WatermarkState, past: Past | None, ids: tuple[str, ...]
+) -> DataFrame:
     """The events with `__seen`, the times of accepted events of earlier runs that have their ids."""
     nothing = F.array().cast("array<bigint>")
     bounds = valid.agg(F.min(C.col(C.US)).alias("low"), F.max(C.col(C.US)).alias("high")).first()

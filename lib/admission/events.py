@@ -15,7 +15,7 @@ from lib.errors import ConfigError, SourceError
 from lib.expressions import expression, require_columns
 from lib.rule import Rule
 from lib.time.micros import steady
-from lib.time.watermarks import Clock, with_clock
+from lib.time.watermarks import WatermarkState, with_clock
 
 CORRECTION = "correction"
 NULL_TIME = "null_time"
@@ -48,7 +48,7 @@ KEY_TYPES = (
 )
 
 
-def validate(events: DataFrame, rule: Rule, clock: Clock) -> DataFrame:
+def validate(events: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame:
     """Each event with its time and, if it is invalid or a correction, its verdict; `where` has been applied.
 
     In: the source's columns (and, from a change feed, its `_change_type`).
@@ -71,7 +71,7 @@ def validate(events: DataFrame, rule: Rule, clock: Clock) -> DataFrame:
     return timed.withColumn(C.VERDICT, _verdict(timed, rule, clock))
 
 
-def judge_late(valid: DataFrame, rule: Rule, clock: Clock) -> DataFrame:
+def judge_late(valid: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame:
     """Valid events with the watermark and horizon of their scope, and those strictly older than the horizon late.
 
     Out: the same columns, `__watermark`, `__horizon` BIGINT; `__verdict` is `late` (`amended`, where the rule accepts
@@ -84,7 +84,7 @@ def judge_late(valid: DataFrame, rule: Rule, clock: Clock) -> DataFrame:
     return judged.withColumn(C.VERDICT, F.when(late, verdict_if_late(rule)).otherwise(C.col(C.VERDICT)))
 
 
-def judge(events: DataFrame, rule: Rule, clock: Clock) -> DataFrame:
+def judge(events: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame:
     """Each event with its time and its verdict: `validate`, then `judge_late`."""
     return judge_late(validate(events, rule, clock), rule, clock)
 
@@ -193,7 +193,7 @@ def _condition(text: str, events: DataFrame) -> Column:
     return condition
 
 
-def _verdict(events: DataFrame, rule: Rule, clock: Clock) -> Column:
+def _verdict(events: DataFrame, rule: Rule, clock: WatermarkState) -> Column:
     us = C.col(C.US)
     rules: list[tuple[str, Column]] = [(NULL_TIME, us.isNull())]
     if rule.null_keys == "reject" and rule.key:

@@ -13,7 +13,7 @@ from lib.admission.events import validate, with_hash
 from lib.computed import computed
 from lib.rule import Rule
 from lib.time.micros import DAY
-from lib.time.watermarks import Clock
+from lib.time.watermarks import WatermarkState
 
 Spans = Sequence[tuple[int, int]]
 # Spans of time that one read is pruned by: each takes time to plan, and files seldom end within a day.
@@ -36,7 +36,7 @@ class Past:
 
 
 def accepted(
-    events: DataFrame, rejected: DataFrame | None, rule: Rule, clock: Clock, spans: Spans | None = None
+    events: DataFrame, rejected: DataFrame | None, rule: Rule, clock: WatermarkState, spans: Spans | None = None
 ) -> DataFrame:
     """The accepted set: source rows minus rejected ones, as a bag of whole rows (SEMANTICS §3).
 

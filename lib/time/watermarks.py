@@ -15,7 +15,7 @@ OF_SCOPE = (C.SCOPE_WATERMARK, C.SCOPE_FLUSH_MARK, C.SCOPE_FLUSHED_FROM)
 
 
 @dataclass(frozen=True)
-class Push:
+class WatermarkOverride:
     """What a person asks of the clock beyond what the events say."""
 
     advance_to: int | None = None
@@ -23,7 +23,7 @@ class Push:
 
 
 @dataclass(frozen=True)
-class Clock:
+class WatermarkState:
     """Where time stands. Everything is microseconds since the epoch, UTC; None = not known yet.
 
     now: the run's wall clock, for events from the future and for idle sessions alone.
@@ -48,7 +48,7 @@ class Clock:
         return latest(by_watermark, self.flush_mark)
 
 
-def with_clock(frame: DataFrame, rule: Rule, clock: Clock, beside: Column | None = None) -> DataFrame:
+def with_clock(frame: DataFrame, rule: Rule, clock: WatermarkState, beside: Column | None = None) -> DataFrame:
     """The rows with `__watermark`, `__horizon`, `__flush_mark`, `__flushed_from` of their scope; null = not known.
 
     beside: a column that may be null, to have them as data (`times.steady`) where they would be literals.
@@ -77,25 +77,25 @@ def with_clock(frame: DataFrame, rule: Rule, clock: Clock, beside: Column | None
     return frame.join(named, same, "left").drop(*[f"__scope_{i}" for i, _ in enumerate(rule.scope)])
 
 
-def advance(clock: Clock, earliest_event: int | None, latest_event: int | None, rule: Rule) -> Clock:
+def advance(clock: WatermarkState, earliest_event: int | None, latest_event: int | None, rule: Rule) -> WatermarkState:
     """The clock after a run that saw valid events between these two times (both inclusive, late ones too).
 
     >>> rule = Rule(key=(), gap=1, watermark_delay=5)
-    >>> advance(Clock(now=0, watermark=10), 3, 20, rule).watermark
+    >>> advance(WatermarkState(now=0, watermark=10), 3, 20, rule).watermark
     15
-    >>> advance(Clock(now=0, watermark=10), 3, 4, rule).watermark
+    >>> advance(WatermarkState(now=0, watermark=10), 3, 4, rule).watermark
     10
     """
     candidate = earliest_event if rule.watermark_from == "min_event_time" else latest_event
     return advance_to(clock, None if candidate is None else candidate - rule.watermark_delay)
 
 
-def advance_to(clock: Clock, watermark: int | None) -> Clock:
+def advance_to(clock: WatermarkState, watermark: int | None) -> WatermarkState:
     """The clock with at least this watermark; it never goes back."""
     return replace(clock, watermark=latest(clock.watermark, watermark))
 
 
-def flush(clock: Clock, latest_reach: int | None) -> Clock:
+def flush(clock: WatermarkState, latest_reach: int | None) -> WatermarkState:
     """The clock 1 µs past every reach, so that every session ends and is final; no session, no change."""
     if latest_reach is None:
         return clock
@@ -103,7 +103,9 @@ def flush(clock: Clock, latest_reach: int | None) -> Clock:
     return replace(advance_to(clock, mark), flush_mark=mark, flushed_from=clock.watermark)
 
 
-def advance_scopes(clock: Clock, valid: DataFrame, intervals: DataFrame, rule: Rule, push: Push) -> Clock:
+def advance_scopes(
+    clock: WatermarkState, valid: DataFrame, intervals: DataFrame, rule: Rule, push: WatermarkOverride
+) -> WatermarkState:
     """The clock of every scope after a run: what `advance`, `advance_to` and `flush` do, for each by itself.
 
     In: partials of this run's valid events (`__start`, `__end`), late ones too; all intervals (`__reach`).

@@ -18,7 +18,7 @@ from lib import columns as C
 from lib.admission.past import Past
 from lib.config import Aggregate, DynamicGap
 from lib.rule import Rule
-from lib.time.watermarks import Clock
+from lib.time.watermarks import WatermarkState
 from lib.windows.sessions.pipeline import sessionize
 
 FOREVER = 2**60  # microseconds
@@ -169,7 +169,7 @@ class _Stage:
         ]
         self.seen += rows
         scopes = [(t, r.watermark, r.horizon, None) for t, r in acting.items() if r.watermark is not None]
-        clock = Clock(now=FOREVER, scopes=self.spark.createDataFrame(scopes, SCOPES), run_seq=number + 1)
+        clock = WatermarkState(now=FOREVER, scopes=self.spark.createDataFrame(scopes, SCOPES), run_seq=number + 1)
         ours = [row for row in self.table.values() if row[TENANT] in acting]
         live = self._rows([row for row in ours if not row[C.IS_FINAL]])
         final = self._rows([row for row in ours if row[C.IS_FINAL]])

@@ -19,7 +19,7 @@ from lib.admission.events import validate
 from lib.config import Config
 from lib.errors import ConfigError, SourceError
 from lib.rule import Rule
-from lib.time.watermarks import Clock
+from lib.time.watermarks import WatermarkState
 from tables.delta import CHANGE_FEED, Commit
 from tests.oracle import us
 from tests.text_tables import clock
@@ -168,7 +168,7 @@ def test_source_columns_named_as_ours_are_values_like_others(spark: SparkSession
 def test_a_source_column_named_as_those_in_flight_is_refused(spark: SparkSession, name: str) -> None:
     events = spark.createDataFrame([], f"user STRING, at TIMESTAMP, `{name}` STRING")
     with pytest.raises(SourceError, match="begins with __") as caught:
-        validate(events, Rule(key=("user",), gap=1, event_time="at"), Clock(now=0))
+        validate(events, Rule(key=("user",), gap=1, event_time="at"), WatermarkState(now=0))
     assert (caught.value.value, "rename it" in caught.value.remedy) == (name, True)
 
 
@@ -176,9 +176,9 @@ def test_a_source_column_named_as_those_in_flight_is_refused(spark: SparkSession
 def test_where_events_are_traced_some_names_of_source_columns_are_refused(spark: SparkSession, name: str) -> None:
     events = spark.createDataFrame([], f"user STRING, at TIMESTAMP, `{name}` STRING")
     rule = Rule(key=("user",), gap=1, event_time="at")
-    assert validate(events, rule, Clock(now=0)).columns[:3] == ["user", "at", name]
+    assert validate(events, rule, WatermarkState(now=0)).columns[:3] == ["user", "at", name]
     with pytest.raises(SourceError, match="must have no column of this name"):
-        validate(events, replace(rule, traces=True), Clock(now=0))
+        validate(events, replace(rule, traces=True), WatermarkState(now=0))
 
 
 def config(**source: Any) -> Config:

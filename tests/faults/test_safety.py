@@ -20,7 +20,7 @@ from lib.config import Aggregate
 from lib.errors import ConfigError, RunFailed, SourceError, UsageError
 from lib.expressions import expression
 from lib.rule import Rule
-from lib.time.watermarks import Clock
+from lib.time.watermarks import WatermarkState
 from tests.shell import Shell
 from tests.warehouse import Warehouse
 
@@ -128,7 +128,7 @@ def test_an_aggregate_is_refused_unless_it_is_about_the_row(
 @pytest.mark.parametrize("time", ["now()", "(SELECT max(s) FROM elsewhere)", "window(at, '1 hour').start"])
 def test_an_event_time_is_refused_unless_it_is_about_the_row(events: DataFrame, time: str) -> None:
     with pytest.raises(ConfigError, match=f"source.event_time ({ALONE}|{REPEATS})"):
-        validate(events, Rule(key=("user",), gap=1, event_time=time), Clock(now=0))
+        validate(events, Rule(key=("user",), gap=1, event_time=time), WatermarkState(now=0))
 
 
 # What reaches a terminal.

@@ -14,7 +14,7 @@ from jobs.commands.windows import WindowLookUp, as_documents
 from jobs.run.sessionize import RunOptions
 from lib import columns as C
 from lib.errors import ConfigError, RunFailed
-from lib.time.watermarks import Push
+from lib.time.watermarks import WatermarkOverride
 from tables.rejected_events import RejectedEvents
 from tests.kills import killed_at
 from tests.oracle import us
@@ -132,10 +132,10 @@ def test_a_flush_makes_all_windows_final(after_two_runs: tuple[Warehouse, Any, A
     lake, _, _ = after_two_runs
     before = found(lake)
     version = lake.lake.windows.table.version
-    [dry] = slide(lake, push=Push(flush=True), dry_run=True)
+    [dry] = slide(lake, push=WatermarkOverride(flush=True), dry_run=True)
     assert lake.lake.windows.table.version == version
     assert dry.manifest.live_sessions == 0
-    [report] = slide(lake, push=Push(flush=True))
+    [report] = slide(lake, push=WatermarkOverride(flush=True))
     assert report.manifest.sessions["updated"] == report.manifest.sessions["finalised"] > 0
     assert found(lake) == before
     assert lake.lake.windows.table.read().where(~C.col(C.IS_FINAL)).count() == 0

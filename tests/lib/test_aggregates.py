@@ -13,7 +13,7 @@ from lib.aggregates.binding import bind
 from lib.config import Aggregate
 from lib.errors import ConfigError, SourceError
 from lib.rule import Rule
-from lib.time.watermarks import Clock
+from lib.time.watermarks import WatermarkState
 from lib.windows.sessions.pipeline import session_schema, sessionize
 
 HOUR = 3600 * 1_000_000
@@ -57,7 +57,7 @@ def events(spark: SparkSession) -> DataFrame:
 
 def merged(events: DataFrame, by: Rule) -> Row:
     """The session's row after three increments."""
-    table, clock = None, Clock(now=2**60)
+    table, clock = None, WatermarkState(now=2**60)
     for part in range(3):
         outcome = sessionize(events.where(F.col("part") == part), table, by, clock)
         table, clock = outcome.changes.where(C.col(C.CHANGE) != "delete").drop(C.CHANGE), outcome.clock
@@ -118,7 +118,7 @@ def test_increments_give_what_one_run_gives(events: DataFrame) -> None:
     functions = [aggregate(f"a{n}", fn, of) for n, (fn, of) in enumerate(WANTED)]
     by = rule(*functions, *MORE)
 
-    in_parts, at_once = merged(events, by), sessionize(events, None, by, Clock(now=2**60)).changes.collect()[0]
+    in_parts, at_once = merged(events, by), sessionize(events, None, by, WatermarkState(now=2**60)).changes.collect()[0]
 
     found = {case: in_parts[f"a{n}"] for n, case in enumerate(WANTED)}
     assert found == WANTED
@@ -143,14 +143,14 @@ def doubles(spark: SparkSession, *values: float) -> DataFrame:
 @pytest.mark.parametrize("fn", ["set", "count_distinct"])
 def test_zeros_of_either_sign_are_one_value_also_within_a_struct_and_in_one_piece(spark: SparkSession, fn: str) -> None:
     zeros, by = doubles(spark, 0.0, -0.0, 1.0), rule(aggregate("a", fn, "struct(x)"))
-    whole = sessionize(zeros, None, by, Clock(now=2**60)).changes.collect()
+    whole = sessionize(zeros, None, by, WatermarkState(now=2**60)).changes.collect()
     found = [row["a"] for row in (*whole, merged(zeros, by))]
     assert [n if fn == "count_distinct" else len(n) for n in found] == [2, 2]
 
 
 def test_a_deviation_too_large_for_a_double_is_the_same_in_one_piece_and_in_several(spark: SparkSession) -> None:
     large, by = doubles(spark, 1e300, -1e300, 1e300), rule(aggregate("a", "stddev", "x"))
-    (whole,) = sessionize(large, None, by, Clock(now=2**60)).changes.collect()
+    (whole,) = sessionize(large, None, by, WatermarkState(now=2**60)).changes.collect()
     assert [isnan(a) for a in (whole["a"], merged(large, by)["a"])] == [True, True]
 
 
@@ -158,7 +158,7 @@ def test_a_sum_of_decimals_does_not_widen_from_merge_to_merge(events: DataFrame)
     by = rule(aggregate("total", "sum", "d"))
     table = None
     for _ in range(3):
-        table = sessionize(events, table, by, Clock(now=2**60)).changes.drop(C.CHANGE)
+        table = sessionize(events, table, by, WatermarkState(now=2**60)).changes.drop(C.CHANGE)
     assert table is not None
     assert table.schema["total"].dataType.simpleString() == "decimal(20,2)"
     assert table.collect()[0]["total"] == Decimal("300000000.90")

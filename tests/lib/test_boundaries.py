@@ -12,15 +12,15 @@ from lib.admission.events import judge
 from lib.config import Dedupe, DynamicGap
 from lib.rule import Rule
 from lib.time.micros import floor_div, steady
-from lib.time.watermarks import Clock, advance, advance_to, flush
+from lib.time.watermarks import WatermarkState, advance, advance_to, flush
 from lib.windows.sessions.changes import apply
-from lib.windows.sessions.pipeline import Outcome, Past, Push, sessionize
+from lib.windows.sessions.pipeline import Outcome, Past, WatermarkOverride, sessionize
 from tests import oracle
 
 GAP = 10
 FOREVER = 10**18
 RULE = Rule(key=("case",), gap=GAP, event_time="timestamp_micros(t)", allowed_lateness=FOREVER, max_future_skew=FOREVER)
-NO_CLOCK = Clock(now=0)
+NO_CLOCK = WatermarkState(now=0)
 YEAR_1 = -62_135_596_800_000_000
 YEAR_1900 = -2_208_988_800_000_000
 YEAR_9999 = 253_402_300_799_000_000
@@ -133,7 +133,7 @@ def test_a_session_that_nothing_touches_changes_state_with_the_watermark_alone(s
     first = sessionize(events(spark, {"a": [100]}), None, rule, NO_CLOCK)
     found, live, clock = [], first.changes, first.clock
     for watermark in (110, 111, 130, 131):
-        outcome = sessionize(events(spark, {}), live, rule, clock, push=Push(advance_to=watermark))
+        outcome = sessionize(events(spark, {}), live, rule, clock, push=WatermarkOverride(advance_to=watermark))
         found.append(micros(outcome.changes, C.CHANGE, C.STATUS))
         live, clock = (outcome.changes if found[-1] else live), outcome.clock
     assert found == [[], [("update", "closed")], [], [("update", "final")]]
@@ -141,7 +141,7 @@ def test_a_session_that_nothing_touches_changes_state_with_the_watermark_alone(s
 
 def test_verdicts_are_strict_at_the_horizon_and_at_the_skew(spark: SparkSession) -> None:
     rule = replace(RULE, allowed_lateness=20, max_future_skew=50)
-    clock = Clock(now=1000, watermark=100)
+    clock = WatermarkState(now=1000, watermark=100)
     cases = {
         "at H": [80],
         "older": [79],
@@ -175,9 +175,9 @@ def test_within_one_run_lateness_is_judged_by_the_horizon_before_it(spark: Spark
 
 def test_late_events_move_the_watermark_and_invalid_ones_do_not(spark: SparkSession) -> None:
     rule = replace(RULE, allowed_lateness=0, max_future_skew=0)
-    late = sessionize(events(spark, {"a": [95]}), None, rule, Clock(now=1000, watermark=90, flush_mark=99))
+    late = sessionize(events(spark, {"a": [95]}), None, rule, WatermarkState(now=1000, watermark=90, flush_mark=99))
     assert (late.tally.late, late.clock.watermark) == (1, 95)
-    ahead = sessionize(events(spark, {"a": [1001]}), None, rule, Clock(now=1000, watermark=90))
+    ahead = sessionize(events(spark, {"a": [1001]}), None, rule, WatermarkState(now=1000, watermark=90))
     assert (ahead.tally.invalid, ahead.clock.watermark) == (1, 90)
 
 
@@ -203,11 +203,11 @@ def test_the_watermark_follows_the_events_and_never_goes_back(
     follows: Any, delay: int, before: int | None, seen: tuple[int | None, int | None], after: int | None
 ) -> None:
     rule = replace(RULE, watermark_from=follows, watermark_delay=delay)
-    assert advance(Clock(now=0, watermark=before), *seen, rule).watermark == after
+    assert advance(WatermarkState(now=0, watermark=before), *seen, rule).watermark == after
 
 
 def test_advancing_to_below_the_watermark_does_nothing() -> None:
-    clock = Clock(now=0, watermark=100)
+    clock = WatermarkState(now=0, watermark=100)
     assert advance_to(clock, 99) == clock
     assert advance_to(clock, 100) == clock
     assert advance_to(clock, 101).watermark == 101
@@ -216,26 +216,26 @@ def test_advancing_to_below_the_watermark_does_nothing() -> None:
 def test_the_horizon_is_the_later_of_lateness_and_flush_mark() -> None:
     rule = replace(RULE, allowed_lateness=20)
     assert [
-        Clock(now=0).horizon(rule),
-        Clock(now=0, watermark=100).horizon(rule),
-        Clock(now=0, watermark=100, flush_mark=79).horizon(rule),
-        Clock(now=0, watermark=100, flush_mark=81).horizon(rule),
-        Clock(now=0, flush_mark=5).horizon(rule),
+        WatermarkState(now=0).horizon(rule),
+        WatermarkState(now=0, watermark=100).horizon(rule),
+        WatermarkState(now=0, watermark=100, flush_mark=79).horizon(rule),
+        WatermarkState(now=0, watermark=100, flush_mark=81).horizon(rule),
+        WatermarkState(now=0, flush_mark=5).horizon(rule),
     ] == [None, 80, 80, 81, 5]
 
 
 def test_a_flush_sets_both_marks_one_microsecond_past_every_reach() -> None:
     rule = replace(RULE, allowed_lateness=20)
-    flushed = flush(Clock(now=0, watermark=100), 110)
+    flushed = flush(WatermarkState(now=0, watermark=100), 110)
     assert (flushed.watermark, flushed.flush_mark, flushed.horizon(rule), flushed.flushed_from) == (111, 111, 111, 100)
-    assert flush(Clock(now=0, watermark=100), None) == Clock(now=0, watermark=100)
-    behind = flush(Clock(now=0, watermark=100, flush_mark=100), 50)
+    assert flush(WatermarkState(now=0, watermark=100), None) == WatermarkState(now=0, watermark=100)
+    behind = flush(WatermarkState(now=0, watermark=100, flush_mark=100), 50)
     assert (behind.watermark, behind.flush_mark) == (100, 100)
 
 
 def test_a_flush_ends_all_and_names_what_it_ended(spark: SparkSession) -> None:
     cases = {"over before": [9], "at the watermark": [10], "open": [20]}
-    outcome = sessionize(events(spark, cases), None, RULE, NO_CLOCK, push=Push(flush=True))
+    outcome = sessionize(events(spark, cases), None, RULE, NO_CLOCK, push=WatermarkOverride(flush=True))
     assert micros(outcome.changes, "case", C.EXPIRES_AT, C.STATUS, C.END_REASON) == [
         ("at the watermark", 20, "final", "flush"),
         ("open", 30, "final", "flush"),
@@ -331,7 +331,7 @@ def test_a_session_longer_than_it_may_last_is_closed_by_the_watermark(spark: Spa
     cases = {"a": [0, 5, 10]}  # expires at 20, ends by its duration at 12
     states = []
     for watermark in (12, 13):
-        outcome = sessionize(events(spark, cases), None, rule, NO_CLOCK, push=Push(advance_to=watermark))
+        outcome = sessionize(events(spark, cases), None, rule, NO_CLOCK, push=WatermarkOverride(advance_to=watermark))
         states += micros(outcome.changes, C.STATUS, C.END_REASON)
     assert states == [("open", None), ("closed", "max_duration")]
 
@@ -367,14 +367,16 @@ def test_a_session_is_idle_after_longer_than_the_timeout_by_event_time(spark: Sp
     rule = replace(RULE, idle_after=4)
     states = []
     for watermark in (4, 5):
-        outcome = sessionize(events(spark, {"a": [0]}), None, rule, NO_CLOCK, push=Push(advance_to=watermark))
+        outcome = sessionize(
+            events(spark, {"a": [0]}), None, rule, NO_CLOCK, push=WatermarkOverride(advance_to=watermark)
+        )
         states += micros(outcome.changes, C.STATUS, C.END_REASON)
     assert states == [("open", None), ("closed", "idle")]
 
 
 def test_a_session_is_idle_after_longer_than_the_timeout_by_the_clock_and_opens_again(spark: SparkSession) -> None:
     rule = replace(RULE, idle_after=4, idle_clock="processing_time")
-    first = sessionize(events(spark, {"a": [0]}), None, rule, Clock(now=100))
+    first = sessionize(events(spark, {"a": [0]}), None, rule, WatermarkState(now=100))
     table = apply(None, first.changes)
     states = []
     for now in (104, 105):
@@ -390,14 +392,14 @@ def test_a_key_without_events_is_forgotten_and_late_behind_its_last_session_when
     spark: SparkSession,
 ) -> None:
     rule = replace(RULE, watermark_per="key", idle_after=4, idle_clock="processing_time", allowed_lateness=1000)
-    first = sessionize(events(spark, {"a": [0], "b": [50]}), None, rule, Clock(now=100))
+    first = sessionize(events(spark, {"a": [0], "b": [50]}), None, rule, WatermarkState(now=100))
     table = apply(None, first.changes)
-    idle = sessionize(events(spark, {"b": [52]}), table, rule, Clock(now=105))
+    idle = sessionize(events(spark, {"b": [52]}), table, rule, WatermarkState(now=105))
     table = apply(table, idle.changes).localCheckpoint()
     assert micros(table, "case", C.STATUS, C.END_REASON) == [("a", "final", "idle"), ("b", "open", None)]
     live, final = table.where(~C.col(C.IS_FINAL)), table.where(C.col(C.IS_FINAL))
     past = Past(final, lambda spans, before=False: events(spark, {}))
-    back = sessionize(events(spark, {"a": [10, 11]}), live, rule, Clock(now=106), past=past)
+    back = sessionize(events(spark, {"a": [10, 11]}), live, rule, WatermarkState(now=106), past=past)
     assert back.tally.rejected == {"late": 1}  # expires_at is 10, the horizon 11
     assert micros(back.changes, "case", C.SESSION_START) == [("a", 11)]
 
@@ -460,7 +462,7 @@ def test_each_scope_has_its_own_watermark_and_its_own_flush(spark: SparkSession)
     )
     assert micros(second.rejected(), "case", C.EVENT_TIME) == [("fast", 979), ("slow", -21)]
     table = apply(table, second.changes).localCheckpoint()
-    third = sessionize(events(spark, {"slow": [5]}), table, rule, second.clock, push=Push(flush=True))
+    third = sessionize(events(spark, {"slow": [5]}), table, rule, second.clock, push=WatermarkOverride(flush=True))
     states = micros(third.changes, "case", C.SESSION_END, C.STATUS, C.END_REASON)
     assert states == [
         ("fast", 1000, "final", "flush"),

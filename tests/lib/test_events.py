@@ -14,13 +14,13 @@ from lib.admission.events import judge, rejected
 from lib.canonical import canonical_json, session_id
 from lib.errors import ConfigError, SourceError
 from lib.rule import Rule
-from lib.time.watermarks import Clock
+from lib.time.watermarks import WatermarkState
 
 NOON = int(datetime(2024, 1, 1, 12, tzinfo=UTC).timestamp()) * 1_000_000
 HOUR = 3600 * 1_000_000
 
 
-def verdicts(frame: DataFrame, rule: Rule, clock: Clock) -> list[str | None]:
+def verdicts(frame: DataFrame, rule: Rule, clock: WatermarkState) -> list[str | None]:
     return [row[0] for row in judge(frame, rule, clock).orderBy("n").select(C.VERDICT).collect()]
 
 
@@ -30,7 +30,7 @@ def frame(spark: SparkSession, rows: list[tuple[Any, ...]], schema: str) -> Data
 
 def test_the_first_reason_counts(spark: SparkSession) -> None:
     rule = Rule(key=("u",), gap=HOUR, event_time="timestamp_micros(t)", allowed_lateness=HOUR, max_future_skew=HOUR)
-    clock = Clock(now=NOON, watermark=NOON)
+    clock = WatermarkState(now=NOON, watermark=NOON)
     rows = [
         ("delete", None, None, "withdrawn"),
         ("update_preimage", "u", NOON, "withdrawn"),
@@ -55,7 +55,7 @@ def test_corrections_can_be_rejected_instead(spark: SparkSession) -> None:
     events = frame(spark, rows, "_change_type STRING, w STRING")
     for policy in ("quarantine", "fail"):
         rule = Rule(key=(), gap=HOUR, event_time="CAST(NULL AS TIMESTAMP)", corrections=policy)
-        assert verdicts(events, rule, Clock(now=NOON)) == [row[-1] for row in rows]
+        assert verdicts(events, rule, WatermarkState(now=NOON)) == [row[-1] for row in rows]
 
 
 def test_text_is_a_time_only_with_a_full_date(spark: SparkSession) -> None:
@@ -72,7 +72,7 @@ def test_text_is_a_time_only_with_a_full_date(spark: SparkSession) -> None:
         "": None,
     }
     events = frame(spark, [(text,) for text in texts], "event_time STRING")
-    judged = judge(events, Rule(key=(), gap=HOUR), Clock(now=NOON)).orderBy("n").collect()
+    judged = judge(events, Rule(key=(), gap=HOUR), WatermarkState(now=NOON)).orderBy("n").collect()
     midnight = NOON - 12 * HOUR
     assert [row[C.US] for row in judged] == [None if h is None else midnight + h * HOUR for h in texts.values()]
     assert [row[C.VERDICT] for row in judged] == ["null_time" if h is None else None for h in texts.values()]
@@ -80,7 +80,7 @@ def test_text_is_a_time_only_with_a_full_date(spark: SparkSession) -> None:
 
 def test_a_time_without_a_zone_is_utc(spark: SparkSession) -> None:
     events = spark.sql("SELECT 0 AS n, TIMESTAMP_NTZ '2024-01-01 12:00:00' AS event_time")
-    assert judge(events, Rule(key=(), gap=HOUR), Clock(now=NOON)).collect()[0][C.US] == NOON
+    assert judge(events, Rule(key=(), gap=HOUR), WatermarkState(now=NOON)).collect()[0][C.US] == NOON
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_time_without_a_zone_is_utc(spark: SparkSession) -> None:
 def test_what_cannot_serve_is_named(spark: SparkSession, rule: Rule, error: type[Exception], says: str) -> None:
     events = spark.createDataFrame([], "t BIGINT, event_time TIMESTAMP, tags ARRAY<STRING>")
     with pytest.raises(error) as caught:
-        judge(events, rule, Clock(now=0))
+        judge(events, rule, WatermarkState(now=0))
     assert says in str(caught.value)
 
 
@@ -107,12 +107,12 @@ def test_a_session_zone_other_than_utc_is_refused(spark: SparkSession) -> None:
     other = spark.newSession()
     other.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
     with pytest.raises(ConfigError, match="time zone of the Spark session must be UTC: got 'Europe/Berlin'"):
-        judge(other.sql("SELECT '2024-01-01' AS event_time"), Rule(key=(), gap=1), Clock(now=0))
+        judge(other.sql("SELECT '2024-01-01' AS event_time"), Rule(key=(), gap=1), WatermarkState(now=0))
 
 
 def test_where_leaves_out_what_is_not_true_and_null_is_not(spark: SparkSession) -> None:
     events = frame(spark, [("ping",), ("click",), (None,)], "kind STRING").withColumn("event_time", F.lit("2024-01-01"))
-    judged = judge(events, Rule(key=(), gap=1, where="kind <> 'ping'"), Clock(now=NOON))
+    judged = judge(events, Rule(key=(), gap=1, where="kind <> 'ping'"), WatermarkState(now=NOON))
     assert [row["kind"] for row in judged.collect()] == ["click"]
 
 
@@ -121,8 +121,8 @@ def test_null_keys_are_rejected_or_a_group(spark: SparkSession) -> None:
         "event_time", F.lit("2024-01-01")
     )
     reject, group = (Rule(key=("a", "b c"), gap=1, null_keys=n) for n in ("reject", "group"))
-    assert verdicts(events, reject, Clock(now=NOON)) == ["null_key", "null_key", None]
-    assert verdicts(events, group, Clock(now=NOON)) == [None, None, None]
+    assert verdicts(events, reject, WatermarkState(now=NOON)) == ["null_key", "null_key", None]
+    assert verdicts(events, group, WatermarkState(now=NOON)) == [None, None, None]
 
 
 def test_a_rejected_row_is_kept_whole_and_identical_ones_are_numbered(spark: SparkSession) -> None:
@@ -132,7 +132,7 @@ def test_a_rejected_row_is_kept_whole_and_identical_ones_are_numbered(spark: Spa
         " AS t(`odd.name`, m, bytes, x, s)"
     ).withColumn("event_time", F.lit(None).cast("timestamp"))
     rule = Rule(key=("odd.name",), gap=1, allowed_lateness=5)
-    rows = rejected(judge(events, rule, Clock(now=NOON, watermark=5)), rule).collect()
+    rows = rejected(judge(events, rule, WatermarkState(now=NOON, watermark=5)), rule).collect()
     text = '{"bytes":"AP8=","m":{"a":null,"b":1},"odd.name":1,"s":{"m":{"1":"x","2":"y"}},"x":1.5}'
     assert [row[C.EVENT] for row in rows] == [text, text]
     assert len({row[C.EVENT_HASH] for row in rows}) == 1

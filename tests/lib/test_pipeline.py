@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 from lib import columns as C
 from lib.rule import Rule
-from lib.time.watermarks import Clock
+from lib.time.watermarks import WatermarkState
 from lib.windows.sessions.pipeline import sessionize
 
 HOUR = 3600 * 1_000_000
@@ -23,22 +23,24 @@ def test_accepted_events_are_read_once(spark: SparkSession) -> None:
 
     rows = [("a", datetime(2024, 1, 1, hour)) for hour in range(20)]
     events = spark.createDataFrame(spark.sparkContext.parallelize(rows, 2).map(seen), SCHEMA)
-    outcome = sessionize(events, None, RULE, Clock(now=2**60))
+    outcome = sessionize(events, None, RULE, WatermarkState(now=2**60))
     assert outcome.changes.count() == 1
     assert outcome.counts["created"] == 1
     assert (outcome.tally.accepted, reads.value) == (20, 20)
 
 
 def test_no_events_and_no_sessions_give_nothing(spark: SparkSession) -> None:
-    outcome = sessionize(spark.createDataFrame([], SCHEMA), None, RULE, Clock(now=0))
+    outcome = sessionize(spark.createDataFrame([], SCHEMA), None, RULE, WatermarkState(now=0))
     assert outcome.changes.collect() == []
-    assert (outcome.tally.read, outcome.counts["rows"], outcome.clock) == (0, 0, Clock(now=0))
+    assert (outcome.tally.read, outcome.counts["rows"], outcome.clock) == (0, 0, WatermarkState(now=0))
 
 
 def test_sessions_end_without_any_new_event(spark: SparkSession) -> None:
-    first = sessionize(spark.createDataFrame([("a", datetime(2024, 1, 1))], SCHEMA), None, RULE, Clock(now=2**60))
+    first = sessionize(
+        spark.createDataFrame([("a", datetime(2024, 1, 1))], SCHEMA), None, RULE, WatermarkState(now=2**60)
+    )
     live = first.changes.drop(C.CHANGE)
-    later = Clock(now=2**60, watermark=(first.clock.watermark or 0) + HOUR + 1)
+    later = WatermarkState(now=2**60, watermark=(first.clock.watermark or 0) + HOUR + 1)
     again = sessionize(spark.createDataFrame([], SCHEMA), live, RULE, later)
     assert [(r[C.STATUS], r[C.END_REASON], r[C.CHANGE]) for r in again.changes.collect()] == [
         ("final", "gap", "update")

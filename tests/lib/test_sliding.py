@@ -13,7 +13,7 @@ from lib import columns as C
 from lib.config import Aggregate, Config
 from lib.errors import ConfigError
 from lib.rule import Rule
-from lib.time.watermarks import Clock, Push
+from lib.time.watermarks import WatermarkState, WatermarkOverride
 from lib.windows.sliding.news import take_in
 from lib.windows.sliding.places import OLD, PAST, admit
 from lib.windows.sliding.rule import SlidingRule
@@ -88,9 +88,9 @@ def test_windows_have_any_aggregate_of_sessions(spark: SparkSession) -> None:
     aggregates = tuple(Aggregate.model_validate(spec) for spec in specs)
     rule = SlidingRule(Rule(key=(), gap=D, event_time="at", aggregates=aggregates), D, 1)
     events = spark.createDataFrame([(us, n) for us, n in ((50, 1), (55, 3), (60, 3))], "us BIGINT, n INT")
-    clock = Clock(now=2**60)
+    clock = WatermarkState(now=2**60)
     timed = events.select(F.timestamp_micros("us").alias("at"), "n")
-    made = slide(take_in(timed, rule, clock), Known(), rule, clock, Push()).changes
+    made = slide(take_in(timed, rule, clock), Known(), rule, clock, WatermarkOverride()).changes
     assert {row[C.WINDOW_START].microsecond: tuple(row[s["name"]] for s in specs) for row in made.collect()} == {
         40: ([1], 1, None, 1, False),
         45: ([1, 3], 1, 2**0.5, 2, True),

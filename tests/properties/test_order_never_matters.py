@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from lib import columns as C
 from lib.config import Aggregate
 from lib.rule import Rule
-from lib.time.watermarks import Clock
+from lib.time.watermarks import WatermarkState
 from lib.windows.sessions.pipeline import sessionize
 from tests import oracle
 
@@ -99,14 +99,14 @@ def test_any_split_and_order_equals_one_run_and_the_oracle(spark, drawn, gap, bo
     def frame(of: list[dict[str, Any]]) -> DataFrame:
         return spark.createDataFrame([tuple(e.values()) for e in of], SCHEMA)
 
-    table, clock = None, Clock(now=NOW)
+    table, clock = None, WatermarkState(now=NOW)
     for number in range(runs):
         live = None if table is None else table.where(~F.col(C.IS_FINAL))
         outcome = sessionize(frame([e for e, run in numbered if run == number]), live, rule, clock)
         assert outcome.tally.rejected == {}
         table, clock = apply_changes(table, outcome.changes).localCheckpoint(), outcome.clock
     assert table is not None
-    whole = sessionize(frame([e for e, _ in numbered]), None, rule, Clock(now=NOW))
+    whole = sessionize(frame([e for e, _ in numbered]), None, rule, WatermarkState(now=NOW))
     expected = oracle.sessions([e for e, _ in numbered], list(KEY), gap, boundary == "splits", lateness)
 
     in_parts, at_once = rows_of(table), rows_of(whole.changes)

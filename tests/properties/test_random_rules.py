@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lib import columns as C
 from lib.config import DynamicGap
 from lib.rule import Rule
-from lib.time.watermarks import Clock
+from lib.time.watermarks import WatermarkState
 from lib.windows.sessions.changes import apply
 from lib.windows.sessions.pipeline import Past, sessionize
 from tests.oracle import Oracle, at, us
@@ -87,7 +87,7 @@ class Memory:
         self.events: list[tuple[int, tuple[Any, ...]]] = []
         self.table: DataFrame | None = None
         self.rejects: DataFrame | None = None
-        self.clock = Clock(now=NOW)
+        self.clock = WatermarkState(now=NOW)
         self.number = 0
 
     def run(self, events: list[dict[str, Any]]) -> None:

@@ -12,7 +12,7 @@ from jobs.run import side_tables
 from jobs.run.sessionize import RunReport
 from lib import columns as C
 from lib.config import StartTimestamp
-from lib.windows.sessions.pipeline import Push
+from lib.windows.sessions.pipeline import WatermarkOverride
 from tables.delta import Commit, Superseded, Table
 from tables.events import Increment
 from tables.manifest import Manifest
@@ -303,8 +303,8 @@ def test_a_late_event_alone_moves_the_position_and_is_rejected(after_two_runs: W
 
 def test_a_push_without_events_is_a_run_only_where_it_moves_time(after_two_runs: Warehouse, copied: Copied) -> None:
     warehouse = copied(after_two_runs)
-    assert warehouse.run(push=Push(advance_to=us(clock("12:59")))) == []
-    (flushed,) = warehouse.run(push=Push(flush=True))
+    assert warehouse.run(push=WatermarkOverride(advance_to=us(clock("12:59")))) == []
+    (flushed,) = warehouse.run(push=WatermarkOverride(flush=True))
     one_past = us(clock("13:30")) + 1
     assert (flushed.manifest.watermark_after, flushed.manifest.horizon_after) == (one_past, one_past)
     assert warehouse.sessions("user", "status", "end_reason") == [
@@ -313,7 +313,7 @@ def test_a_push_without_events_is_a_run_only_where_it_moves_time(after_two_runs:
         ("cat", "final", "gap"),
         ("dan", "final", "flush"),
     ]
-    assert warehouse.run(push=Push(flush=True)) == []
+    assert warehouse.run(push=WatermarkOverride(flush=True)) == []
     # At the mark a new session may start; one microsecond before it an event is late.
     warehouse.append([("dan", at(one_past), 1), ("dan", at(one_past - 1), 1)])
     (after,) = warehouse.run()

@@ -13,7 +13,7 @@ from lib.aggregates.binding import bind
 from lib.computed import computed
 from lib.rule import Rule
 from lib.time.micros import timestamp
-from lib.time.watermarks import Clock
+from lib.time.watermarks import WatermarkState
 from lib.windows.sessions.fold import fold
 from lib.windows.sessions.intervals import arriving, final_intervals, new_intervals
 from lib.windows.sessions.outcome import Outcome
@@ -35,7 +35,7 @@ class Span:
     keys: DataFrame | None = None
 
 
-def backfill(span: Span, past: Past, rule: Rule, clock: Clock, sample: DataFrame) -> Outcome:
+def backfill(span: Span, past: Past, rule: Rule, clock: WatermarkState, sample: DataFrame) -> Outcome:
     """What recomputing a span comes to. The clock stays as it is.
 
     past: `sessions` are all rows of the table here, live and final. sample: rows of the source, for their types.

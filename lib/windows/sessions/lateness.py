@@ -7,12 +7,12 @@ from lib import columns as C
 from lib.admission.events import verdict_if_late
 from lib.admission.past import aliased, same_as_aliased, without_aliases
 from lib.rule import Rule
-from lib.time.watermarks import Clock, with_clock
+from lib.time.watermarks import WatermarkState, with_clock
 from lib.windows.sessions.fold import bucket
 from lib.windows.sessions.islands import mark_islands
 
 
-def judge_groups(folded: DataFrame, existing: DataFrame | None, rule: Rule, clock: Clock) -> DataFrame:
+def judge_groups(folded: DataFrame, existing: DataFrame | None, rule: Rule, clock: WatermarkState) -> DataFrame:
     """Partials with the verdict of their group: late iff the merged reach lies before the horizon, strictly.
 
     In: what `fold` returns; the sessions that events may join, as intervals. Out: the columns of `fold`.

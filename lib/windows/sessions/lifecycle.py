@@ -8,7 +8,7 @@ from lib.aggregates.binding import Aggregate, state_struct, with_sql_columns
 from lib.canonical import session_id
 from lib.rule import Rule
 from lib.time.micros import DAY, floor_div, steady
-from lib.time.watermarks import Clock, with_clock
+from lib.time.watermarks import WatermarkState, with_clock
 from lib.windows.sessions.intervals import keeps_arrival
 
 OPEN, CLOSED, FINAL = "open", "closed", "final"
@@ -16,7 +16,7 @@ GAP, FLUSH, MAX_DURATION, IDLE = "gap", "flush", "max_duration", "idle"
 TRAIL = (C.ABSORBED, C.FRESH, C.BUCKETS, C.RANGE)
 
 
-def settle(sessions: DataFrame, rule: Rule, clock: Clock, aggregates: tuple[Aggregate, ...]) -> DataFrame:
+def settle(sessions: DataFrame, rule: Rule, clock: WatermarkState, aggregates: tuple[Aggregate, ...]) -> DataFrame:
     """Session rows as the table holds them, in the state that the clock gives them.
 
     The first that holds: `final` iff expires_at < horizon; `closed` iff watermark > expires_at, or watermark >
@@ -63,7 +63,7 @@ def settle(sessions: DataFrame, rule: Rule, clock: Clock, aggregates: tuple[Aggr
     return with_sql_columns(rows.withColumn(C.SUPERSEDES, trail), aggregates)
 
 
-def salted(sessions: DataFrame, rule: Rule, before: Clock) -> DataFrame:
+def salted(sessions: DataFrame, rule: Rule, before: WatermarkState) -> DataFrame:
     """The sessions with `__salt`, where a new one may lie within the gap of a final one (SEMANTICS §6).
 
     That is so with `lateness: session` and no revival, for what starts before the horizon that events were judged by.
@@ -86,7 +86,7 @@ def no_ids() -> Column:
     return F.array().cast("array<string>")
 
 
-def _idle(rule: Rule, clock: Clock) -> Column:
+def _idle(rule: Rule, clock: WatermarkState) -> Column:
     if rule.idle_after is None:
         return F.lit(False)
     if rule.idle_clock == "processing_time":

@@ -15,7 +15,7 @@ from lib.computed import computed
 from lib.errors import UsageError
 from lib.rule import Rule
 from lib.time.micros import DAY, floor_div
-from lib.time.watermarks import Clock
+from lib.time.watermarks import WatermarkState
 from lib.windows.sessions.changes import ABOUT, counts
 from lib.windows.sessions.lifecycle import table_columns
 from lib.windows.sessions.rederive import OLD
@@ -39,7 +39,7 @@ class Outcome:
     rule: Rule
     tally: Tally
     counts: Mapping[str, int]
-    clock: Clock
+    clock: WatermarkState
     touched: Spans = ()
     traced: Callable[[], Trace] | None = None
 

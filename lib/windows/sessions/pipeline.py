@@ -17,7 +17,15 @@ from lib.aggregates.binding import Aggregate, bind
 from lib.computed import computed, held
 from lib.errors import UsageError
 from lib.rule import Rule
-from lib.time.watermarks import Clock, Push, advance, advance_scopes, advance_to, clocks_of_keys, flush
+from lib.time.watermarks import (
+    WatermarkState,
+    WatermarkOverride,
+    advance,
+    advance_scopes,
+    advance_to,
+    clocks_of_keys,
+    flush,
+)
 from lib.windows.sessions.changes import additions
 from lib.windows.sessions.fold import fold
 from lib.windows.sessions.intervals import LIVE_TYPE, final_intervals, live_intervals, merge_islands, new_intervals
@@ -29,9 +37,9 @@ from lib.windows.sessions.separate import separate_sessions
 from lib.windows.sessions.step import Step
 from lib.windows.sessions.trace import OLD_ID, Trace, event_sessions, session_updates
 
-__all__ = ["Clock", "Outcome", "Past", "Push", "Rule", "computed", "session_schema", "sessionize"]
+__all__ = ["WatermarkState", "Outcome", "Past", "WatermarkOverride", "Rule", "computed", "session_schema", "sessionize"]
 
-NO_PUSH = Push()
+NO_OVERRIDE = WatermarkOverride()
 
 
 @dataclass(frozen=True)
@@ -49,9 +57,9 @@ def sessionize(  # noqa: PLR0913
     events: DataFrame,
     live: DataFrame | None,
     rule: Rule,
-    clock: Clock,
+    clock: WatermarkState,
     *,
-    push: Push = NO_PUSH,
+    push: WatermarkOverride = NO_OVERRIDE,
     past: Past | None = None,
     anew: bool = False,
 ) -> Outcome:
@@ -66,7 +74,7 @@ def sessionize(  # noqa: PLR0913
     aggregates = bind(rule, events)
     if rule.watermark_per == "key" and clock.scopes is None:
         clock = replace(clock, scopes=clocks_of_keys(live, past.sessions if past else None, events, rule))
-    by = Clock(clock.now, run_seq=clock.run_seq) if anew else clock
+    by = WatermarkState(clock.now, run_seq=clock.run_seq) if anew else clock
     judged = judge_late(mark_duplicates(validate(events, rule, by), rule, by, past), rule, by)
     folded, seen = computed(fold(judged, rule, aggregates), tally_columns())
     if seen.get(WITHDRAWN):
@@ -102,7 +110,7 @@ def sessionize(  # noqa: PLR0913
 def trace_schemas(events: DataFrame, rule: Rule) -> dict[str, T.StructType]:
     """The columns of event_sessions and of session_updates, run_id included; reads nothing."""
     aggregates = bind(rule, events)
-    judged = judge(events, rule, Clock(now=0)).withColumn(C.SESSION_ID, F.lit(None).cast("string"))
+    judged = judge(events, rule, WatermarkState(now=0)).withColumn(C.SESSION_ID, F.lit(None).cast("string"))
     ids = judged.select(C.col(C.SESSION_ID).alias(OLD_ID), C.col(C.SESSION_ID))
     trace = Trace(judged, None, ids, None)
     made = {
@@ -119,7 +127,7 @@ def trace_schemas(events: DataFrame, rule: Rule) -> dict[str, T.StructType]:
 def session_schema(events: DataFrame, rule: Rule) -> T.StructType:
     """The columns of the sessions table that this rule makes of such events, run_id included; reads nothing."""
     aggregates = bind(rule, events)
-    clock = Clock(now=0)
+    clock = WatermarkState(now=0)
     judged = judge_late(validate(events, rule, clock), rule, clock)
     intervals = new_intervals(fold(judged, rule, aggregates), rule, clock.now)
     settled = settle(merge_islands(mark_islands(intervals, rule), rule, aggregates), rule, clock, aggregates)
@@ -128,7 +136,7 @@ def session_schema(events: DataFrame, rule: Rule) -> T.StructType:
     return T.StructType(fields).toNullable()
 
 
-def _accepted(arrival: _Arrival, past: Past | None, rule: Rule, clock: Clock, spans: Spans) -> DataFrame:
+def _accepted(arrival: _Arrival, past: Past | None, rule: Rule, clock: WatermarkState, spans: Spans) -> DataFrame:
     """The accepted set in these spans, as of the end of the increment."""
     judged, tally = arrival.judged, arrival.tally
     if past is None and not arrival.is_first:
@@ -190,7 +198,9 @@ def _existing(
     return places if found is None else found.unionByName(places, allowMissingColumns=True)
 
 
-def _clock_after(clock: Clock, arrival: _Arrival, intervals: DataFrame, rule: Rule, push: Push) -> Clock:
+def _clock_after(
+    clock: WatermarkState, arrival: _Arrival, intervals: DataFrame, rule: Rule, push: WatermarkOverride
+) -> WatermarkState:
     """The clock as the run leaves it."""
     folded, tally = arrival.folded, arrival.tally
     if rule.scope:

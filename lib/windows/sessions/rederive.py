@@ -15,7 +15,7 @@ from lib.admission.events import AMENDED, CORRECTED, WITHDRAWN
 from lib.admission.past import aliased, same_as_aliased, without_aliases
 from lib.aggregates.binding import Aggregate
 from lib.rule import Rule
-from lib.time.watermarks import Clock
+from lib.time.watermarks import WatermarkState
 from lib.windows.sessions.fold import fold
 from lib.windows.sessions.intervals import arriving, merge_islands
 from lib.windows.sessions.islands import mark_islands
@@ -114,7 +114,7 @@ def rederive(
     events: DataFrame,
     ranges: DataFrame,
     rule: Rule,
-    clocks: tuple[Clock, Clock],
+    clocks: tuple[WatermarkState, WatermarkState],
     aggregates: tuple[Aggregate, ...],
 ) -> DataFrame:
     """The sessions of accepted events in ranges, as `lifecycle.settle` makes them.

@@ -6,7 +6,7 @@ from pyspark.sql import functions as F
 from lib import columns as C
 from lib.aggregates.binding import Aggregate
 from lib.rule import Rule
-from lib.time.watermarks import Clock
+from lib.time.watermarks import WatermarkState
 from lib.windows.sessions.fold import fold
 from lib.windows.sessions.intervals import arriving, merge_islands
 from lib.windows.sessions.islands import mark_islands
@@ -14,7 +14,9 @@ from lib.windows.sessions.lifecycle import FINAL, GAP, settle
 from lib.windows.sessions.max_duration import walk
 
 
-def separate_sessions(late: DataFrame, rule: Rule, clock: Clock, aggregates: tuple[Aggregate, ...]) -> DataFrame:
+def separate_sessions(
+    late: DataFrame, rule: Rule, clock: WatermarkState, aggregates: tuple[Aggregate, ...]
+) -> DataFrame:
     """Sessions of the late events of one run among themselves, as `lifecycle.settle` makes them: final, `is_late`.
 
     Their ids hash the flag and the number of the run, so that they meet no other.

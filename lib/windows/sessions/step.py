@@ -10,7 +10,7 @@ from lib.admission.past import Spans, near_spans, started_within
 from lib.aggregates.binding import Aggregate
 from lib.computed import computed, held
 from lib.rule import Rule
-from lib.time.watermarks import Clock
+from lib.time.watermarks import WatermarkState
 from lib.windows.sessions.changes import changes, replacements
 from lib.windows.sessions.intervals import merge_islands
 from lib.windows.sessions.islands import mark_islands
@@ -46,8 +46,8 @@ class Step:
     """
 
     rule: Rule
-    before: Clock
-    after: Clock
+    before: WatermarkState
+    after: WatermarkState
     aggregates: tuple[Aggregate, ...]
     accepted: Callable[[Spans], DataFrame]
     table: DataFrame | None

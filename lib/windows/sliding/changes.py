@@ -5,7 +5,7 @@ from pyspark.sql import functions as F
 
 from lib import columns as C
 from lib.aggregates.binding import Aggregate, state_struct, with_sql_columns
-from lib.time.watermarks import Clock, with_clock
+from lib.time.watermarks import WatermarkState, with_clock
 from lib.windows.sessions.changes import DELETE, INSERT, UPDATE
 from lib.windows.sliding.rule import SlidingRule
 
@@ -18,7 +18,9 @@ def window_columns(rule: SlidingRule, aggregates: tuple[Aggregate, ...]) -> tupl
     return (*rule.key, *C.BEFORE_WINDOW_AGGREGATES, *results, C.IS_FINAL, C.STATE)
 
 
-def settle_windows(windows: DataFrame, rule: SlidingRule, clock: Clock, aggregates: tuple[Aggregate, ...]) -> DataFrame:
+def settle_windows(
+    windows: DataFrame, rule: SlidingRule, clock: WatermarkState, aggregates: tuple[Aggregate, ...]
+) -> DataFrame:
     """Rows as the windows table holds them; final iff the end is before the horizon (strictly).
 
     In: what `sliding.windows` returns; the clock as it stands *after* the run.
@@ -38,7 +40,7 @@ def settle_windows(windows: DataFrame, rule: SlidingRule, clock: Clock, aggregat
 
 
 def window_changes(
-    settled: DataFrame, known: DataFrame | None, felt: DataFrame | None, rule: SlidingRule, clock: Clock
+    settled: DataFrame, known: DataFrame | None, felt: DataFrame | None, rule: SlidingRule, clock: WatermarkState
 ) -> DataFrame:
     """The rows that differ from what the table holds, each with what to do to it.
 
@@ -114,7 +116,7 @@ def _felt(known: DataFrame, felt: DataFrame | None, rule: SlidingRule) -> DataFr
     return marked.where(F.col("__mark").isNull()).drop("__mark", C.US)
 
 
-def _final_by_now(known: DataFrame, rule: SlidingRule, clock: Clock) -> DataFrame:
+def _final_by_now(known: DataFrame, rule: SlidingRule, clock: WatermarkState) -> DataFrame:
     now = with_clock(known, rule.events, clock)
     final = F.coalesce(F.unix_micros(C.col(C.WINDOW_END)) < C.col(C.H), F.lit(False)) | C.col(C.IS_FINAL)
     return now.withColumn("__final_now", final).select(*C.cols(tuple(known.columns)), "__final_now")

@@ -11,7 +11,7 @@ from lib.admission.events import AMENDED, CORRECTED, LATE, REASONS, WITHDRAWN, v
 from lib.aggregates.binding import Aggregate, bind
 from lib.bags import HASH, hashed, netted
 from lib.computed import computed
-from lib.time.watermarks import Clock, with_clock
+from lib.time.watermarks import WatermarkState, with_clock
 from lib.windows.sliding.places import OLD
 from lib.windows.sliding.rule import SlidingRule
 from lib.windows.sliding.windows import points, truncated
@@ -43,7 +43,7 @@ class News:
         return any(self.counts[verdict] for verdict in (*ANYWAY, WITHDRAWN))
 
 
-def take_in(feed: DataFrame, rule: SlidingRule, clock: Clock) -> News:
+def take_in(feed: DataFrame, rule: SlidingRule, clock: WatermarkState) -> News:
     """Judge the rows of a source or of its change feed, and fold them by key and time; they are read once.
 
     An event strictly older than the horizon is `late`; with `lateness: session` it is `old`, and the windows that it
@@ -77,7 +77,7 @@ def starts_span(news: News, rule: SlidingRule) -> tuple[int, int] | None:
     return news.span and (news.span[0] - rule.difference, news.span[1] + rule.unit)
 
 
-def judge(feed: DataFrame, rule: SlidingRule, clock: Clock) -> DataFrame:
+def judge(feed: DataFrame, rule: SlidingRule, clock: WatermarkState) -> DataFrame:
     """Source rows with their time, as it is and truncated, their verdict, and the clock that gave it."""
     valid = validate(feed, rule.events, clock).withColumn(RAW, C.col(C.US))
     timed = with_times(valid.withColumn(C.US, truncated(C.col(C.US), rule)), rule, clock, C.W, C.H)
@@ -91,7 +91,7 @@ def fold(judged: DataFrame, rule: SlidingRule, aggregates: tuple[Aggregate, ...]
     return points(judged, rule, aggregates, by=(C.VERDICT, C.H))
 
 
-def with_times(rows: DataFrame, rule: SlidingRule, clock: Clock, *columns: str) -> DataFrame:
+def with_times(rows: DataFrame, rule: SlidingRule, clock: WatermarkState, *columns: str) -> DataFrame:
     """The rows with these columns of their scope's clock."""
     return with_clock(rows, rule.events, clock).select(*C.cols((*rows.columns, *columns)))
 

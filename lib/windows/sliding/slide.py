@@ -13,7 +13,7 @@ from lib.admission.events import AMENDED, CORRECTED, INVALID, LATE, REASONS, WIT
 from lib.aggregates.binding import bind
 from lib.bags import HASH, excess, hashed, without
 from lib.computed import computed
-from lib.time.watermarks import Clock, Push, advance, advance_scopes, advance_to, flush
+from lib.time.watermarks import WatermarkState, WatermarkOverride, advance, advance_scopes, advance_to, flush
 from lib.windows.sliding.changes import change_counts, settle_windows, window_changes, window_columns
 from lib.windows.sliding.news import ANYWAY, RAW, News, fold, judge, with_times
 from lib.windows.sliding.places import OLD, PAST, admit
@@ -52,10 +52,10 @@ class SlideOutcome:
     reasons: Mapping[str, int]
     counts: Mapping[str, int]
     starts: tuple[int, int] | None
-    clock: Clock
+    clock: WatermarkState
 
 
-def slide(news: News, known: Known, rule: SlidingRule, clock: Clock, push: Push) -> SlideOutcome:
+def slide(news: News, known: Known, rule: SlidingRule, clock: WatermarkState, push: WatermarkOverride) -> SlideOutcome:
     """Recompute the windows whose content the news can change, and compare them with those that are there.
 
     clock: as it stood before; the outcome carries it as it stands after. Order of rows never matters.
@@ -98,7 +98,7 @@ def rejections(news: News, decided: DataFrame, rule: SlidingRule) -> DataFrame:
 
 def window_schema(events: DataFrame, rule: SlidingRule) -> T.StructType:
     """The columns of the windows table that this rule makes of such events, run_id included; reads nothing."""
-    clock, aggregates = Clock(now=0), bind(rule.events, events)
+    clock, aggregates = WatermarkState(now=0), bind(rule.events, events)
     folded = fold(judge(events, rule, clock), rule, aggregates)
     settled = settle_windows(windows(folded, rule, aggregates), rule, clock, aggregates)
     fields = settled.select(*C.cols(window_columns(rule, aggregates))).schema.fields
@@ -106,7 +106,7 @@ def window_schema(events: DataFrame, rule: SlidingRule) -> T.StructType:
     return T.StructType(fields).toNullable()
 
 
-def _past(news: News, known: Known, rule: SlidingRule, clock: Clock) -> DataFrame | None:
+def _past(news: News, known: Known, rule: SlidingRule, clock: WatermarkState) -> DataFrame | None:
     """Source rows near the news as they were before, valid ones, whether they were accepted or not."""
     if known.events is None or news.span is None:
         return None
@@ -116,7 +116,7 @@ def _past(news: News, known: Known, rule: SlidingRule, clock: Clock) -> DataFram
     return near(timed, news.points.where(changing & C.col(C.US).isNotNull()), rule)
 
 
-def _decided(news: News, known: Known, rule: SlidingRule, clock: Clock) -> tuple[DataFrame, int]:
+def _decided(news: News, known: Known, rule: SlidingRule, clock: WatermarkState) -> tuple[DataFrame, int]:
     """The points of the news and those accepted before around them, none of them `old` any more; how many are late."""
     found, late = news.points, news.counts[LATE]
     if (past := _past(news, known, rule, clock)) is not None:
@@ -135,7 +135,7 @@ def _decided(news: News, known: Known, rule: SlidingRule, clock: Clock) -> tuple
     return found, late
 
 
-def _windows(found: DataFrame, news: News, known: Known, rule: SlidingRule, clock: Clock) -> DataFrame:
+def _windows(found: DataFrame, news: News, known: Known, rule: SlidingRule, clock: WatermarkState) -> DataFrame:
     """The windows that the news may have changed.
 
     What comes in time, or is still let in, changes windows that are open; the rest changes any.
@@ -168,7 +168,9 @@ def _ends(made: DataFrame, known: Known, rule: SlidingRule) -> DataFrame:
     return ends.union(known.windows.select(*C.cols(rule.key), F.unix_micros(C.col(C.WINDOW_END)).alias(C.REACH)))
 
 
-def _advanced(news: News, ends: DataFrame, rule: SlidingRule, clock: Clock, push: Push) -> Clock:
+def _advanced(
+    news: News, ends: DataFrame, rule: SlidingRule, clock: WatermarkState, push: WatermarkOverride
+) -> WatermarkState:
     if rule.events.scope:
         valid = C.col(C.VERDICT).isNull() | C.col(C.VERDICT).isin(LATE, OLD, *ANYWAY)
         t = C.col(C.US)
@@ -203,7 +205,7 @@ def _tally(news: News, late: int) -> dict[str, Mapping[str, int]]:
     }
 
 
-def _readmitted(news: News, known: Known, rule: SlidingRule, clock: Clock) -> DataFrame:
+def _readmitted(news: News, known: Known, rule: SlidingRule, clock: WatermarkState) -> DataFrame:
     """Rows of the rejected events whose event is no longer in the source."""
     past = _past(news, known, rule, clock)
     assert known.rejected is not None

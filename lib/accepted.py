@@ -1,0 +1,53 @@
+"""What passes between the halves: signed changes of the accepted bag, and nothing about why they came (SEMANTICS §3).
+
+Admission decides which events count and makes these changes. Windows makes sessions, or sliding windows, of them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from lib.time.spans import Spans
+from lib.time.watermarks import WatermarkState
+
+# `__effect` of a row, or of a partial of rows; null: it is no event of the accepted bag.
+JOINS = "joins"  # enters, and touches nothing that is final
+ADDS = "adds"  # enters, wherever it lies
+LEAVES = "leaves"  # is gone
+
+
+@dataclass(frozen=True)
+class Again:
+    """Windows to make again though no event has come or gone: those that touch `[low, high)`, of these keys.
+
+    keys: rows of the key columns; None: all.
+    """
+
+    low: int
+    high: int
+    keys: DataFrame | None = None
+
+
+@dataclass(frozen=True)
+class AcceptedChanges:
+    """Signed changes of the accepted bag.
+
+    partials: what the windows' own `fold` has made of the rows, with `__effect`; `__population`, where some events
+    are apart from the others: windows are made of one population at a time (null: the main one).
+    accepted: makes the rows of the bag after the changes that lie in spans of time: the source's columns, `__us`,
+    `__gap`, `__population`.
+    before: the watermarks that the events were judged by. low, high: the least start and the greatest reach of what
+    adds or leaves; None where nothing does. leaves: whether anything does. populations: the apart ones that lose events.
+    again: what is to be made again besides.
+    """
+
+    partials: DataFrame
+    accepted: Callable[[Spans], DataFrame]
+    before: WatermarkState
+    earliest: int | None = None
+    low: int | None = None
+    high: int | None = None
+    leaves: bool = False
+    populations: tuple[int, ...] = ()
+    again: Again | None = None
