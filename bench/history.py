@@ -25,7 +25,8 @@ from rich.table import Table
 from bench.clicks import Clicks, make_source
 from bench.ways import Ours
 from jobs.commands.look_back import LookBack, backfill
-from jobs.run.sessionize import RunOptions, run
+from jobs.run.driver import run
+from jobs.run.phases import RunOptions
 from jobs.spark import spark_session
 from tables.delta import Commit
 

@@ -20,16 +20,15 @@ from rich.console import Console
 from rich.table import Table
 
 from jobs.spark import spark_session
-from lib import columns as C
-from lib.admission.events import validate
+from lib.admission.validate import validate
 from lib.aggregates.binding import bind
 from lib.config import Aggregate
 from lib.rule import Rule
-from lib.time.watermarks import WatermarkState, WatermarkOverride
-from lib.windows.sliding.news import take_in
+from lib.time.watermarks import WatermarkState
 from lib.windows.sliding.rule import SlidingRule
-from lib.windows.sliding.slide import Known, slide
-from lib.windows.sliding.windows import points, truncated, windows
+from lib.windows.sliding.windows import points, windows
+from lib.windows.windows import Stored
+from tests.frames import slide
 
 MINUTE = 60_000_000
 D, PER_WINDOW = 10 * MINUTE, 20
@@ -38,7 +37,7 @@ START = 1_760_000_000_000  # milliseconds
 OF_KEY = 5_000  # events of each user
 ALLOWED = 3.0
 TOTAL = Aggregate.model_validate({"name": "total", "fn": "sum", "of": "n"})
-RULE = SlidingRule(Rule(key=("user",), gap=D, event_time="at", aggregates=(TOTAL,)), D)
+RULE = SlidingRule(Rule(key=("user",), gap=D, event_time="at", time_unit=1_000, aggregates=(TOTAL,)), D)
 CLOCK = WatermarkState(now=2**60)
 
 
@@ -66,14 +65,12 @@ def hopping(of: DataFrame) -> DataFrame:
 def sliding(of: DataFrame) -> DataFrame:
     """The pure step: events to windows."""
     aggregates = bind(RULE.events, of)
-    valid = validate(of, RULE.events, CLOCK)
-    timed = valid.withColumn(C.US, truncated(C.col(C.US), RULE))
-    return windows(points(timed, RULE, aggregates), RULE, aggregates, early=False)
+    return windows(points(validate(of, RULE.events, CLOCK), RULE, aggregates), RULE, aggregates, early=False)
 
 
 def whole_run(of: DataFrame) -> DataFrame:
     """A first run but for the table: judged, folded, held, settled, counted."""
-    return slide(take_in(of, RULE, CLOCK), Known(), RULE, CLOCK, WatermarkOverride()).changes
+    return slide(of, Stored(), RULE, CLOCK).changes
 
 
 WAYS: dict[str, Callable[[DataFrame], DataFrame]] = {

@@ -17,11 +17,10 @@ from pyspark.sql import functions as F
 from jobs.spark import spark_session
 from lib import columns as C
 from lib.rule import Rule
-from lib.time.watermarks import WatermarkState, WatermarkOverride
-from lib.windows.sessions.pipeline import sessionize
-from lib.windows.sliding.news import take_in
+from lib.time.watermarks import WatermarkState
 from lib.windows.sliding.rule import SlidingRule
-from lib.windows.sliding.slide import Known, slide
+from lib.windows.windows import Stored
+from tests.frames import sessionize, slide
 
 MINUTE = 60_000_000
 TEN_O_CLOCK = 1_760_004_000_000_000  # µs; 10:00 UTC of a day
@@ -69,8 +68,8 @@ def sessions(events: DataFrame) -> list[Bar]:
 
 def sliding(events: DataFrame) -> list[Bar]:
     """Sliding windows of the product."""
-    rule = SlidingRule(Rule(key=("user",), gap=10 * MINUTE, event_time="at"), 10 * MINUTE)
-    made = slide(take_in(events, rule, CLOCK), Known(), rule, CLOCK, WatermarkOverride()).changes
+    rule = SlidingRule(Rule(key=("user",), gap=10 * MINUTE, event_time="at", time_unit=1_000), 10 * MINUTE)
+    made = slide(events, Stored(), rule, CLOCK).changes
     return bars(made.withColumnRenamed(C.EVENT_COUNT, "n"), C.col(C.WINDOW_START), C.col(C.WINDOW_END))
 
 

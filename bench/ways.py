@@ -18,7 +18,8 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from jobs.commands.init import init
-from jobs.run.sessionize import RunOptions, RunReport, run
+from jobs.run.driver import run
+from jobs.run.phases import RunOptions, RunReport
 from lib.config import Config
 
 GAP_MINUTES = 30

@@ -164,9 +164,9 @@ def run(
 ) -> None:
     """Merge the new events into the sessions table."""
     from jobs.reporting.run_output import as_document, log_line, show
-    from jobs.run.sessionize import RunOptions, wall_clock
-    from jobs.run.sessionize import run as sessionize
-    from lib.windows.sessions.pipeline import WatermarkOverride
+    from jobs.run.driver import run as sessionize
+    from jobs.run.phases import RunOptions, wall_clock
+    from lib.time.watermarks import WatermarkOverride
 
     if metrics_file is not None:
         from jobs.reporting.metrics import check_writable, write_metrics
@@ -176,7 +176,7 @@ def run(
     options = RunOptions(
         once=once,
         to_version=to_version,
-        push=WatermarkOverride(_instant(advance_watermark_to, "--advance-watermark-to"), flush),
+        override=WatermarkOverride(_instant(advance_watermark_to, "--advance-watermark-to"), flush),
         dry_run=dry_run,
         now=_instant(now, "--now"),
     )
@@ -232,10 +232,9 @@ def readmit(
     as_json: JsonOption = False,
 ) -> None:
     """Take quarantined late events into the sessions after all."""
-    from jobs.commands.look_back import LookBack
+    from jobs.commands.look_back import FUTURE, LookBack
     from jobs.commands.look_back import readmit as take_in
     from jobs.reporting.run_output import as_document, show_backfill
-    from jobs.run.increment import FUTURE
 
     low, high = _instant(from_, "--from"), _instant(to, "--to")
     asked = LookBack(-FUTURE if low is None else low, FUTURE if high is None else high, dry_run=dry_run)
@@ -424,9 +423,9 @@ def slide(
     as_json: JsonOption = False,
 ) -> None:
     """Recompute the sliding windows that new events concern (the config's `sliding`)."""
-    from jobs.commands.slide import slide_windows
     from jobs.reporting.slide_output import as_document, show
-    from jobs.run.sessionize import RunOptions, wall_clock
+    from jobs.run.driver import slide as slide_windows
+    from jobs.run.phases import RunOptions, wall_clock
     from lib.time.watermarks import WatermarkOverride
 
     if metrics_file is not None:
@@ -434,12 +433,12 @@ def slide(
         from tables.lake import Lake
 
         check_writable(metrics_file)
-    push = WatermarkOverride(_instant(advance_watermark_to, "--advance-watermark-to"), flush)
-    options = RunOptions(once, to_version, push, dry_run, _instant(now, "--now"))
+    override = WatermarkOverride(_instant(advance_watermark_to, "--advance-watermark-to"), flush)
+    options = RunOptions(once, to_version, override, dry_run, _instant(now, "--now"))
     with _session(config, "starting Spark", quiet=as_json) as (spark, loaded, say):
         reports = slide_windows(spark, loaded, options, say)
         if metrics_file is not None:
-            seconds = reports[-1].seconds if reports and not dry_run else None
+            seconds = reports[-1].timing.seconds if reports and not dry_run else None
             write_window_metrics(Lake(spark, loaded), metrics_file, seconds, wall_clock())
         _result(as_document(reports), as_json, lambda: show(reports))
 
@@ -550,7 +549,7 @@ def advise(
     """Which gap? Looks at the times between the events of each key; needs the source, and no other table."""
     from jobs.commands.advise import advice, as_document, check_plot, show
     from jobs.commands.advise import plot as draw
-    from jobs.run.sessionize import wall_clock
+    from jobs.run.phases import wall_clock
 
     if plot is not None:
         check_plot(plot)
@@ -573,7 +572,7 @@ def report(
     """Write one page about the sessions: when, how long, how many, late ones, runs, quality; to look at or to send."""
     from jobs.commands.report import by_duckdb, by_spark, write_report
     from jobs.config_file import load_config
-    from jobs.run.sessionize import wall_clock
+    from jobs.run.phases import wall_clock
     from tables.local import NeedsSpark
 
     loaded = load_config(config)
@@ -605,7 +604,7 @@ def check(
     from jobs.commands.check import Asked, as_document, show
     from jobs.commands.check import check as validate
     from jobs.reporting.quality import require_library
-    from jobs.run.sessionize import wall_clock
+    from jobs.run.phases import wall_clock
     from lib.time.durations import parse_duration
 
     require_library()

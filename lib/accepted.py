@@ -15,6 +15,7 @@ from lib.time.watermarks import WatermarkState
 JOINS = "joins"  # enters, and touches nothing that is final
 ADDS = "adds"  # enters, wherever it lies
 LEAVES = "leaves"  # is gone
+PENDING = "pending"  # enters if it touches what may still change; windows say so
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,9 @@ class AcceptedChanges:
     are apart from the others: windows are made of one population at a time (null: the main one).
     accepted: makes the rows of the bag after the changes that lie in spans of time: the source's columns, `__us`,
     `__gap`, `__population`.
-    before: the watermarks that the events were judged by. low, high: the least start and the greatest reach of what
-    adds or leaves; None where nothing does. leaves: whether anything does. populations: the apart ones that lose events.
+    before: the watermarks that the events were judged by. earliest: of all valid events. first, last: between which all
+    events lie that change anything. low, high: the least start and the greatest reach of what
+    adds or leaves; None where nothing does. leaves: whether anything does. populations: those apart that lose events.
     again: what is to be made again besides.
     """
 
@@ -46,6 +48,8 @@ class AcceptedChanges:
     accepted: Callable[[Spans], DataFrame]
     before: WatermarkState
     earliest: int | None = None
+    first: int | None = None
+    last: int | None = None
     low: int | None = None
     high: int | None = None
     leaves: bool = False

@@ -32,9 +32,9 @@ def _sorted_maps(value: Column, data_type: T.DataType) -> Column:
                 ),
             )
             return F.map_from_entries(F.array_sort(entries, lambda a, b: _compare(a["key"], b["key"])))
-        case T.ArrayType() if _holds_map(data_type.elementType):
+        case T.ArrayType() if holds_map(data_type.elementType):
             return F.transform(value, lambda element: _sorted_maps(element, data_type.elementType))
-        case T.StructType() if _holds_map(data_type):
+        case T.StructType() if holds_map(data_type):
             fields = [_sorted_maps(value[f.name], f.dataType).alias(f.name) for f in data_type.fields]
             return F.when(value.isNotNull(), F.struct(*fields))
         case _:
@@ -45,14 +45,15 @@ def _compare(a: Column, b: Column) -> Column:
     return F.when(a < b, -1).when(a > b, 1).otherwise(0)
 
 
-def _holds_map(data_type: T.DataType) -> bool:
+def holds_map(data_type: T.DataType) -> bool:
+    """Whether values of this type hold maps, which Spark does not compare."""
     match data_type:
         case T.MapType():
             return True
         case T.ArrayType():
-            return _holds_map(data_type.elementType)
+            return holds_map(data_type.elementType)
         case T.StructType():
-            return any(_holds_map(f.dataType) for f in data_type.fields)
+            return any(holds_map(f.dataType) for f in data_type.fields)
         case _:
             return False
 

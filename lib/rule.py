@@ -34,6 +34,7 @@ class Rule:
     invalid_events: Literal["quarantine", "drop", "fail"] = "quarantine"
     corrections: Literal["apply", "quarantine", "fail"] = "apply"
     aggregates: tuple[Aggregate, ...] = ()
+    time_unit: int = 1  # event times are truncated to it
     traces: bool = False  # whether a run also tells which session each event went into
 
     @classmethod

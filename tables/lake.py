@@ -10,9 +10,10 @@ from tables.delta import Table
 from tables.events import Events
 from tables.rejected_events import RejectedEvents
 from tables.runs import Runs
-from tables.sessions import Sessions
+from tables.sessions import sessions_table
 from tables.traces import Trace
-from tables.windows import Windows
+from tables.window_table import WindowTable
+from tables.windows import windows_table
 
 
 class Lake:
@@ -22,14 +23,21 @@ class Lake:
         self.spark = spark
         self.config = config
         self.events = Events(spark, config)
-        self.sessions = Sessions(spark, config)
-        self.rejected_events = RejectedEvents(spark, config)
+        self.sessions = sessions_table(spark, config)
+        place = Table(spark, config.outputs.rejected_events, "outputs.rejected_events")
+        self.rejected_events = RejectedEvents(config, place)
         self.runs = Runs(spark, config)
 
     @cached_property
-    def windows(self) -> Windows:
+    def windows(self) -> WindowTable:
         """The windows table. Errors: ConfigError where the configuration has none."""
-        return Windows(self.spark, self.config, sliding_of(self.config))
+        return windows_table(self.spark, self.config, sliding_of(self.config).table)
+
+    @cached_property
+    def rejected_window_events(self) -> RejectedEvents:
+        """The events that are in no window. Errors: as above."""
+        place = sliding_of(self.config).rejected_events
+        return RejectedEvents(self.config, Table(self.spark, place, "sliding.rejected_events"))
 
     @cached_property
     def traces(self) -> dict[str, Trace]:

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lib import columns as C
-from lib.admission.events import CORRECTION, DUPLICATE, IN_THE_FUTURE, LATE
+from lib.admission.verdicts import CORRECTION, DUPLICATE, IN_THE_FUTURE, LATE, OUT
 from lib.config import Config
 from tables.delta import Commit, Table
 from tables.manifest import Manifest
@@ -18,10 +18,9 @@ KEPT_OUT = (LATE, DUPLICATE, IN_THE_FUTURE, CORRECTION)  # other reasons speak f
 class RejectedEvents:
     """The rejected_events table."""
 
-    def __init__(self, spark: SparkSession, config: Config, table: Table | None = None) -> None:
-        """`table`: another one than that of sessions."""
+    def __init__(self, config: Config, table: Table) -> None:
         self.config = config
-        self.table = table or Table(spark, config.outputs.rejected_events, "outputs.rejected_events")
+        self.table = table
 
     def create_if_missing(self, source_schema: T.StructType) -> None:
         """Make the table, empty, unless it is there."""
@@ -29,21 +28,14 @@ class RejectedEvents:
             self.table.create(rejected_schema(self.config, source_schema), [], {})
 
     def before(self, run_seq: int) -> DataFrame | None:
-        """The events that runs before this one have kept out of sessions, valid as they are; None: there are none."""
-        if self.is_empty:
-            return None
-        rows = self.table.read()
-        return rows.where(C.col(C.REASON).isin(*KEPT_OUT) & (C.col(C.RUN_SEQ) < run_seq))
+        """The rows that runs before this one have written; None: there are none."""
+        return None if self.is_empty else self.table.read().where(C.col(C.RUN_SEQ) < run_seq)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing has ever been rejected, as the table's log tells at once."""
         files, _ = self.table.size()
         return files == 0
-
-    def all_before(self, run_seq: int) -> DataFrame:
-        """The events that runs before this one have rejected, for whatever reason."""
-        return self.table.read().where(C.col(C.RUN_SEQ) < run_seq)
 
     def undo_after(self, run_seq: int, fence: str) -> None:
         """Take back what runs after this one have added and removed: a RESTORE of sessions has undone them."""
@@ -67,7 +59,7 @@ class RejectedEvents:
         old, kept = f"{C.RUN_SEQ} <= {run_seq}", ", ".join(f"'{reason}'" for reason in KEPT_OUT)
         return (
             (f"{old} AND {C.REASON} NOT IN ({kept})", {}),
-            (f"{old} AND {C.REASON} IN ({kept}) AND {C.EVENT} IS NOT NULL", {C.EVENT: "NULL"}),
+            (f"{old} AND {C.REASON} IN ({kept}) AND {C.KEPT} = '{OUT}' AND {C.EVENT} IS NOT NULL", {C.EVENT: "NULL"}),
         )
 
     def write(self, rejected: DataFrame | None, gone: DataFrame | None, manifest: Manifest, fence: str) -> None:
@@ -103,6 +95,7 @@ def rejected_schema(config: Config, source_schema: T.StructType) -> T.StructType
     fixed = [
         (C.EVENT_TIME, T.TimestampType()),
         (C.REASON, T.StringType()),
+        (C.KEPT, T.StringType()),
         (C.WATERMARK, T.TimestampType()),
         (C.HORIZON, T.TimestampType()),
         (C.EVENT, T.StringType()),

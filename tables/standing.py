@@ -14,8 +14,8 @@ from tables.delta import BYTES_WRITTEN, Entry
 from tables.lake import Lake
 from tables.local import LocalLake, LocalTable, NeedsSpark
 from tables.manifest import Manifest
+from tables.position import position_of
 from tables.runs import EVENTS, TIMES
-from tables.sessions import position_of
 
 SMALL_BYTES, SMALL_LIVE = 32 << 20, 200_000  # compressed bytes of new events, and live rows: what counts as little
 

@@ -5,7 +5,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lib import columns as C
-from lib.windows.sessions.trace import INSERT, KIND, OLD_ID, REMOVE
+from lib.windows.sessions.memberships import INSERT, KIND, OLD_ID, REMOVE
 from tables.delta import Commit, Table
 from tables.manifest import Manifest
 
@@ -29,7 +29,7 @@ class Trace:
     def write(self, rows: DataFrame, manifest: Manifest, fence: str, *, adds_only: bool) -> None:
         """Add a run's rows, move those of sessions that were taken over, replace those of recomputed ones; once.
 
-        rows: what `lib.trace.event_sessions` or `session_updates` returns. adds_only: nothing is moved or replaced.
+        rows: what `memberships.event_sessions` or `session_updates` returns. adds_only: nothing is moved or replaced.
         """
         commit = Commit(fence, manifest.run_seq)
         names = tuple(self.table.schema.fieldNames())

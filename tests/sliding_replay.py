@@ -7,10 +7,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lib import columns as C
-from lib.time.watermarks import WatermarkState, WatermarkOverride
-from lib.windows.sliding.news import take_in
+from lib.time.watermarks import WatermarkOverride, WatermarkState
 from lib.windows.sliding.rule import SlidingRule
-from lib.windows.sliding.slide import Known, SlideOutcome, slide
+from lib.windows.windows import Stored
+from tests.frames import Outcome, Past, apply, slide
 
 
 class Replay:
@@ -24,17 +24,20 @@ class Replay:
         self.rejected: DataFrame | None = None
         self.runs = 0
 
-    def run(self, rows: list[tuple[Any, ...]], push: WatermarkOverride | None = None) -> SlideOutcome:
+    def run(self, rows: list[tuple[Any, ...]], override: WatermarkOverride | None = None) -> Outcome:
         """One increment of rows that are added to the source."""
-        news = take_in(self.spark.createDataFrame(rows, self.schema), self.rule, self.clock)
-        live = None if self.windows is None else self.windows.where(~C.col(C.IS_FINAL) | F.lit(news.recomputes_final))
-        before = self.spark.createDataFrame(self.source, self.schema) if self.source else None
-        outcome = slide(news, Known(before, self.rejected, live), self.rule, self.clock, push or WatermarkOverride())
-        self.windows = self._applied(outcome.changes).localCheckpoint()
-        if outcome.reasons:
+        self.source += rows
+        stored = Stored()
+        if self.windows is not None:
+            stored = Stored(self.windows.where(~C.col(C.IS_FINAL)), self.windows.where(C.col(C.IS_FINAL)))
+        past = Past(stored.final, self._events, lambda: self.rejected) if self.runs else None
+        news = self.spark.createDataFrame(rows, self.schema)
+        outcome = slide(news, stored, self.rule, self.clock, override or WatermarkOverride(), past)
+        identity = (*self.rule.key, C.WINDOW_START)
+        self.windows = apply(self.windows, outcome.changes, identity).localCheckpoint()
+        if outcome.tally.rejected:
             rejected = outcome.rejected().withColumn(C.RUN_SEQ, F.lit(self.runs))
             self.rejected = (rejected if self.rejected is None else self.rejected.union(rejected)).localCheckpoint()
-        self.source += rows
         self.clock = replace(outcome.clock, flushed_from=None)
         self.runs += 1
         return outcome
@@ -43,16 +46,8 @@ class Replay:
         assert self.windows is not None
         return [tuple(row) for row in in_micros(self.windows, *columns).collect()]
 
-    def _applied(self, changes: DataFrame) -> DataFrame:
-        upserts = changes.where(C.col(C.CHANGE) != "delete").drop(C.CHANGE)
-        if self.windows is None:
-            return upserts
-        keys = (*self.rule.key, C.WINDOW_START)
-        touched = changes.select(*[C.col(n).alias(f"__{i}") for i, n in enumerate(keys)])
-        same = F.lit(True)
-        for i, name in enumerate(keys):
-            same = same & C.col(name).eqNullSafe(F.col(f"__{i}"))
-        return self.windows.join(touched, same, "left_anti").unionByName(upserts)
+    def _events(self, _: Any) -> DataFrame:
+        return self.spark.createDataFrame(self.source, self.schema)
 
 
 def in_micros(frame: DataFrame, *columns: str) -> DataFrame:

@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.commands.init import init
-from jobs.run.sessionize import RunOptions, RunReport, run
+from jobs.run.driver import run
+from jobs.run.phases import RunOptions, RunReport
 from lib import columns as C
 from lib.config import Config
 from tables.lake import Lake

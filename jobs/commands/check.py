@@ -18,7 +18,7 @@ from jobs.reporting.expectations import (
     sessions_suite,
 )
 from jobs.reporting.quality import Quality, Verdict, as_documents
-from jobs.run.sessionize import Say
+from jobs.run.phases import Say
 from lib import columns as C
 from lib.config import Config
 from tables.lake import Lake

@@ -2,13 +2,10 @@
 
 from collections.abc import Callable
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from jobs.commands.slide import make_tables
-from lib.admission.events import schema_hash
+from jobs.run.kinds import Kind, output_schemas, sessions_of, sliding_of
 from lib.config import Config
-from lib.rule import Rule
-from lib.windows.sessions.pipeline import session_schema, trace_schemas
 from tables.delta import CHANGE_FEED
 from tables.lake import Lake
 
@@ -38,23 +35,27 @@ def init(spark: SparkSession, config: Config, retention_days: int | None, say: C
     else:
         removed = kept["delta.deletedFileRetentionDuration"].removeprefix("interval ")
         say(f"{source.location} keeps removed files for {removed}; `sessionizer init --retention-days 30` makes it 30")
-    events, rule = source.read(), Rule.of(config)
-    if lake.sessions.table.exists():
-        lake.sessions.check_schema(session_schema(events, rule))
-    else:
-        lake.sessions.create(session_schema(events, rule), schema_hash(events, rule))
-        say(f"made {config.sessions.table}")
-    if not lake.rejected_events.table.exists():
-        lake.rejected_events.create_if_missing(events.schema)
-        say(f"made {config.outputs.rejected_events}")
-    if lake.traces:
-        schemas = trace_schemas(events, rule)
-        for name, trace in lake.traces.items():
-            if not trace.table.exists():
-                trace.create_if_missing(schemas[name])
-                say(f"made {trace.table.location}")
+    events = source.read()
+    _make(sessions_of(lake), events, say)
+    for name, schema in output_schemas(lake, events).items() if lake.traces else ():
+        if name in lake.traces and not lake.traces[name].table.exists():
+            lake.traces[name].create_if_missing(schema)
+            say(f"made {lake.traces[name].table.location}")
     if not lake.runs.table.exists():
         lake.runs.create_if_missing()
         say(f"made {config.outputs.runs}")
     if config.sliding is not None:
-        make_tables(lake, events, say)
+        _make(sliding_of(lake), events, say)
+
+
+def _make(kind: Kind, events: DataFrame, say: Callable[[str], None]) -> None:
+    """Make the table of windows and that of its rejected events where they are missing."""
+    schema = kind.schema(events)
+    if kind.home.table.exists():
+        kind.home.check_schema(schema)
+    else:
+        kind.home.create(schema, kind.schema_hash(events))
+        say(f"made {kind.home.table.location}")
+    if not kind.rejected_events.table.exists():
+        kind.rejected_events.create_if_missing(events.schema)
+        say(f"made {kind.rejected_events.table.location}")

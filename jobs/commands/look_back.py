@@ -1,6 +1,6 @@
 """Backfill, readmit, rebuild: sessions made again from events that have been consumed before."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -9,23 +9,28 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jobs.run.increment import Inputs, compute
-from jobs.run.sessionize import Phases, RunReport, Say, check_rule, commit, repair, settled, wall_clock, with_retries
+from jobs.run.compute import outlasting
+from jobs.run.context import RunContext
+from jobs.run.driver import commit, repair, settled
+from jobs.run.kinds import Kind, sessions_of
+from jobs.run.manifests import manifest_of
+from jobs.run.phases import Phases, RunReport, Say, wall_clock
+from jobs.run.policies import check_rule
+from jobs.run.retries import with_retries
 from lib import columns as C
-from lib.computed import outlasting
+from lib.admission.freed import Readmission, asked_for
 from lib.config import Config
 from lib.errors import SessionizerError, UsageError
-from lib.rule import Rule
-from lib.windows.sessions.backfill import Span, readmitted
 from tables.lake import Lake
 from tables.manifest import Mode
 
 IMPOSSIBLE = (SessionizerError, PySparkException, Py4JJavaError)  # what stops a repair, but for races
 DAY = 24 * 3600 * 1_000_000
 CHUNK = 7 * DAY
+FUTURE = 10**17  # µs: further ahead than any clock
 
 
 @dataclass(frozen=True)
@@ -71,9 +76,8 @@ def backfill(
     reports = []
     for number, (low, high) in list(enumerate(chunks, 1))[begun:]:
         say(f"recomputing span {number} of {len(chunks)}")
-        step = partial(_look_back, lake, "backfill", asked.arguments(low, high), asked, say)
+        step = partial(_look_back, lake, sessions_of(lake), "backfill", asked.arguments(low, high), asked, say)
         report = with_retries(step, say)
-        assert report is not None
         reports.append(report)
         on_chunk(report, number, len(chunks))
     return reports
@@ -83,19 +87,17 @@ def readmit(spark: SparkSession, config: Config, asked: LookBack, say: Say = lam
     """Take the quarantined late events of a span into the sessions after all; they leave rejected_events."""
     lake = Lake(spark, config)
     lake.require()
-    settled(lake, say)
-    rule = Rule.of(config)
-    late = readmitted(lake.rejected_events.table.read(), Span(asked.low, asked.high), rule)
+    kind = sessions_of(lake)
+    settled(lake, kind, say)
+    wanted = asked_for(lake.rejected_events.table.read(), Readmission(asked.low, asked.high), kind.rule)
     time = F.unix_micros(C.col(C.EVENT_TIME))
-    bounds = late.agg(F.min(time).alias("low"), F.max(time).alias("high")).first()
-    if bounds is None or bounds["low"] is None:
+    bounds = wanted.agg(F.min(time).alias("low"), F.max(time).alias("high")).collect()[0]
+    if bounds["low"] is None:
         return []
     low, high = int(bounds["low"]), int(bounds["high"]) + 1
-    keys = tuple(sorted(_as_json(late, rule))) if rule.key else None
-    whole = LookBack(low, high, keys, high - low, asked.dry_run, asked.now)
-    step = partial(_look_back, lake, "readmit", whole.arguments(low, high), whole, say)
-    report = with_retries(step, say)
-    return [] if report is None else [report]
+    whole = LookBack(low, high, None, high - low, asked.dry_run, asked.now)
+    step = partial(_look_back, lake, kind, "readmit", whole.arguments(low, high), whole, say)
+    return [with_retries(step, say)]
 
 
 def rebuild(spark: SparkSession, config: Config, now: int | None = None, say: Say = lambda _: None) -> RunReport:
@@ -107,35 +109,35 @@ def rebuild(spark: SparkSession, config: Config, now: int | None = None, say: Sa
     lake = Lake(spark, config)
     lake.require()
     asked = LookBack(0, 0, now=now)
-    report = with_retries(partial(_look_back, lake, "rebuild", {}, asked, say), say)
-    assert report is not None
-    return report
+    return with_retries(partial(_look_back, lake, sessions_of(lake), "rebuild", {}, asked, say), say)
 
 
-def _look_back(lake: Lake, mode: Mode, arguments: Mapping[str, Any], asked: LookBack, say: Say) -> RunReport:
+def _look_back(  # noqa: PLR0913
+    lake: Lake, kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: LookBack, say: Say
+) -> RunReport:
     phases = Phases()
     with phases("plan"):
-        position = lake.sessions.position()
+        position = kind.home.position()
         if not asked.dry_run:
             # What an unfinished run would still write, a rebuild replaces: it need not be possible any more.
             with suppress(*IMPOSSIBLE) if mode == "rebuild" else nullcontext():
-                repair(lake, position, say)
+                repair(lake, kind, position, say)
         if position.manifest is not None and mode != "rebuild":
-            check_rule(lake, position.manifest)
+            check_rule(kind, position.manifest)
         now = asked.now if asked.now is not None else wall_clock()
-        inputs = (
-            Inputs.anew(lake, position, now)
+        context = (
+            RunContext.anew(lake, kind, position, now)
             if mode == "rebuild"
-            else Inputs.look_back(lake, position, now, mode, arguments)
+            else RunContext.look_back(lake, kind, position, now, mode, arguments)
         )
     say("reading events again")
-    with phases("sessionize"), lake.events.reading(inputs.increment):
-        outcome = compute(lake, inputs)
-    manifest = inputs.manifest(outcome, phases.started)
+    with phases("sessionize"), lake.events.reading(context.increment):
+        outcome = context.outcome()
+    manifest = manifest_of(context, outcome, phases.started)
     if asked.dry_run:
         return RunReport(manifest, phases.timing(), dry_run=True, changes=outlasting(outcome.changes))
     say(f"writing {outcome.counts['rows']:,} sessions")
-    return commit(lake, inputs, outcome, manifest, phases)
+    return commit(context, outcome, manifest, phases)
 
 
 def _done_before(lake: Lake, asked: LookBack, number: int) -> int:
@@ -154,8 +156,3 @@ def _done_before(lake: Lake, asked: LookBack, number: int) -> int:
             last = position if position < number else 0
         break
     return last
-
-
-def _as_json(rows: DataFrame, rule: Rule) -> Iterator[str]:
-    keys = rows.select(F.to_json(F.struct(*C.cols(rule.key))).alias("key")).distinct()
-    return (row["key"] for row in keys.collect())

@@ -8,16 +8,17 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from jobs.commands import slide
 from jobs.console import stdout, table
-from jobs.run.sessionize import Say, settled, wall_clock, with_retries
+from jobs.run.driver import settled
+from jobs.run.kinds import sessions_of, sliding_of
+from jobs.run.phases import Say, wall_clock
 from lib.config import Config
 from lib.errors import UsageError
 from lib.time.durations import format_duration
 from lib.time.micros import DAY
 from tables.delta import REMOVED_FILES_KEPT, Superseded, Table
 from tables.lake import Lake
-from tables.sessions import Sessions
+from tables.window_table import WindowTable
 
 WEEK = 7 * DAY
 LEAST = DAY  # a run, a repair or a backfill reads the version that it began with, however long it takes
@@ -87,7 +88,7 @@ class _Charge:
 
     name: str
     table: Table
-    home: Sessions | None = None
+    home: WindowTable | None = None
     partitions: str = "true"
     forget: tuple[tuple[str, Mapping[str, str]], ...] = ()
 
@@ -102,9 +103,9 @@ def maintain(spark: SparkSession, config: Config, asked: Asked, say: Say = lambd
     lake = Lake(spark, config)
     lake.require()
     if not asked.dry_run:
-        settled(lake, say)
+        settled(lake, sessions_of(lake), say)
         if _slides(lake):
-            with_retries(lambda: slide.repair(lake, lake.windows.position(), say), say, "windows")
+            settled(lake, sliding_of(lake), say)
     charges = _charges(lake, asked)
     for charge in charges if asked.retain is None else ():
         _check_retention(charge.table)
@@ -159,7 +160,7 @@ def _charges(lake: Lake, asked: Asked) -> list[_Charge]:
     if _slides(lake):
         windows = lake.windows
         charges.append(_Charge("windows", windows.table, windows))
-        charges.append(_Charge("windows_rejected_events", windows.rejected_events.table))
+        charges.append(_Charge("windows_rejected_events", lake.rejected_window_events.table))
     return charges
 
 

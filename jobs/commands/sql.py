@@ -72,7 +72,7 @@ def views(spark: SparkSession, config: Config, query: str) -> None:
         "runs": lake.runs.table,
     }
     if config.sliding is not None:
-        tables |= {"windows": lake.windows.table, "rejected_window_events": lake.windows.rejected_events.table}
+        tables |= {"windows": lake.windows.table, "rejected_window_events": lake.rejected_window_events.table}
     frames = {name: found.read() for name, found in tables.items() if found.exists()}
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)

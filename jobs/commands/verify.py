@@ -9,22 +9,29 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.console import stdout, table
-from jobs.run.increment import FUTURE, Inputs
-from jobs.run.sessionize import Say, check_rule, settled, wall_clock
+from jobs.run.compute import Checkpoints
+from jobs.run.context import RunContext
+from jobs.run.driver import settled
+from jobs.run.kinds import sessions_of
+from jobs.run.phases import Say, wall_clock
+from jobs.run.policies import check_rule
 from lib import columns as C
-from lib.admission.past import accepted
+from lib.accepted import JOINS, AcceptedChanges
+from lib.admission.accepted import accepted, as_rejects
 from lib.aggregates.binding import bind
-from lib.computed import held
 from lib.config import Config
 from lib.errors import printable
-from lib.reading.compare import DIFFERS, EXPECTED, FOUND, KIND, WHICH, broken_rules, differences
+from lib.reading.differences import DIFFERS, EXPECTED, FOUND, KIND, WHICH, broken_rules, differences
 from lib.rule import Rule
 from lib.time.micros import timestamp
 from lib.time.watermarks import WatermarkState, clocks_of_keys
-from lib.windows.sessions.pipeline import Past, sessionize
+from lib.windows.sessions.lifecycle import TRAIL
+from lib.windows.sessions.sessions import Sessions
+from lib.windows.windows import Stored
 from tables.lake import Lake
 
 SHOWN = 20
+FOREVER = 10**17  # µs
 
 
 @dataclass(frozen=True)
@@ -63,13 +70,14 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
     """
     lake = Lake(spark, config)
     lake.require()
-    position = settled(lake, say)
+    kind, compute = sessions_of(lake), Checkpoints()
+    position = settled(lake, kind, say)
     if position.manifest is not None:
-        check_rule(lake, position.manifest)
-    inputs = Inputs.look_back(lake, position, wall_clock(), "run", {})
-    rule = replace(inputs.rule, dedupe=None, max_future_skew=FUTURE, late_events="quarantine", traces=False)
+        check_rule(kind, position.manifest)
+    context = RunContext.look_back(lake, kind, position, wall_clock(), "verify", {})
+    rule = replace(context.rule, traces=False)
     rows = _asked_for(lake.sessions.table.read(position.version), asked, rule)
-    kept = held(rows.where(~C.col(C.IS_LATE)))
+    kept = compute.held(rows)
     broken = dict(broken_rules(rows, rule))
     broken["the counts of every run add up"] = _ledger_gaps(lake)
     counted = _counted(broken)
@@ -78,10 +86,10 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
     if not recomputes:
         return Verdict(kept.count(), 0, False, 0, (), counted, examples)
     say("recomputing the sessions from their events")
-    with lake.events.reading(inputs.increment):
-        expected, events = _expected(lake, inputs, rule, asked)
-        aggregates = bind(rule, inputs.sample())
-        told = held(differences(kept, _asked_for(expected, asked, rule), rule, aggregates))
+    with lake.events.reading(context.increment):
+        expected, events = _expected(context, rule, asked, compute)
+        aggregates = bind(rule, context.sample())
+        told = compute.held(differences(kept, _asked_for(expected, asked, rule), rule, aggregates))
     number = told.count()
     wrong = [row.asDict(recursive=True) for row in told.orderBy(C.SESSION_ID).limit(asked.shown).collect()]
     return Verdict(kept.count(), events, True, number, wrong, counted, examples)
@@ -144,27 +152,32 @@ _TOLD = {
 }
 
 
-def _expected(lake: Lake, inputs: Inputs, rule: Rule, asked: Asked) -> tuple[DataFrame, int]:
+def _expected(context: RunContext, rule: Rule, asked: Asked, compute: Checkpoints) -> tuple[DataFrame, int]:
     """The rows that the table should have, and the number of events that make them."""
-    clock = replace(inputs.clock, now=wall_clock())
-    if rule.watermark_per == "key":
-        clock = _clocks_of_keys(lake, inputs, rule, clock)
-    past = inputs.past()
-    span = None if asked.low is None and asked.high is None else _wide(lake, inputs, asked)
-    events = accepted(past.events(span), past.rejected(), rule, clock, span)
+    clock = context.clock
+    if rule.watermark_per == "key" and (live := context.stored().live) is not None:
+        clock = replace(clock, scopes=clocks_of_keys(live, None, context.sample(), rule))
+    span = None if asked.low is None and asked.high is None else _wide(context, asked)
+    rejects = context.past().rejected()
+    events = accepted(
+        context.past().events(span), None if rejects is None else as_rejects(rejects, rule), rule, compute, span
+    )
     if asked.sample is not None and rule.key:
         events = events.where(_in_sample(rule, asked.sample))
-    rows = events.select(*[C.col(n) for n in events.columns if not n.startswith("__")])
-    # Where a rule recuts chains, the same rows are read again.
-    outcome = sessionize(rows, None, rule, clock, past=Past(None, lambda *_, **__: rows), anew=True)
-    return outcome.changes, outcome.tally.accepted
+    sessions = Sessions(rule, bind(rule, context.sample()), clock.now)
+    partials, seen = compute.observed(sessions.fold(events), {"events": F.sum(C.col(C.COUNT))})
+    changes = AcceptedChanges(partials.withColumn(C.EFFECT, F.lit(JOINS)), lambda _: events, WatermarkState(clock.now))
+    merged = sessions.merge(changes, Stored(), compute)
+    rows = [sessions.settle(frame, changes.before, clock).drop(*TRAIL) for frame in merged.each()]
+    expected = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), rows)
+    return expected, seen["events"] or 0
 
 
-def _wide(lake: Lake, inputs: Inputs, asked: Asked) -> list[tuple[int, int]]:
+def _wide(context: RunContext, asked: Asked) -> list[tuple[int, int]]:
     """The span of events that makes the sessions asked for: as far as those that touch it reach, in the table."""
-    low = -FUTURE if asked.low is None else asked.low
-    high = FUTURE if asked.high is None else asked.high
-    rows = lake.sessions.table.read(inputs.position.version)
+    low = -FOREVER if asked.low is None else asked.low
+    high = FOREVER if asked.high is None else asked.high
+    rows = context.kind.home.table.read(context.position.version)
     first, last = C.col(C.SESSION_START), C.col(C.EXPIRES_AT)
     near = rows.where((first < timestamp(high)) & (last >= timestamp(low)))
     bounds = near.agg(F.unix_micros(F.min(first)).alias("low"), F.unix_micros(F.max(last)).alias("high")).first()
@@ -186,11 +199,6 @@ def _asked_for(rows: DataFrame, asked: Asked, rule: Rule) -> DataFrame:
 def _in_sample(rule: Rule, share: float) -> Any:
     texts = [F.coalesce(C.col(name).cast("string"), F.lit("")) for name in rule.key]
     return F.pmod(F.xxhash64(*texts), F.lit(1_000_000)) < int(share * 1_000_000)
-
-
-def _clocks_of_keys(lake: Lake, inputs: Inputs, rule: Rule, clock: WatermarkState) -> WatermarkState:
-    live = inputs.live()
-    return clock if live is None else replace(clock, scopes=clocks_of_keys(live, None, inputs.sample(), rule))
 
 
 def _counted(frames: dict[str, DataFrame]) -> dict[str, int]:

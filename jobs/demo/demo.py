@@ -26,10 +26,11 @@ from jobs.console import EPOCH, progress, short, stdout, table
 from jobs.demo.data import CAST, CONFIG_FILE, INCREMENTS, MARKER, SCHEMA, THURSDAY, WAREHOUSE, clicks, write_files
 from jobs.demo.picture import MARGIN, NAME_WIDTH, Bar, Scene, Window, legend, timeline, told
 from jobs.ingest.ingest import IngestOptions, ingest
-from jobs.run.sessionize import RunOptions, RunReport, run
+from jobs.run.driver import run
+from jobs.run.phases import RunOptions, RunReport
 from jobs.spark import spark_session
 from lib import columns as C
-from lib.admission.events import LATE
+from lib.admission.verdicts import LATE
 from lib.config import Config
 from lib.errors import UsageError
 from tables.lake import Lake

@@ -92,7 +92,7 @@ class Ingestion:
         self.now = now
         self._notes: dict[Mark, Mapping[str, Any]] = {}
         self.source = Table(spark, config.source.table, "source.table")
-        self.rejected = RejectedEvents(spark, config)
+        self.rejected = RejectedEvents(config, Table(spark, config.outputs.rejected_events, "outputs.rejected_events"))
 
     @retry(retry=retry_if_exception_type(Superseded), stop=stop_after_attempt(_TRIES), wait=_WAIT, reraise=True)
     def add(self, file: Path) -> IngestReport:

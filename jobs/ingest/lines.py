@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lib import columns as C
-from lib.admission.events import UNREADABLE
+from lib.admission.verdicts import UNREADABLE
 from lib.canonical import canonical_json
 
 LINE = "__line"  # the raw text

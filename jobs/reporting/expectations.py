@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from lib import columns as C
-from lib.admission.events import LATE, REASONS
+from lib.admission.verdicts import LATE, REASONS
 from lib.config import Config
 from lib.errors import ConfigError
 

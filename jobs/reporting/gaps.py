@@ -7,10 +7,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
+from jobs.run.compute import Checkpoints
 from lib import columns as C
-from lib.admission.events import validate
-from lib.admission.past import aliased, same_as_aliased
-from lib.computed import held
+from lib.admission.validate import validate
+from lib.joins import joined
 from lib.rule import Rule
 from lib.time.micros import DAY, floor_div
 from lib.time.watermarks import WatermarkState
@@ -93,14 +93,13 @@ def bots(found: DataFrame, rule: Rule) -> DataFrame:
 
 def sample(found: DataFrame, rule: Rule, share: float, candidates: Sequence[int]) -> Sample:
     """The figures, without the keys that look like bots. found: what `intervals` returns; it is read several times."""
-    suspects = held(bots(found, rule))
+    suspects = Checkpoints().held(bots(found, rule))
     counts = suspects.agg(
         F.count(F.lit(1)), F.sum(C.COUNT), *[F.count_if(C.col(kind)) for kind in (FAST, REGULAR, SLEEPLESS)]
     ).collect()[0]
     kept = found
     if counts[0]:
-        keys = aliased(suspects.select(*C.cols(rule.key)), rule.key)
-        kept = found.join(keys, same_as_aliased(rule.key), "left_anti")
+        kept = joined(found, suspects, rule.key, "left_anti")
     since = C.col(SINCE)
     row = kept.agg(
         F.count(F.lit(1)),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 
 from jobs.console import iso, short, stderr, stdout, table
-from jobs.run.sessionize import RunReport, wall_clock
+from jobs.run.phases import RunReport, wall_clock
 from lib import columns as C
 from lib.config import Config
 from lib.errors import without_passwords

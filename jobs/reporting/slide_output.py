@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from pyspark.sql import functions as F
 
-from jobs.commands.slide import SlideReport
 from jobs.console import iso, short, stderr, stdout, table
+from jobs.run.phases import RunReport
 from lib import columns as C
 
 SHOWN = 20
@@ -13,12 +13,12 @@ MUCH_LATE = 0.05
 HEADERS = ("run", "source", "events", "late", "invalid", "created", "updated", "deleted", "final", "open", "watermark")
 
 
-def as_document(reports: Sequence[SlideReport]) -> dict[str, object]:
+def as_document(reports: Sequence[RunReport]) -> dict[str, object]:
     """The runs, one object each, times as ISO-8601."""
     return {"runs": [_row(report) for report in reports], "caught_up": not reports}
 
 
-def show(reports: Sequence[SlideReport]) -> None:
+def show(reports: Sequence[RunReport]) -> None:
     """The runs as a table, and what a person should know of them."""
     out = stdout()
     if not reports:
@@ -37,7 +37,7 @@ def show(reports: Sequence[SlideReport]) -> None:
         _show_changes(reports[-1])
 
 
-def _row(report: SlideReport) -> dict[str, object]:
+def _row(report: RunReport) -> dict[str, object]:
     m = report.manifest
     times = ("watermark_before", "watermark_after", "horizon_before", "horizon_after")
     return {
@@ -50,13 +50,13 @@ def _row(report: SlideReport) -> dict[str, object]:
         "rejected": dict(m.rejected),
         **{f"windows_{name}": m.sessions[name] for name in ("created", "updated", "deleted", "finalised")},
         "open_windows": m.live_sessions,
-        "seconds": report.seconds,
+        "seconds": report.timing.seconds,
         "dry_run": report.dry_run,
         "late_share": _late_share(report),
     }
 
 
-def _line(report: SlideReport) -> list[object]:
+def _line(report: RunReport) -> list[object]:
     m = report.manifest
     first = "all" if m.source_from_version is None else m.source_from_version
     nothing = m.source_from_version is not None and m.source_from_version > (m.source_to_version or -1)
@@ -67,16 +67,16 @@ def _line(report: SlideReport) -> list[object]:
         *[m.sessions[name] for name in ("created", "updated", "deleted", "finalised")],
         m.live_sessions,
         short(m.watermark_after),
-        round(sum(report.seconds.values()), 1),
+        round(sum((report.timing.seconds or {}).values()), 1),
     ]
 
 
-def _late_share(report: SlideReport) -> float:
+def _late_share(report: RunReport) -> float:
     read = report.manifest.events["events_read"]
     return report.manifest.events["late"] / read if read else 0.0
 
 
-def _show_changes(report: SlideReport) -> None:
+def _show_changes(report: RunReport) -> None:
     if report.changes is None:
         return
     shown = [C.CHANGE, *[c for c in report.changes.columns if c not in (C.CHANGE, C.STATE)]]

@@ -1,96 +1,93 @@
-"""What a run writes beside sessions: one fenced write a table, the ledger row last."""
+"""What a run writes beside its table: one fenced write a table, the ledger row last."""
 
 from contextlib import suppress
 
-from pyspark.sql import DataFrame
-
-from jobs.run.increment import Inputs
-from lib.admission.past import withdrawn_rejects
+from jobs.run.context import RunContext
+from jobs.run.kinds import Kind
+from jobs.run.pipeline import Outcome
 from lib.aggregates.binding import bind
-from lib.windows.sessions.backfill import readmitted
-from lib.windows.sessions.pipeline import Outcome
-from lib.windows.sessions.trace import event_sessions, session_updates
-from tables.delta import Commit, Superseded
+from lib.windows.sessions.memberships import event_sessions, session_updates
+from tables.delta import Commit, Superseded, Table
 from tables.lake import Lake
 from tables.manifest import Manifest
 from tables.runs import Timing
+from tables.traces import Trace
 
 REJECTED, RUNS = "rejected_events", "runs"
 
 
-def write(lake: Lake, inputs: Inputs, outcome: Outcome, manifest: Manifest) -> None:
-    """Write what the tables beside sessions do not have of this run yet."""
-    if _owes_rejects(manifest) and not _has(lake, REJECTED, manifest):
-        gone = _no_longer_rejected(lake, inputs, outcome)
-        rejected = outcome.rejected() if manifest.rejected else None
-        with suppress(Superseded):  # another process has repaired this run meanwhile: the same rows are there
-            lake.rejected_events.write(rejected, gone, manifest, _fence(lake, REJECTED))
-    if lake.traces:
-        trace, live = outcome.trace(), inputs.live()
-        adds_only = not manifest.sessions["moved"] and trace.removed is None
-        for name, table in lake.traces.items():
-            if _has(lake, name, manifest):
+def write(context: RunContext, outcome: Outcome, manifest: Manifest) -> None:
+    """Write what the tables beside it do not have of this run yet.
+
+    rejected_events comes last: the same outcome is computed again from what it held before.
+    """
+    lake, kind = context.lake, context.kind
+    if outputs := _outputs(lake, kind):
+        of, live = outcome.memberships(), context.stored().live
+        adds_only = not manifest.sessions["moved"] and of.removed is None
+        for name, table in outputs.items():
+            if _has(kind, name, table.table, manifest):
                 continue
-            aggregates = bind(inputs.rule, inputs.events())
             rows = (
-                event_sessions(trace, inputs.rule)
+                event_sessions(of, context.rule)
                 if name == "event_sessions"
-                else session_updates(trace, live, inputs.rule, aggregates)
+                else session_updates(of, live, context.rule, bind(context.rule, context.sample()))
             )
-            with suppress(Superseded):  # as above
-                table.write(rows, manifest, _fence(lake, name), adds_only=adds_only)
+            with suppress(Superseded):  # another process has repaired this run meanwhile: the same rows are there
+                table.write(rows, manifest, _fence(kind, name), adds_only=adds_only)
+    if _owes_rejects(manifest) and not _has(kind, REJECTED, kind.rejected_events.table, manifest):
+        gone = None
+        if not kind.rejected_events.is_empty:
+            is_rebuilt = manifest.mode == "rebuild"
+            gone = kind.rejected_events.before(manifest.run_seq) if is_rebuilt else outcome.leaving()
+        rejected = outcome.rejected() if manifest.rejected else None
+        with suppress(Superseded):  # as above
+            kind.rejected_events.write(rejected, gone, manifest, _fence(kind, REJECTED))
 
 
-def _no_longer_rejected(lake: Lake, inputs: Inputs, outcome: Outcome) -> DataFrame | None:
-    """Rows of rejected_events that a run takes away: withdrawn, taken into sessions, or judged anew."""
-    if lake.rejected_events.is_empty:
-        return None
-    before = lake.rejected_events.all_before(inputs.clock.run_seq)
-    match inputs.mode:
-        case "rebuild":
-            return before
-        case "backfill" | "readmit":
-            return readmitted(before, inputs.span(), inputs.rule)
-    return withdrawn_rejects(before, outcome.withdrawn()) if outcome.tally.withdrawn else None
-
-
-def enter(lake: Lake, manifest: Manifest, timing: Timing) -> None:
+def enter(lake: Lake, kind: Kind, manifest: Manifest, timing: Timing) -> None:
     """Write the row of the ledger, which says that the run is complete."""
-    with suppress(Superseded):  # as above
-        lake.runs.append(manifest, timing, _fence(lake, RUNS))
+    if kind.has_ledger:
+        with suppress(Superseded):  # as above
+            lake.runs.append(manifest, timing, _fence(kind, RUNS))
 
 
-def undo_after(lake: Lake, run_seq: int) -> None:
-    """Take back what runs after this one have written: a RESTORE of sessions has undone them."""
-    lake.rejected_events.undo_after(run_seq, _fence(lake, REJECTED))
-    lake.runs.table.delete(f"run_seq > {run_seq}")
-    for name, trace in lake.traces.items():
-        trace.table.restore(Commit(_fence(lake, name), run_seq))
+def undo_after(lake: Lake, kind: Kind, run_seq: int) -> None:
+    """Take back what runs after this one have written: a RESTORE has undone them."""
+    kind.rejected_events.undo_after(run_seq, _fence(kind, REJECTED))
+    if kind.has_ledger:
+        lake.runs.table.delete(f"run_seq > {run_seq}")
+    for name, output in _outputs(lake, kind).items():
+        output.table.restore(Commit(_fence(kind, name), run_seq))
 
 
-def is_entered(lake: Lake, manifest: Manifest) -> bool:
-    """Whether the ledger has this run."""
-    return _has(lake, RUNS, manifest)
+def is_entered(lake: Lake, kind: Kind, manifest: Manifest) -> bool:
+    """Whether nothing is missing of this run: the ledger has it."""
+    return _has(kind, RUNS, lake.runs.table, manifest) if kind.has_ledger else is_complete(lake, kind, manifest)
 
 
-def is_complete(lake: Lake, manifest: Manifest) -> bool:
+def is_complete(lake: Lake, kind: Kind, manifest: Manifest) -> bool:
     """Whether all but the ledger have what this run owes them."""
-    if _owes_rejects(manifest) and not _has(lake, REJECTED, manifest):
+    if _owes_rejects(manifest) and not _has(kind, REJECTED, kind.rejected_events.table, manifest):
         return False
-    return all(_has(lake, name, manifest) for name in lake.traces)
+    return all(_has(kind, name, output.table, manifest) for name, output in _outputs(lake, kind).items())
+
+
+def _outputs(lake: Lake, kind: Kind) -> dict[str, Trace]:
+    """The optional tables that follow each event."""
+    return lake.traces if kind.name == "sessions" else {}
 
 
 def _owes_rejects(manifest: Manifest) -> bool:
     if manifest.mode == "rebuild":
         return True
-    return bool(manifest.rejected) or any(manifest.events.get(name) for name in ("withdrawn", "readmitted"))
+    takes = ("withdrawn", "forgotten", "moved", "readmitted")
+    return bool(manifest.rejected) or any(manifest.events.get(name) for name in takes)
 
 
-def _fence(lake: Lake, role: str) -> str:
-    return f"{lake.sessions.table.id}:{role}"
+def _fence(kind: Kind, role: str) -> str:
+    return f"{kind.home.table.id}:{role}"
 
 
-def _has(lake: Lake, role: str, manifest: Manifest) -> bool:
-    tables = {RUNS: lake.runs.table, REJECTED: lake.rejected_events.table}
-    table = tables[role] if role in tables else lake.traces[role].table
-    return table.has_fence(Commit(_fence(lake, role), manifest.run_seq))
+def _has(kind: Kind, role: str, table: Table, manifest: Manifest) -> bool:
+    return table.has_fence(Commit(_fence(kind, role), manifest.run_seq))

@@ -7,51 +7,74 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from lib import columns as C
-from lib.admission.events import AMENDED, CORRECTED, DUPLICATE, INVALID, LATE, REASONS, WITHDRAWN
+from lib.accepted import PENDING
+from lib.admission.verdicts import (
+    AMENDED,
+    APART,
+    CORRECTED,
+    CORRECTION,
+    DUPLICATE,
+    FORGOTTEN,
+    INVALID,
+    LATE,
+    MOVED,
+    READMITTED,
+    REASONS,
+    WITHDRAWN,
+)
+from lib.compute import Figures
+
+VERDICTS = (*REASONS, AMENDED, APART, CORRECTED, READMITTED, WITHDRAWN, MOVED, FORGOTTEN, PENDING)
+TIMES = ("earliest", "latest", "first", "last", "low", "high", "old_low", "old_high")
+VALID = (LATE, APART, PENDING, AMENDED, CORRECTED)  # besides those without a verdict: what the watermark follows
 
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts of events; read = accepted + the rejected of every reason. Times: microseconds.
+    """Counts of events; read = accepted + the rejected of every reason but correction. Times: microseconds.
 
-    accepted: with the amended and the corrected ones. withdrawn: rows that the source no longer has, which count as
-    read in the run that read them. readmitted: rejected ones of earlier runs that are accepted now. earliest, latest:
-    of valid events, late ones too. low, high: the least start and the greatest reach of what has sessions recomputed;
-    None where nothing has.
+    accepted: with the amended and the corrected ones. apart: of the late ones those in sessions of their own.
+    withdrawn: rows that the source no longer has, forgotten: those of them that were in no session. readmitted: rejected
+    ones of earlier runs that are accepted now. earliest, latest: of valid events, late ones too. first, last: of
+    events that change the accepted bag. low, high: the least start and the greatest reach of what is added or taken away
+    wherever it lies. old_low, old_high: of pending ones. None where there are none.
     """
 
     accepted: int
     rejected: Mapping[str, int]
-    earliest: int | None
-    latest: int | None
+    earliest: int | None = None
+    latest: int | None = None
     amended: int = 0
+    apart: int = 0
     corrected: int = 0
     withdrawn: int = 0
+    forgotten: int = 0
+    moved: int = 0
     readmitted: int = 0
+    pending: int = 0
+    first: int | None = None
+    last: int | None = None
     low: int | None = None
     high: int | None = None
+    old_low: int | None = None
+    old_high: int | None = None
 
     @classmethod
-    def of(cls, seen: Mapping[str, int | None]) -> "Tally":
+    def of(cls, seen: Figures) -> "Tally":
         """The tally that `tally_columns` has observed."""
-        reasons = {reason: seen.get(reason) or 0 for reason in REASONS}
-        amended, corrected = seen.get(AMENDED) or 0, seen.get(CORRECTED) or 0
+        n = {verdict: seen.get(verdict) or 0 for verdict in VERDICTS}
+        late = {LATE: n[LATE] + n[APART]}
         return cls(
-            accepted=(seen.get("accepted") or 0) + amended + corrected,
-            rejected={reason: n for reason, n in reasons.items() if n},
-            earliest=seen.get("earliest"),
-            latest=seen.get("latest"),
-            amended=amended,
-            corrected=corrected,
-            withdrawn=seen.get(WITHDRAWN) or 0,
-            low=seen.get("low"),
-            high=seen.get("high"),
+            accepted=(seen.get("accepted") or 0) + n[AMENDED] + n[CORRECTED],
+            rejected={reason: rows for reason in REASONS if (rows := (n | late)[reason])},
+            **{name: seen.get(name) for name in TIMES},  # type: ignore[arg-type]
+            **{v: n[v] for v in (AMENDED, APART, CORRECTED, WITHDRAWN, FORGOTTEN, MOVED, READMITTED, PENDING)},
         )
 
     @property
     def read(self) -> int:
         """All events that `where` let through."""
-        return self.accepted + sum(self.rejected.values())
+        return self.accepted + sum(n for reason, n in self.rejected.items() if reason != CORRECTION)
 
     @property
     def late(self) -> int:
@@ -68,17 +91,43 @@ class Tally:
         """Copies of accepted events."""
         return self.rejected.get(DUPLICATE, 0)
 
+    @property
+    def leaves(self) -> int:
+        """Events that the accepted bag, or a population of it, loses."""
+        return self.withdrawn + self.moved
+
+    @property
+    def needs_the_bag(self) -> bool:
+        """Whether rows have left the source, so that what was rejected, or accepted, must be looked up."""
+        return bool(self.withdrawn or self.forgotten or self.corrected)
+
+    @property
+    def takes_rejects(self) -> bool:
+        """Whether rows of rejected_events may leave."""
+        return bool(self.withdrawn or self.forgotten or self.readmitted or self.moved)
+
 
 def tally_columns() -> dict[str, Column]:
-    """Aggregate columns over folded partials for `Tally.of`."""
+    """Aggregate columns over folded partials for `Tally.of`. In: `__verdict`, `__count`, `__start`, `__end`, `__reach`."""
     verdict, n = C.col(C.VERDICT), C.col(C.COUNT)
-    valid = verdict.isNull() | verdict.isin(LATE, AMENDED, CORRECTED)
-    dirty = verdict.isin(AMENDED, CORRECTED, WITHDRAWN)
+    valid = is_valid()
+    start, end = C.col(C.START), C.col(C.END)
+    changing = F.coalesce(verdict.isin(AMENDED, APART, CORRECTED, READMITTED, WITHDRAWN, MOVED), verdict.isNull())
+    dirty = verdict.isin(AMENDED, CORRECTED, READMITTED, WITHDRAWN, MOVED)
     return {
         "accepted": F.sum(F.when(verdict.isNull(), n)),
-        **{v: F.sum(F.when(verdict == v, n)) for v in (*REASONS, AMENDED, CORRECTED, WITHDRAWN)},
-        "earliest": F.min(F.when(valid, C.col(C.START))),
-        "latest": F.max(F.when(valid, C.col(C.END))),
-        "low": F.min(F.when(dirty, C.col(C.START))),
+        **{v: F.sum(F.when(verdict == v, n)) for v in VERDICTS},
+        "earliest": F.min(F.when(valid, start)),
+        "latest": F.max(F.when(valid, end)),
+        "first": F.min(F.when(changing, start)),
+        "last": F.max(F.when(changing, end)),
+        "low": F.min(F.when(dirty, start)),
         "high": F.max(F.when(dirty, C.col(C.REACH))),
+        "old_low": F.min(F.when(verdict == PENDING, start)),
+        "old_high": F.max(F.when(verdict == PENDING, end)),
     }
+
+
+def is_valid() -> Column:
+    """Whether the watermark follows a partial with this `__verdict`."""
+    return F.coalesce(C.col(C.VERDICT).isin(*VALID), F.lit(True))

@@ -5,7 +5,7 @@ from pyspark.sql import functions as F
 
 from lib import columns as C
 from lib.canonical import canonical_json
-from lib.windows.sessions.changes import DELETE, INSERT, UPDATE
+from lib.windows.windows import DELETE, INSERT, UPDATE
 
 CHANGE = "change"
 BEFORE_CHANGE = ("delete", "update_preimage")  # of `_change_type`: the row as it was

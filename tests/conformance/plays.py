@@ -15,11 +15,10 @@ from typing import Any, Literal, NamedTuple
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from lib import columns as C
-from lib.admission.past import Past
 from lib.config import Aggregate, DynamicGap
 from lib.rule import Rule
 from lib.time.watermarks import WatermarkState
-from lib.windows.sessions.pipeline import sessionize
+from tests.frames import Past, sessionize
 
 FOREVER = 2**60  # microseconds
 TENANT, KEY, AT, GAP, RECORD, FIELDS = "tenant", "key", "at", "gap", "record", "fields"
@@ -173,7 +172,7 @@ class _Stage:
         ours = [row for row in self.table.values() if row[TENANT] in acting]
         live = self._rows([row for row in ours if not row[C.IS_FINAL]])
         final = self._rows([row for row in ours if row[C.IS_FINAL]])
-        past = Past(sessions=final, events=self._events_so_far)
+        past = Past(final, self._events_so_far)
         outcome = sessionize(self.spark.createDataFrame(rows, EVENTS), live, self.rule, clock, past=past)
         self.schema = outcome.changes.drop(C.CHANGE).schema
         changes = outcome.changes.collect()

@@ -95,9 +95,11 @@ def play(spark: SparkSession, cases: Sequence[Case], difference: int, grace: int
         watermark_per=("case",),
         allowed_lateness=grace * MS,
         max_future_skew=0,
+        time_unit=MS,
+        lateness="session",
         aggregates=(MEMBERS,),
     )
-    replay = Replay(spark, SlidingRule(events, difference * MS, MS, "session"), SCHEMA, now=2**60)
+    replay = Replay(spark, SlidingRule(events, difference * MS), SCHEMA, now=2**60)
     played = [Played() for _ in cases]
     for step in range(max(len(case["records"]) for case in cases)):
         here = [(c, case["records"][step]) for c, case in enumerate(cases) if step < len(case["records"])]

@@ -19,7 +19,8 @@ from pyspark.sql import functions as F
 from jobs.commands.init import init
 from jobs.ingest.csv_records import join_records
 from jobs.ingest.ingest import IngestOptions, IngestReport, ingest
-from jobs.run.sessionize import RunOptions, run
+from jobs.run.driver import run
+from jobs.run.phases import RunOptions
 from lib import columns as C
 from lib.config import Config
 from tables.lake import Lake

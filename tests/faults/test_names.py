@@ -15,7 +15,7 @@ from jobs.commands.maintain import Asked as Care
 from jobs.commands.maintain import maintain
 from jobs.commands.sql import documents, query_frame
 from jobs.commands.verify import Asked, verify
-from lib.admission.events import validate
+from lib.admission.validate import validate
 from lib.config import Config
 from lib.errors import ConfigError, SourceError
 from lib.rule import Rule

@@ -14,7 +14,7 @@ from rich.console import Console
 from jobs import console
 from jobs.commands import sql, sql_duckdb
 from jobs.config_file import load_config, masked
-from lib.admission.events import validate
+from lib.admission.validate import validate
 from lib.aggregates.binding import bind
 from lib.config import Aggregate
 from lib.errors import ConfigError, RunFailed, SourceError, UsageError

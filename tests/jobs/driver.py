@@ -20,10 +20,10 @@ from jobs.commands.init import init
 from jobs.commands.look_back import LookBack, backfill, readmit, rebuild
 from jobs.commands.maintain import Asked as Upkeep
 from jobs.commands.maintain import maintain
-from jobs.commands.slide import slide_windows
 from jobs.commands.verify import Asked, verify
 from jobs.ingest.ingest import IngestOptions, ingest
-from jobs.run.sessionize import RunOptions, run
+from jobs.run.driver import run, slide
+from jobs.run.phases import RunOptions
 from jobs.spark import spark_session
 from lib.config import Config
 from tables.lake import Lake
@@ -37,7 +37,7 @@ def _run(spark: SparkSession, config: Config, **options: Any) -> list[int]:
 
 
 def _slide(spark: SparkSession, config: Config, **options: Any) -> list[int]:
-    return [r.manifest.events["accepted"] for r in slide_windows(spark, config, RunOptions(**options), tell)]
+    return [r.manifest.events["accepted"] for r in slide(spark, config, RunOptions(**options), tell)]
 
 
 def _backfill(spark: SparkSession, config: Config, **asked: Any) -> int:

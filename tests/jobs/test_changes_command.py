@@ -18,7 +18,7 @@ from jobs.commands.changes import Asked, changes, document
 from jobs.commands.sql import documents, query_frame
 from lib import columns as C
 from lib.errors import SessionizerError, TableError, UsageError
-from lib.windows.sessions.pipeline import WatermarkOverride
+from lib.time.watermarks import WatermarkOverride
 from tables.history import History
 from tests.text_tables import DAY
 from tests.warehouse import Warehouse
@@ -79,7 +79,7 @@ def test_consumers_end_with_what_the_table_holds(spark: SparkSession, tmp_path: 
             warehouse.delta().optimize().executeCompaction()
         if chance.random() < 0.5:
             consumer.catch_up()
-    warehouse.run(push=WatermarkOverride(flush=True))
+    warehouse.run(override=WatermarkOverride(flush=True))
     consumer.catch_up()
     lively = warehouse.ledger("sessions_merged", "sessions_deleted", "late")
     assert all(sum(counts) > 0 for counts in zip(*lively, strict=True))

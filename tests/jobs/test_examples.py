@@ -8,7 +8,8 @@ from pyspark.sql import SparkSession
 from jobs.commands.init import init
 from jobs.commands.verify import Asked, verify
 from jobs.config_file import load_config
-from jobs.run.sessionize import RunOptions, run
+from jobs.run.driver import run
+from jobs.run.phases import RunOptions
 from tests.text_tables import clock
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from jobs.commands.look_back import LookBack, backfill, readmit, rebuild
 from jobs.commands.verify import Asked, verify
 from lib import columns as C
-from lib.admission.events import CORRECTION
+from lib.admission.verdicts import CORRECTION
 from lib.errors import ConfigError, RunFailed, SourceError
 from tests.oracle import us
 from tests.text_tables import clock

@@ -16,7 +16,7 @@ from jobs.commands.maintain import LEAST, Asked, Upkeep, maintain
 from jobs.commands.verify import Asked as ToVerify
 from jobs.commands.verify import verify
 from jobs.run import side_tables
-from jobs.run.sessionize import wall_clock
+from jobs.run.phases import wall_clock
 from lib import columns as C
 from lib.errors import UsageError
 from lib.time.durations import parse_duration

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lib import columns as C
-from lib.windows.sessions.pipeline import WatermarkOverride
+from lib.time.watermarks import WatermarkOverride
 from tests.warehouse import Warehouse
 
 pytestmark = [pytest.mark.realdata, pytest.mark.many_rows]
@@ -157,7 +157,7 @@ def test_readers_come_out_the_same_in_one_part_in_seven_and_backwards(
         for number in sorted(r[0] for r in numbered.select("part").distinct().collect()):
             warehouse.append_frame(numbered.where(F.col("part") == number).drop("part"))
         warehouse.init().run()
-        warehouse.run(push=WatermarkOverride(flush=True))
+        warehouse.run(override=WatermarkOverride(flush=True))
         assert_counts_add_up(warehouse)
         outcomes[name] = warehouse.sessions_table()
     assert len(outcomes["at once"]) == 22_224

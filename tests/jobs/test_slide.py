@@ -8,10 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jobs.commands.slide import SlideReport, slide_windows
 from jobs.commands.sql import query_frame
 from jobs.commands.windows import WindowLookUp, as_documents
-from jobs.run.sessionize import RunOptions
+from jobs.run.driver import slide as slide_windows
+from jobs.run.phases import RunOptions, RunReport
 from lib import columns as C
 from lib.errors import ConfigError, RunFailed
 from lib.time.watermarks import WatermarkOverride
@@ -50,7 +50,7 @@ def warehouse(spark: SparkSession, folder: Path, sliding: dict[str, Any] | None 
     return Warehouse(spark, folder, sliding=described | {"aggregates": aggregates} | (sliding or {}), **sections)
 
 
-def slide(of: Warehouse, **options: Any) -> list[SlideReport]:
+def slide(of: Warehouse, **options: Any) -> list[RunReport]:
     return slide_windows(of.spark, of.config, RunOptions(**{"now": NOW} | options), of.said.append)
 
 
@@ -71,7 +71,7 @@ def definition(*tables: str, without: tuple[int, ...] = ()) -> dict[Any, list[in
 
 
 def rejected(of: Warehouse) -> list[tuple[Any, ...]]:
-    return of.sorted_rows(of.lake.windows.rejected_events.table.read(), "user", C.EVENT_TIME, C.REASON)
+    return of.sorted_rows(of.lake.rejected_window_events.table.read(), "user", C.EVENT_TIME, C.REASON)
 
 
 @pytest.fixture(scope="module")
@@ -132,10 +132,10 @@ def test_a_flush_makes_all_windows_final(after_two_runs: tuple[Warehouse, Any, A
     lake, _, _ = after_two_runs
     before = found(lake)
     version = lake.lake.windows.table.version
-    [dry] = slide(lake, push=WatermarkOverride(flush=True), dry_run=True)
+    [dry] = slide(lake, override=WatermarkOverride(flush=True), dry_run=True)
     assert lake.lake.windows.table.version == version
     assert dry.manifest.live_sessions == 0
-    [report] = slide(lake, push=WatermarkOverride(flush=True))
+    [report] = slide(lake, override=WatermarkOverride(flush=True))
     assert report.manifest.sessions["updated"] == report.manifest.sessions["finalised"] > 0
     assert found(lake) == before
     assert lake.lake.windows.table.read().where(~C.col(C.IS_FINAL)).count() == 0
@@ -196,7 +196,7 @@ def test_a_run_that_was_cut_off_is_finished_by_the_next(
     # Of two runs from one version the slower one starts over.
     with monkeypatch.context() as patched:
         lake.append([("ann", clock("09:06"), 11)])
-        commit = lake.lake.windows.__class__.commit_windows
+        commit = lake.lake.windows.__class__.commit
         raced: list[int] = []
 
         def race(self: Any, changes: Any, manifest: Any, *rest: Any, **named: Any) -> Any:
@@ -205,7 +205,7 @@ def test_a_run_that_was_cut_off_is_finished_by_the_next(
                 slide(lake)
             return commit(self, changes, manifest, *rest, **named)
 
-        patched.setattr(lake.lake.windows.__class__, "commit_windows", race)
+        patched.setattr(lake.lake.windows.__class__, "commit", race)
         assert slide(lake) == []
     assert "another run was faster: starting over from its result" in lake.said
     added = "user | at | n\n ann | 09:06 | 11"

@@ -14,7 +14,7 @@ from lib.config import Aggregate
 from lib.errors import ConfigError, SourceError
 from lib.rule import Rule
 from lib.time.watermarks import WatermarkState
-from lib.windows.sessions.pipeline import session_schema, sessionize
+from tests.frames import session_schema, sessionize
 
 HOUR = 3600 * 1_000_000
 SCHEMA = "part INT, at TIMESTAMP, o INT, i INT, big BIGINT, d DECIMAL(10,2), x DOUBLE, s STRING, m MAP<STRING,INT>"

@@ -8,14 +8,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lib import columns as C
-from lib.admission.events import judge
 from lib.config import Dedupe, DynamicGap
 from lib.rule import Rule
 from lib.time.micros import floor_div, steady
-from lib.time.watermarks import WatermarkState, advance, advance_to, flush
-from lib.windows.sessions.changes import apply
-from lib.windows.sessions.pipeline import Outcome, Past, WatermarkOverride, sessionize
+from lib.time.watermarks import WatermarkOverride, WatermarkState, advance, advance_to, flush
 from tests import oracle
+from tests.frames import Outcome, Past, apply, judge, sessionize
 
 GAP = 10
 FOREVER = 10**18
@@ -133,7 +131,7 @@ def test_a_session_that_nothing_touches_changes_state_with_the_watermark_alone(s
     first = sessionize(events(spark, {"a": [100]}), None, rule, NO_CLOCK)
     found, live, clock = [], first.changes, first.clock
     for watermark in (110, 111, 130, 131):
-        outcome = sessionize(events(spark, {}), live, rule, clock, push=WatermarkOverride(advance_to=watermark))
+        outcome = sessionize(events(spark, {}), live, rule, clock, override=WatermarkOverride(advance_to=watermark))
         found.append(micros(outcome.changes, C.CHANGE, C.STATUS))
         live, clock = (outcome.changes if found[-1] else live), outcome.clock
     assert found == [[], [("update", "closed")], [], [("update", "final")]]
@@ -235,7 +233,7 @@ def test_a_flush_sets_both_marks_one_microsecond_past_every_reach() -> None:
 
 def test_a_flush_ends_all_and_names_what_it_ended(spark: SparkSession) -> None:
     cases = {"over before": [9], "at the watermark": [10], "open": [20]}
-    outcome = sessionize(events(spark, cases), None, RULE, NO_CLOCK, push=WatermarkOverride(flush=True))
+    outcome = sessionize(events(spark, cases), None, RULE, NO_CLOCK, override=WatermarkOverride(flush=True))
     assert micros(outcome.changes, "case", C.EXPIRES_AT, C.STATUS, C.END_REASON) == [
         ("at the watermark", 20, "final", "flush"),
         ("open", 30, "final", "flush"),
@@ -331,7 +329,9 @@ def test_a_session_longer_than_it_may_last_is_closed_by_the_watermark(spark: Spa
     cases = {"a": [0, 5, 10]}  # expires at 20, ends by its duration at 12
     states = []
     for watermark in (12, 13):
-        outcome = sessionize(events(spark, cases), None, rule, NO_CLOCK, push=WatermarkOverride(advance_to=watermark))
+        outcome = sessionize(
+            events(spark, cases), None, rule, NO_CLOCK, override=WatermarkOverride(advance_to=watermark)
+        )
         states += micros(outcome.changes, C.STATUS, C.END_REASON)
     assert states == [("open", None), ("closed", "max_duration")]
 
@@ -368,7 +368,7 @@ def test_a_session_is_idle_after_longer_than_the_timeout_by_event_time(spark: Sp
     states = []
     for watermark in (4, 5):
         outcome = sessionize(
-            events(spark, {"a": [0]}), None, rule, NO_CLOCK, push=WatermarkOverride(advance_to=watermark)
+            events(spark, {"a": [0]}), None, rule, NO_CLOCK, override=WatermarkOverride(advance_to=watermark)
         )
         states += micros(outcome.changes, C.STATUS, C.END_REASON)
     assert states == [("open", None), ("closed", "idle")]
@@ -398,7 +398,7 @@ def test_a_key_without_events_is_forgotten_and_late_behind_its_last_session_when
     table = apply(table, idle.changes).localCheckpoint()
     assert micros(table, "case", C.STATUS, C.END_REASON) == [("a", "final", "idle"), ("b", "open", None)]
     live, final = table.where(~C.col(C.IS_FINAL)), table.where(C.col(C.IS_FINAL))
-    past = Past(final, lambda spans, before=False: events(spark, {}))
+    past = Past(final, lambda spans: events(spark, {}))
     back = sessionize(events(spark, {"a": [10, 11]}), live, rule, WatermarkState(now=106), past=past)
     assert back.tally.rejected == {"late": 1}  # expires_at is 10, the horizon 11
     assert micros(back.changes, "case", C.SESSION_START) == [("a", 11)]
@@ -419,8 +419,8 @@ def test_copies_lie_within_exactly_so_much_of_an_accepted_event(spark: SparkSess
         ("a", 5, "duplicate", None),
     ]
     table = apply(None, first.changes)
-    past = Past(None, lambda spans, before=False: frame, first.rejected)
     later = spark.createDataFrame([("a", 17, 1), ("a", 18, 1), ("b", 0, 1), ("b", 11, 1)], frame.schema)
+    past = Past(None, lambda spans: frame.union(later), first.rejected)
     second = sessionize(later, table, rule, first.clock, past=past)
     assert micros(second.rejected(), "case", C.EVENT_TIME, C.REASON) == [("a", 17, "duplicate"), ("b", 0, "duplicate")]
     assert (second.tally.read, second.tally.accepted, second.tally.duplicates) == (4, 2, 2)
@@ -437,7 +437,7 @@ def test_a_bot_that_never_pauses_has_its_last_session_read_again_and_no_more(spa
     last = max(row[0] for row in micros(table.where("case = 'bot'"), C.SESSION_START))
     asked: list[tuple[int, int]] = []
 
-    def source(spans: Any, before: bool = False) -> DataFrame:
+    def source(spans: Any) -> DataFrame:
         asked.extend(spans)
         return life.unionByName(new)
 
@@ -462,7 +462,7 @@ def test_each_scope_has_its_own_watermark_and_its_own_flush(spark: SparkSession)
     )
     assert micros(second.rejected(), "case", C.EVENT_TIME) == [("fast", 979), ("slow", -21)]
     table = apply(table, second.changes).localCheckpoint()
-    third = sessionize(events(spark, {"slow": [5]}), table, rule, second.clock, push=WatermarkOverride(flush=True))
+    third = sessionize(events(spark, {"slow": [5]}), table, rule, second.clock, override=WatermarkOverride(flush=True))
     states = micros(third.changes, "case", C.SESSION_END, C.STATUS, C.END_REASON)
     assert states == [
         ("fast", 1000, "final", "flush"),

@@ -10,11 +10,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lib import columns as C
-from lib.admission.events import judge, rejected
 from lib.canonical import canonical_json, session_id
 from lib.errors import ConfigError, SourceError
 from lib.rule import Rule
 from lib.time.watermarks import WatermarkState
+from tests.frames import corrected, judge, rejected
 
 NOON = int(datetime(2024, 1, 1, 12, tzinfo=UTC).timestamp()) * 1_000_000
 HOUR = 3600 * 1_000_000
@@ -32,7 +32,7 @@ def test_the_first_reason_counts(spark: SparkSession) -> None:
     rule = Rule(key=("u",), gap=HOUR, event_time="timestamp_micros(t)", allowed_lateness=HOUR, max_future_skew=HOUR)
     clock = WatermarkState(now=NOON, watermark=NOON)
     rows = [
-        ("delete", None, None, "withdrawn"),
+        ("delete", None, None, "forgotten"),
         ("update_preimage", "u", NOON, "withdrawn"),
         ("update_postimage", None, NOON, "null_key"),
         ("update_postimage", "u", -(2**62), "corrected"),
@@ -50,12 +50,22 @@ def test_the_first_reason_counts(spark: SparkSession) -> None:
 
 
 def test_corrections_can_be_rejected_instead(spark: SparkSession) -> None:
-    rows = [("delete", "correction"), ("update_preimage", "correction"), ("update_postimage", "correction")]
-    rows.append(("insert", "null_time"))
-    events = frame(spark, rows, "_change_type STRING, w STRING")
+    rows: list[tuple[Any, ...]] = [
+        ("delete", 1, "correction"),
+        ("update_preimage", 2, "correction"),
+        ("update_postimage", 3, "correction"),
+    ]
+    rows += [
+        ("insert", 1, "correction"),
+        ("insert", 9, None),
+        ("insert", None, "null_time"),
+        ("delete", None, "forgotten"),
+    ]
+    events = frame(spark, rows, "_change_type STRING, t BIGINT, w STRING")
     for policy in ("quarantine", "fail"):
-        rule = Rule(key=(), gap=HOUR, event_time="CAST(NULL AS TIMESTAMP)", corrections=policy)
-        assert verdicts(events, rule, WatermarkState(now=NOON)) == [row[-1] for row in rows]
+        rule = Rule(key=(), gap=HOUR, event_time="timestamp_micros(t)", corrections=policy)
+        judged = corrected(events, rule, WatermarkState(now=NOON))
+        assert [row[0] for row in judged.orderBy("n").select(C.VERDICT).collect()] == [row[-1] for row in rows]
 
 
 def test_text_is_a_time_only_with_a_full_date(spark: SparkSession) -> None:

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from lib import columns as C
 from lib.rule import Rule
 from lib.time.watermarks import WatermarkState
-from lib.windows.sessions.pipeline import sessionize
+from tests.frames import sessionize
 
 HOUR = 3600 * 1_000_000
 RULE = Rule(key=("u",), gap=HOUR, event_time="at", allowed_lateness=0)

@@ -10,15 +10,16 @@ from pyspark.sql import functions as F
 
 from jobs.config_file import load_config
 from lib import columns as C
+from lib.accepted import PENDING
 from lib.config import Aggregate, Config
 from lib.errors import ConfigError
 from lib.rule import Rule
-from lib.time.watermarks import WatermarkState, WatermarkOverride
-from lib.windows.sliding.news import take_in
-from lib.windows.sliding.places import OLD, PAST, admit
+from lib.time.watermarks import WatermarkState
+from lib.windows.sliding.places import PAST, mark_entering
 from lib.windows.sliding.rule import SlidingRule
-from lib.windows.sliding.slide import Known, slide
-from lib.windows.sliding.windows import points, truncated, windows
+from lib.windows.sliding.windows import points, windows
+from lib.windows.windows import Stored
+from tests.frames import judge, slide
 
 D = 10
 
@@ -37,7 +38,7 @@ CASES: dict[str, tuple[list[int], dict[int, list[int]]]] = {
 
 
 def test_windows_at_the_boundaries(spark: SparkSession) -> None:
-    rule = SlidingRule(Rule(key=("name",), gap=D), D, 1)
+    rule = SlidingRule(Rule(key=("name",), gap=D, time_unit=1), D)
     rows = [(name, t) for name, (times, _) in CASES.items() for t in times]
     found = windows(points(spark.createDataFrame(rows, f"name STRING, {C.US} BIGINT"), rule, ()), rule, ())
     made: dict[str, dict[int, tuple[int, int]]] = {name: {} for name in CASES}
@@ -67,12 +68,12 @@ ADMISSIONS: dict[str, tuple[list[int], int, int, bool]] = {
 
 
 def test_an_old_event_is_admitted_where_a_window_is_open(spark: SparkSession) -> None:
-    rule = SlidingRule(Rule(key=("name",), gap=D), D, 1, "session")
+    rule = SlidingRule(Rule(key=("name",), gap=D), D)
     remembered = [(name, t, PAST, None) for name, (times, _, _, _) in ADMISSIONS.items() for t in times]
-    old = [(name, t, OLD, horizon) for name, (_, horizon, t, _) in ADMISSIONS.items()]
-    schema = f"name STRING, {C.US} BIGINT, {C.VERDICT} STRING, {C.H} BIGINT"
-    decided = admit(spark.createDataFrame(remembered + old, schema), rule).where(C.col(C.H).isNotNull())
-    assert {row["name"]: row[C.VERDICT] is None for row in decided.collect()} == {
+    old = [(name, t, PENDING, horizon) for name, (_, horizon, t, _) in ADMISSIONS.items()]
+    schema = f"name STRING, {C.US} BIGINT, {C.EFFECT} STRING, {C.H} BIGINT"
+    decided = mark_entering(spark.createDataFrame(remembered + old, schema), rule).where(C.col(C.H).isNotNull())
+    assert {row["name"]: row[C.ENTERS] for row in decided.collect()} == {
         name: admitted for name, (_, _, _, admitted) in ADMISSIONS.items()
     }
 
@@ -86,11 +87,11 @@ def test_windows_have_any_aggregate_of_sessions(spark: SparkSession) -> None:
         {"name": "busy", "sql": "event_count > 1 AND kinds = 2"},
     ]
     aggregates = tuple(Aggregate.model_validate(spec) for spec in specs)
-    rule = SlidingRule(Rule(key=(), gap=D, event_time="at", aggregates=aggregates), D, 1)
+    rule = SlidingRule(Rule(key=(), gap=D, event_time="at", aggregates=aggregates), D)
     events = spark.createDataFrame([(us, n) for us, n in ((50, 1), (55, 3), (60, 3))], "us BIGINT, n INT")
     clock = WatermarkState(now=2**60)
     timed = events.select(F.timestamp_micros("us").alias("at"), "n")
-    made = slide(take_in(timed, rule, clock), Known(), rule, clock, WatermarkOverride()).changes
+    made = slide(timed, Stored(), rule, clock).changes
     assert {row[C.WINDOW_START].microsecond: tuple(row[s["name"]] for s in specs) for row in made.collect()} == {
         40: ([1], 1, None, 1, False),
         45: ([1, 3], 1, 2**0.5, 2, True),
@@ -102,9 +103,9 @@ def test_windows_have_any_aggregate_of_sessions(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize(("unit", "expected"), [(1, [-1, 0, 1999, 2000]), (1000, [-1000, 0, 1000, 2000])])
 def test_times_are_truncated_to_the_unit_towards_the_past(spark: SparkSession, unit: int, expected: list[int]) -> None:
-    rule = SlidingRule(Rule(key=(), gap=1000), 1000, unit)
-    frame = spark.createDataFrame([(-1,), (0,), (1999,), (2000,)], f"{C.US} BIGINT")
-    assert [row[0] for row in frame.select(truncated(C.col(C.US), rule)).collect()] == expected
+    rule = Rule(key=(), gap=1000, event_time="timestamp_micros(t)", time_unit=unit)
+    frame = spark.createDataFrame([(-1,), (0,), (1999,), (2000,)], "t BIGINT")
+    assert [row[C.US] for row in judge(frame, rule, WatermarkState(now=2**60)).collect()] == expected
 
 
 def configured(sliding: dict[str, Any], **sections: Any) -> Config:
@@ -135,7 +136,7 @@ def test_defaults_are_those_of_the_contract() -> None:
     config = configured({})
     rule = SlidingRule.of(config)
     minutes = timedelta(minutes=10) // timedelta(microseconds=1)
-    assert (rule.difference, rule.unit, rule.lateness) == (minutes, 1000, "event")
+    assert (rule.difference, rule.unit, rule.events.lateness) == (minutes, 1000, "event")
     assert rule.events.allowed_lateness == 6 * minutes
     assert config.sliding is not None
     assert config.sliding.rejected_events == "w/rejected_window_events"

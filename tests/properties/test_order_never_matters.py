@@ -13,8 +13,8 @@ from lib import columns as C
 from lib.config import Aggregate
 from lib.rule import Rule
 from lib.time.watermarks import WatermarkState
-from lib.windows.sessions.pipeline import sessionize
 from tests import oracle
+from tests.frames import sessionize
 
 AGGREGATES = tuple(
     Aggregate.model_validate({"name": name, "fn": fn, "of": "x"})

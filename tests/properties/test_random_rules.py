@@ -14,8 +14,7 @@ from lib import columns as C
 from lib.config import DynamicGap
 from lib.rule import Rule
 from lib.time.watermarks import WatermarkState
-from lib.windows.sessions.changes import apply
-from lib.windows.sessions.pipeline import Past, sessionize
+from tests.frames import Past, apply, sessionize
 from tests.oracle import Oracle, at, us
 from tests.properties.test_order_never_matters import AGGREGATES, differences, rows_of
 
@@ -109,8 +108,8 @@ class Memory:
         rows = self.rejects.select("case", "user", C.EVENT_TIME, C.REASON).collect()
         return Counter((r[0], r[1], us(r[2].replace(tzinfo=UTC)), r[3]) for r in rows)
 
-    def _events(self, spans: Any, before: bool = False) -> DataFrame:
-        return self._frame([e for run, e in self.events if not before or run < self.number])
+    def _events(self, spans: Any) -> DataFrame:
+        return self._frame([e for _, e in self.events])
 
     def _frame(self, rows: list[tuple[Any, ...]]) -> DataFrame:
         return self.spark.createDataFrame(rows, SCHEMA)

@@ -45,9 +45,11 @@ def rule_of(d: int, u: int, grace: int, lateness: Any = "event", **of_events: An
         null_keys="group",
         allowed_lateness=grace,
         max_future_skew=0,
+        time_unit=u,
+        lateness=lateness,
         **{"aggregates": AGGREGATES, "order_by": ("n",)} | of_events,
     )
-    return SlidingRule(events, d, u, lateness)
+    return SlidingRule(events, d)
 
 
 def numbered(drawn: list[Any], u: int) -> list[tuple[tuple[Any, int, int], int]]:
@@ -98,7 +100,7 @@ def test_any_order_and_split_with_nothing_late_equals_brute_force(
     with for_few_rows(spark):
         for number in range(RUNS):
             outcome = replay.run(source_rows([e for e, run in events if run == number], u))
-            assert outcome.reasons == {}
+            assert outcome.tally.rejected == {}
             assert not outcome.counts["deleted"]
     found, expected = found_and_expected(replay, windows([e for e, _ in events], d * u, u), times_of, d * u)
     assert found == expected
@@ -122,7 +124,7 @@ def test_an_old_event_enters_the_windows_that_are_open(
         for c, model in enumerate(models):
             if of_case := [e for e in came if e[0][0] == c]:
                 model.run(of_case)
-        assert outcome.events["late"] == outcome.reasons.get("late", 0)
+        assert outcome.tally.late == outcome.tally.rejected.get("late", 0)
     expected = {window: values for model in models for window, values in model.table.items()}
     found, wanted = found_and_expected(replay, expected, times_of, d)
     assert found == wanted

@@ -9,14 +9,14 @@ import pytest
 from pyspark.sql import functions as F
 
 from jobs.run import side_tables
-from jobs.run.sessionize import RunReport
+from jobs.run.phases import RunReport
 from lib import columns as C
 from lib.config import StartTimestamp
-from lib.windows.sessions.pipeline import WatermarkOverride
+from lib.time.watermarks import WatermarkOverride
 from tables.delta import Commit, Superseded, Table
 from tables.events import Increment
 from tables.manifest import Manifest
-from tables.sessions import Sessions
+from tables.window_table import WindowTable
 from tests.faults.lakes import consumed
 from tests.kills import killed_at
 from tests.oracle import at, us
@@ -49,10 +49,10 @@ def counted(report: RunReport) -> dict[str, int]:
 
 def run_overtaken_at(step: str, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> list[RunReport]:
     """A run, in which another whole run comes first: just before `commit`, or just after `_check_not_moved`."""
-    original = getattr(Sessions, step)
+    original = getattr(WindowTable, step)
     overtaken: list[bool] = []
 
-    def overtake(self: Sessions, *arguments: Any) -> None:
+    def overtake(self: WindowTable, *arguments: Any) -> None:
         if step == "_check_not_moved":
             original(self, *arguments)
         if not overtaken:
@@ -62,7 +62,7 @@ def run_overtaken_at(step: str, warehouse: Warehouse, monkeypatch: pytest.Monkey
             original(self, *arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Sessions, step, overtake)
+        patched.setattr(WindowTable, step, overtake)
         return warehouse.run()
 
 
@@ -303,8 +303,8 @@ def test_a_late_event_alone_moves_the_position_and_is_rejected(after_two_runs: W
 
 def test_a_push_without_events_is_a_run_only_where_it_moves_time(after_two_runs: Warehouse, copied: Copied) -> None:
     warehouse = copied(after_two_runs)
-    assert warehouse.run(push=WatermarkOverride(advance_to=us(clock("12:59")))) == []
-    (flushed,) = warehouse.run(push=WatermarkOverride(flush=True))
+    assert warehouse.run(override=WatermarkOverride(advance_to=us(clock("12:59")))) == []
+    (flushed,) = warehouse.run(override=WatermarkOverride(flush=True))
     one_past = us(clock("13:30")) + 1
     assert (flushed.manifest.watermark_after, flushed.manifest.horizon_after) == (one_past, one_past)
     assert warehouse.sessions("user", "status", "end_reason") == [
@@ -313,7 +313,7 @@ def test_a_push_without_events_is_a_run_only_where_it_moves_time(after_two_runs:
         ("cat", "final", "gap"),
         ("dan", "final", "flush"),
     ]
-    assert warehouse.run(push=WatermarkOverride(flush=True)) == []
+    assert warehouse.run(override=WatermarkOverride(flush=True)) == []
     # At the mark a new session may start; one microsecond before it an event is late.
     warehouse.append([("dan", at(one_past), 1), ("dan", at(one_past - 1), 1)])
     (after,) = warehouse.run()
@@ -443,7 +443,7 @@ def test_a_run_cut_off_after_its_commit_is_finished_by_the_next(
 def test_a_run_cut_off_before_its_commit_leaves_no_trace(after_one_run: Warehouse, copied: Copied) -> None:
     warehouse = copied(after_one_run)
     before = warehouse.versions()
-    with killed_at(Sessions, "commit"):
+    with killed_at(WindowTable, "commit"):
         warehouse.run()
     assert warehouse.versions() == before
 

@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from jobs.commands.look_back import rebuild
-from jobs.run.sessionize import RunOptions, run
+from jobs.run.driver import run
+from jobs.run.phases import RunOptions
 from lib.config import Config
 from lib.errors import ConfigError, SessionizerError, SourceError, TableError
 from tables.delta import Table

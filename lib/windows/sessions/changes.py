@@ -4,14 +4,17 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lib import columns as C
+from lib.compare import same_row
+from lib.windows.sessions.recompute import old_rows
+from lib.windows.windows import DELETE, INSERT, UPDATE
 
-INSERT, UPDATE, DELETE = "insert", "update", "delete"
 # About each change, for counting and for the commit: rows absorbed, status before, new events, the old row's place.
 ABOUT = (C.ABSORBED_ROWS, C.STATUS_BEFORE, C.FRESH, C.WAS_FINAL, C.OLD_START, C.INTO)
+HOW = (C.RUN_ID, C.SUPERSEDES)  # say how a row came about, not what it is
 
 
-def changes(settled: DataFrame, *, each_watermark: bool = False) -> DataFrame:
-    """The rows that differ from what the table holds, each with what to do to it.
+def merged_changes(settled: DataFrame, *, each_watermark: bool = False) -> DataFrame:
+    """The merged rows that differ from what the table holds, each with what to do to it.
 
     In: what `lifecycle.settle` returns. each_watermark: rows hold the watermark of their key.
     Out: the same columns, `__change` STRING: `insert`, `update` (the id is in the table) or `delete` (a tombstone: of
@@ -33,7 +36,9 @@ def changes(settled: DataFrame, *, each_watermark: bool = False) -> DataFrame:
     tombstones = F.transform(
         F.filter(C.col(C.ABSORBED), lambda row: row[C.SESSION_ID] != own), lambda row: _action(row, F.lit(DELETE))
     )
-    exploded = settled.where(differs).withColumn("__action", F.explode(F.concat(F.array(_upsert(own)), tombstones)))
+    same = F.get(F.filter(C.col(C.ABSORBED), lambda row: row[C.SESSION_ID] == own), F.lit(0))
+    upsert = _action(same, F.when(same.isNotNull(), UPDATE).otherwise(INSERT), own)
+    exploded = settled.where(differs).withColumn("__action", F.explode(F.concat(F.array(upsert), tombstones)))
     action = C.col("__action")
     return exploded.withColumns(
         {
@@ -48,13 +53,17 @@ def changes(settled: DataFrame, *, each_watermark: bool = False) -> DataFrame:
     ).drop("__action")
 
 
-def replacements(rows: DataFrame, gone: DataFrame) -> DataFrame:
-    """The same for islands that were recomputed: their rows that differ, and tombstones for ids that are gone.
+def recomputed_changes(
+    rows: DataFrame, ranges: DataFrame, table: DataFrame | None, names: tuple[str, ...], within: dict[str, float]
+) -> DataFrame:
+    """The same for recomputed sessions: those that differ from the table in any column, and tombstones.
 
-    In: what `rederive.redone` returns.
+    In: settled rows, which are held, as they are read several times; the ranges that they lie in. table: the rows of
+    the table that may have their ids; None: all rows differ. names: the columns that are compared. within: how far
+    apart results may be.
     """
     same = F.get(F.filter(C.col(C.ABSORBED), lambda row: row[C.SESSION_ID] == C.col(C.SESSION_ID)), F.lit(0))
-    upserts = rows.withColumns(
+    upserts = (rows if table is None else _differing(rows, table, names, within)).withColumns(
         {
             C.CHANGE: F.when(same.isNotNull(), UPDATE).otherwise(INSERT),
             C.WAS_FINAL: same[C.IS_FINAL],
@@ -64,17 +73,18 @@ def replacements(rows: DataFrame, gone: DataFrame) -> DataFrame:
             C.FRESH: F.lit(1).cast("bigint"),
         }
     )
-    tombstones = gone.withColumn(C.CHANGE, F.lit(DELETE))
+    old = old_rows(ranges).select(
+        F.col("row")[C.SESSION_ID].alias("__id"),
+        F.col("row")[C.IS_FINAL].alias(C.WAS_FINAL),
+        F.col("row")[C.START].alias(C.OLD_START),
+    )
+    gone = old.join(rows.select(C.col(C.SESSION_ID)), F.col("__id") == C.col(C.SESSION_ID), "left_anti")
+    tombstones = gone.withColumnRenamed("__id", C.SESSION_ID).withColumn(C.CHANGE, F.lit(DELETE))
     return upserts.unionByName(tombstones, allowMissingColumns=True)
 
 
-def additions(settled: DataFrame) -> DataFrame:
-    """The same for rows that no other row has anything to do with."""
-    return _new(settled)
-
-
-def counts(frame: DataFrame) -> dict[str, Column]:
-    """Aggregate columns that count what `changes` returns, for one `observe` over it."""
+def counts() -> dict[str, Column]:
+    """Aggregate columns that count changes, for one `observe` over them."""
     upserted = C.col(C.CHANGE) != DELETE
     absorbed, before, fresh = C.col(C.ABSORBED_ROWS), C.col(C.STATUS_BEFORE), C.col(C.FRESH) > 0
     was_live = C.col(C.WAS_FINAL) == F.lit(False)
@@ -102,18 +112,16 @@ def counts(frame: DataFrame) -> dict[str, Column]:
     }
 
 
-def apply(table: DataFrame | None, changed: DataFrame) -> DataFrame:
-    """The sessions table after the changes of a run: for whoever keeps it as a frame.
-
-    In: rows of the table, or None where there are none; `Outcome.changes`. Out: rows of the table.
-    """
-    columns = [n for n in changed.columns if not n.startswith("__")]
-    written = changed.where(C.col(C.CHANGE) != DELETE).select(*C.cols(tuple(columns)))
-    if table is None:
-        return written
-    ids = changed.select(C.col(C.SESSION_ID).alias("__id"))
-    kept = table.join(ids, C.col(C.SESSION_ID) == C.col("__id"), "left_anti")
-    return kept.select(*C.cols(tuple(columns))).unionByName(written)
+def _differing(rows: DataFrame, table: DataFrame, names: tuple[str, ...], within: dict[str, float]) -> DataFrame:
+    """The rows that the table has not, or not so. The few that have these ids are picked out first."""
+    was = {name: f"__was_{name}" for name in names}
+    before = table.select(*[C.col(name).alias(alias) for name, alias in was.items()])
+    same_id = C.col(C.SESSION_ID) == C.col(was[C.SESSION_ID])
+    before = before.join(F.broadcast(rows.select(C.col(C.SESSION_ID))), same_id, "left_semi")
+    met = rows.join(before, same_id, "left")
+    types = {f.name: f.dataType for f in rows.schema.fields if f.name in was}
+    same = same_row({n: C.col(n) for n in types}, {n: C.col(was[n]) for n in types}, types, within)
+    return met.where(C.col(was[C.SESSION_ID]).isNull() | ~same).drop(*was.values())
 
 
 def _new(settled: DataFrame) -> DataFrame:
@@ -129,17 +137,9 @@ def _new(settled: DataFrame) -> DataFrame:
     )
 
 
-def _upsert(own: Column) -> Column:
-    row = F.get(F.filter(C.col(C.ABSORBED), lambda row: row[C.SESSION_ID] == own), F.lit(0))
-    change = F.when(row.isNotNull(), UPDATE).otherwise(INSERT)
+def _action(row: Column, change: Column, own_id: Column | None = None) -> Column:
     return F.struct(
-        own.alias("id"), change.alias("change"), row[C.IS_FINAL].alias("was_final"), row[C.START].alias("old_start")
-    )
-
-
-def _action(row: Column, change: Column) -> Column:
-    return F.struct(
-        row[C.SESSION_ID].alias("id"),
+        (row[C.SESSION_ID] if own_id is None else own_id).alias("id"),
         change.alias("change"),
         row[C.IS_FINAL].alias("was_final"),
         row[C.START].alias("old_start"),

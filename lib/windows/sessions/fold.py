@@ -8,24 +8,22 @@ from lib.aggregates.binding import Aggregate
 from lib.config import DynamicGap
 from lib.rule import Rule
 from lib.time.micros import floor_div
+from lib.windows.sessions.intervals import apart
 
 
-def fold(
-    judged: DataFrame, rule: Rule, aggregates: tuple[Aggregate, ...], *, by: tuple[str, ...] = (), fine: bool = False
-) -> DataFrame:
-    """Partial sessions of judged events.
+def fold(events: DataFrame, rule: Rule, aggregates: tuple[Aggregate, ...], *by: str, fine: bool = False) -> DataFrame:
+    """Partial sessions of events.
 
     Two events of a key in one bucket `[n·width, (n+1)·width)` are less than a gap apart, so they share a session
     under either boundary. Rejected events are folded beside, by verdict, so that one pass counts everything.
 
-    In: what `events.judge_late` returns. by: columns that keep partials apart, besides the key. fine: a partial for
-    each distinct time, where `max_duration` may cut between any two.
-    Out: `__verdict`, the key columns and `by`, `__bucket`, `__start`, `__end`, `__reach`, `__count` (BIGINT), the
-    parts of the aggregates.
+    In: rows with `__us` (and `__gap`). by: columns that keep partials apart, besides key and population. fine: a
+    partial for each distinct time, where `max_duration` may cut between any two.
+    Out: the key columns, `__population` if it is there, `by`, `__bucket`, `__start`, `__end`, `__reach`, `__count`
+    (BIGINT), the parts of the aggregates.
     """
-    width = 1 if fine else rule.bucket
-    bucketed = judged.withColumn(C.BUCKET, bucket(width))
-    grouped = bucketed.groupBy(C.col(C.VERDICT), *C.cols((*rule.key, *by)), C.col(C.BUCKET))
+    bucketed = events.withColumn(C.BUCKET, bucket(1 if fine else rule.bucket))
+    grouped = bucketed.groupBy(*C.cols((*by, *apart(events, rule))), C.col(C.BUCKET))
     reach = F.max(C.col(C.US) + C.col(C.GAP)) if isinstance(rule.gap, DynamicGap) else F.max(C.col(C.US)) + rule.gap
     return grouped.agg(
         F.min(C.col(C.US)).alias(C.START),

@@ -1,31 +1,34 @@
-"""Sessions: rows of the table as intervals, islands as merged sessions."""
+"""Intervals: partials and rows of the table side by side, and islands of them as merged sessions."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lib import columns as C
-from lib.admission.events import AMENDED, CORRECTED, WITHDRAWN
 from lib.aggregates.binding import Aggregate
 from lib.rule import Rule
 from lib.time.micros import steady
 
 LIVE_TYPE = (
     f"struct<{C.SESSION_ID}:string,{C.STATUS}:string,{C.END_REASON}:string,{C.SUPERSEDES}:array<string>,"
-    f"{C.IS_FINAL}:boolean,{C.START}:bigint,{C.W}:bigint,{C.MARK}:bigint>"
+    f"{C.IS_FINAL}:boolean,{C.START}:bigint,{C.ARRIVED}:bigint,{C.W}:bigint,{C.MARK}:bigint>"
 )
 ROW_FIELDS = (C.SESSION_ID, C.STATUS, C.END_REASON, C.SUPERSEDES, C.IS_FINAL)
 TIMES = (C.START, C.END, C.REACH)
 
 
-def new_intervals(folded: DataFrame, rule: Rule, now: int) -> DataFrame:
-    """The partials of `fold` that belong to sessions, as intervals.
+def apart(frame: DataFrame, rule: Rule) -> tuple[str, ...]:
+    """What keeps sessions apart: the key columns, and the population where the frame has one."""
+    return (*rule.key, *((C.POPULATION,) if C.POPULATION in frame.columns else ()))
 
-    Accepted ones, and those of withdrawn events: they hold no event, but have their sessions recomputed.
+
+def new_intervals(partials: DataFrame, rule: Rule, now: int) -> DataFrame:
+    """The partials of `fold` that change the accepted bag, as intervals.
+
+    Those of events that leave hold no event, but have their sessions recomputed.
     Out: the columns of `fold`, and what `arriving` adds.
     """
-    verdict = C.col(C.VERDICT)
-    of_sessions = (verdict.isNull() | verdict.isin(AMENDED, CORRECTED, WITHDRAWN)) & C.col(C.START).isNotNull()
-    return arriving(folded.where(of_sessions), rule, now)
+    of_sessions = C.col(C.EFFECT).isNotNull() & C.col(C.START).isNotNull()
+    return arriving(partials.where(of_sessions), rule, now)
 
 
 def arriving(intervals: DataFrame, rule: Rule, now: int) -> DataFrame:
@@ -33,18 +36,18 @@ def arriving(intervals: DataFrame, rule: Rule, now: int) -> DataFrame:
     return intervals.withColumn(C.ARRIVED, steady(now, C.col(C.START))) if keeps_arrival(rule) else intervals
 
 
-def live_intervals(live: DataFrame, rule: Rule, aggregates: tuple[Aggregate, ...]) -> DataFrame:
+def state_intervals(live: DataFrame, rule: Rule, aggregates: tuple[Aggregate, ...]) -> DataFrame:
     """Live rows of the sessions table, as intervals.
 
-    Out: the columns of `new_intervals` but verdict and bucket, and `__live`, a struct of what the row says of itself.
+    Out: the columns of `new_intervals` but effect and bucket, and `__live`, a struct of what the row says of itself.
     """
-    arrived = [C.col(C.STATE)[C.STATE_ARRIVED].alias(C.ARRIVED)] if keeps_arrival(rule) else []
+    arrived = [_arrived(rule).alias(C.ARRIVED)] if keeps_arrival(rule) else []
     return _rows(live, rule, [*(part for a in aggregates for part in a.resume()), *arrived])
 
 
-def final_intervals(final: DataFrame, rule: Rule) -> DataFrame:
-    """Final rows of the sessions table, as intervals without parts: what they are part of is recomputed."""
-    return _rows(final, rule, [])
+def bare_intervals(rows: DataFrame, rule: Rule, *names: str) -> DataFrame:
+    """Rows of the sessions table as intervals without state: what they are part of is recomputed. names: also kept."""
+    return _rows(rows, rule, C.cols(names))
 
 
 def keeps_arrival(rule: Rule) -> bool:
@@ -53,16 +56,11 @@ def keeps_arrival(rule: Rule) -> bool:
 
 
 def merge_islands(
-    marked: DataFrame,
-    rule: Rule,
-    aggregates: tuple[Aggregate, ...],
-    *,
-    by: tuple[str, ...] = (),
-    with_buckets: bool = False,
+    marked: DataFrame, rule: Rule, aggregates: tuple[Aggregate, ...], *by: str, with_buckets: bool = False
 ) -> DataFrame:
     """One row per island: the union of its intervals.
 
-    Out: the key columns and `by`, `__start`, `__end`, `__reach`, `__count`, the merged parts, `__arrived` if it is
+    Out: the key columns, `__population` if it is there, `by`, `__start`, `__end`, `__reach`, `__count`, the merged parts, `__arrived` if it is
     there; where a table was read, `__absorbed` (the `__live` structs of its rows in it) and `__fresh` BIGINT (its
     events that are new); if asked for, `__buckets` (those of its new partials).
     """
@@ -73,7 +71,8 @@ def merge_islands(
     absorbed = [fresh, F.collect_list(C.col(C.LIVE)).alias(C.ABSORBED)] if C.LIVE in types else []
     buckets = [F.collect_list(F.when(new, C.col(C.BUCKET))).alias(C.BUCKETS)] if with_buckets else []
     arrived = [F.max(C.col(C.ARRIVED)).alias(C.ARRIVED)] if C.ARRIVED in types else []
-    sessions = marked.groupBy(*C.cols((*rule.key, *by)), C.col(C.ISLAND)).agg(
+    identity = (*apart(marked, rule), *by)
+    sessions = marked.groupBy(*C.cols(identity), C.col(C.ISLAND)).agg(
         F.min(C.col(C.START)).alias(C.START),
         F.max(C.col(C.END)).alias(C.END),
         F.max(C.col(C.REACH)).alias(C.REACH),
@@ -86,7 +85,7 @@ def merge_islands(
     parts = [name for a in aggregates for name in a.part_columns]
     kept = [name for name in (C.ARRIVED, C.ABSORBED, C.FRESH, C.BUCKETS) if name in sessions.columns]
     return sessions.select(
-        *C.cols((*rule.key, *by)),
+        *C.cols(identity),
         *C.cols(TIMES),
         C.col(C.COUNT),
         *[C.col(name).cast(types[name]).alias(name) for name in parts],  # a sum of decimals widens at every merge
@@ -107,5 +106,11 @@ def _rows(rows: DataFrame, rule: Rule, parts: list[Column]) -> DataFrame:
         F.unix_micros(C.col(C.EXPIRES_AT)).alias(C.REACH),
         C.col(C.EVENT_COUNT).alias(C.COUNT),
         *parts,
-        F.struct(*C.cols(ROW_FIELDS), start.alias(C.START), *clock).cast(LIVE_TYPE).alias(C.LIVE),
+        F.struct(*C.cols(ROW_FIELDS), start.alias(C.START), _arrived(rule).alias(C.ARRIVED), *clock)
+        .cast(LIVE_TYPE)
+        .alias(C.LIVE),
     )
+
+
+def _arrived(rule: Rule) -> Column:
+    return C.col(C.STATE)[C.STATE_ARRIVED] if keeps_arrival(rule) else F.lit(None).cast("bigint")

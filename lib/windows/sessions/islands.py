@@ -5,10 +5,11 @@ from pyspark.sql import functions as F
 
 from lib import columns as C
 from lib.rule import Rule
+from lib.windows.sessions.intervals import apart
 
 
-def mark_islands(intervals: DataFrame, rule: Rule, *, by: tuple[str, ...] = ()) -> DataFrame:
-    """Intervals of each key (and `by`), numbered by the session they belong to.
+def mark_islands(intervals: DataFrame, rule: Rule, *by: str) -> DataFrame:
+    """Intervals of each key (and population, and `by`), numbered by the session they belong to.
 
     An interval starts a new island iff it begins beyond the *running maximum* of the reach of all intervals of its
     key before it: strictly beyond for `gap_boundary: joins`, at or beyond for `splits`.
@@ -17,7 +18,7 @@ def mark_islands(intervals: DataFrame, rule: Rule, *, by: tuple[str, ...] = ()) 
     In: the key columns, `__start`, `__end`, `__reach` (BIGINT microseconds) and whatever else travels along.
     Out: the same and `__island` BIGINT, 1, 2, … in time order per key.
     """
-    by_time = Window.partitionBy(*C.cols((*rule.key, *by))).orderBy(C.START, C.END)
+    by_time = Window.partitionBy(*C.cols((*apart(intervals, rule), *by))).orderBy(C.START, C.END)
     all_before = by_time.rowsBetween(Window.unboundedPreceding, -1)
     up_to_here = by_time.rowsBetween(Window.unboundedPreceding, 0)
     reach = F.max(C.col(C.REACH)).over(all_before)

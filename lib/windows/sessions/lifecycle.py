@@ -16,32 +16,38 @@ GAP, FLUSH, MAX_DURATION, IDLE = "gap", "flush", "max_duration", "idle"
 TRAIL = (C.ABSORBED, C.FRESH, C.BUCKETS, C.RANGE)
 
 
-def settle(sessions: DataFrame, rule: Rule, clock: WatermarkState, aggregates: tuple[Aggregate, ...]) -> DataFrame:
-    """Session rows as the table holds them, in the state that the clock gives them.
+def settle(
+    sessions: DataFrame,
+    rule: Rule,
+    before: WatermarkState,
+    after: WatermarkState,
+    aggregates: tuple[Aggregate, ...],
+) -> DataFrame:
+    """Session rows as the table holds them, in the state that the watermarks after the run give them.
 
     The first that holds: `final` iff expires_at < horizon; `closed` iff watermark > expires_at, or watermark >
     session_start + max_duration, or idle; else `open`. All strict. With `watermark.per: key`, all rows of a key that
-    has had no new event for the idle timeout are final.
+    has had no new event for the idle timeout are final. Sessions of late events apart (`is_late`) are always final.
 
-    In: what `sessions.merge_islands` returns; the clock as it stands *after* the run. `__salt`, if it is there, is text
-    that ids hash too.
+    In: what `intervals.merge_islands` returns; the watermarks as they stand before and after the run.
     Out: the columns of the sessions table but run_id, and those of `TRAIL` that the input has.
     """
-    timed = with_clock(sessions, rule, clock, beside=C.col(C.START))
     key_types = [sessions.schema[name].dataType for name in _spelled(rule.key, sessions)]
+    salted = _salted(sessions, rule, before)
+    timed = with_clock(salted, rule, after, beside=C.col(C.START))
     reach, start, end = C.col(C.REACH), C.col(C.START), C.col(C.END)
-    idle = _idle(rule, clock)
-    final = _known(reach < C.col(C.H))
+    is_late = C.col(C.POPULATION).isNotNull() if C.POPULATION in sessions.columns else F.lit(False)
+    idle = _idle(rule, after)
+    final = is_late | _known(reach < C.col(C.H))
     if rule.watermark_per == "key" and rule.idle_after is not None and keeps_arrival(rule):
         last_arrival = F.max(C.col(C.ARRIVED)).over(Window.partitionBy(*C.cols(rule.key)))
-        final = final | _known(steady(clock.now, start) - last_arrival > rule.idle_after)
-    by_watermark = _known(C.col(C.W) > reach)
+        final = final | _known(steady(after.now, start) - last_arrival > rule.idle_after)
+    by_watermark = is_late | _known(C.col(C.W) > reach)
     ended = by_watermark | idle
     if rule.max_duration is not None:
         ended = ended | _known(C.col(C.W) > start + rule.max_duration)
     status = F.when(final, FINAL).when(ended, CLOSED).otherwise(OPEN)
-    salt = C.col(C.SALT) if C.SALT in sessions.columns else None
-    computed_id = session_id(C.cols(rule.key), key_types, start, salt)
+    computed_id = session_id(C.cols(rule.key), key_types, start, C.col(C.SALT) if C.SALT in salted.columns else None)
     rows = timed.select(
         *C.cols(rule.key),
         _own_id(computed_id, sessions, rule).alias(C.SESSION_ID),
@@ -52,27 +58,45 @@ def settle(sessions: DataFrame, rule: Rule, clock: WatermarkState, aggregates: t
         C.col(C.COUNT).alias(C.EVENT_COUNT),
         *[result for a in aggregates for result in a.finish()],
         status.alias(C.STATUS),
-        F.when(final | ended, _end_reason(rule, by_watermark)).alias(C.END_REASON),
+        F.when(final | ended, _end_reason(rule, by_watermark, is_late)).alias(C.END_REASON),
         final.alias(C.IS_FINAL),
-        F.lit(False).alias(C.IS_LATE),
+        is_late.alias(C.IS_LATE),
         F.date_from_unix_date(floor_div(start, DAY).cast("int")).alias(C.SESSION_DATE),
         F.when(~final, _state(rule, aggregates)).alias(C.STATE),
         *[C.col(name) for name in TRAIL if name in sessions.columns],
     )
     trail = _supersedes() if C.ABSORBED in sessions.columns else no_ids()
-    return with_sql_columns(rows.withColumn(C.SUPERSEDES, trail), aggregates)
+    return with_sql_columns(_without_stayers(rows.withColumn(C.SUPERSEDES, trail), rule), aggregates)
 
 
-def salted(sessions: DataFrame, rule: Rule, before: WatermarkState) -> DataFrame:
-    """The sessions with `__salt`, where a new one may lie within the gap of a final one (SEMANTICS §6).
+def late_salt(population: Column) -> Column:
+    """What ids of sessions apart hash, too, so that they meet no other: the flag and the number of the run."""
+    return F.concat(F.lit("late#"), population.cast("string"))
 
-    That is so with `lateness: session` and no revival, for what starts before the horizon that events were judged by.
+
+def _salted(sessions: DataFrame, rule: Rule, before: WatermarkState) -> DataFrame:
+    """The sessions with `__salt`: text that ids hash too, where key and start do not tell sessions apart (SEMANTICS §6).
+
+    That is so for sessions apart; and with `lateness: session` and no revival, where a new one may lie within the gap
+    of a final one, for what starts before the horizon that events were judged by.
     """
-    if rule.lateness == "event" or rule.revive or rule.late_events == "amend":
-        return sessions
-    old = with_clock(sessions, rule, before)
-    of_run = F.when(C.col(C.START) < C.col(C.H), F.lit(f"#{before.run_seq}"))
-    return old.withColumn(C.SALT, of_run).drop(C.W, C.H, C.MARK, C.FLUSHED)
+    salts = []
+    if C.POPULATION in sessions.columns:
+        salts.append(F.when(C.col(C.POPULATION).isNotNull(), late_salt(C.col(C.POPULATION))))
+    if rule.lateness == "session" and not rule.revive and rule.late_events != "amend":
+        sessions = with_clock(sessions, rule, before)
+        salts.append(F.when(C.col(C.START) < C.col(C.H), F.lit(f"#{before.run_seq}")))
+    salted = sessions.withColumn(C.SALT, F.coalesce(*salts)) if salts else sessions
+    return salted.drop(C.W, C.H, C.MARK, C.FLUSHED)
+
+
+def _without_stayers(rows: DataFrame, rule: Rule) -> DataFrame:
+    """Of recomputed sessions: an id that stays in its island has not been taken over."""
+    if C.RANGE not in rows.columns:
+        return rows
+    stay = F.collect_set(C.col(C.SESSION_ID)).over(Window.partitionBy(*C.cols(rule.key), C.col(C.RANGE)))
+    vanished = F.filter(C.col(C.SUPERSEDES), lambda i: ~F.array_contains(F.col("__stay"), i))
+    return rows.withColumn("__stay", stay).withColumn(C.SUPERSEDES, vanished).drop("__stay")
 
 
 def table_columns(rule: Rule, aggregates: tuple[Aggregate, ...]) -> tuple[str, ...]:
@@ -94,8 +118,8 @@ def _idle(rule: Rule, clock: WatermarkState) -> Column:
     return _known(C.col(C.W) - C.col(C.END) > rule.idle_after)
 
 
-def _end_reason(rule: Rule, by_watermark: Column) -> Column:
-    reason = F.when(C.col(C.REACH) >= C.col(C.FLUSHED), FLUSH)
+def _end_reason(rule: Rule, by_watermark: Column, is_late: Column) -> Column:
+    reason = F.when(~is_late & (C.col(C.REACH) >= C.col(C.FLUSHED)), FLUSH)
     if rule.max_duration is not None:
         # Cut by it, too: the next event lay beyond the longest duration and still within reach.
         reason = reason.when(C.col(C.START) + rule.max_duration < C.col(C.REACH), MAX_DURATION)

@@ -4,22 +4,22 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from lib import columns as C
-from lib.computed import held
 from lib.rule import Rule
+from lib.windows.sessions.intervals import apart
 from lib.windows.sessions.islands import beyond
 
 
-def walk(partials: DataFrame, rule: Rule, *, by: tuple[str, ...] = ()) -> DataFrame:
+def walk(partials: DataFrame, rule: Rule, *by: str) -> DataFrame:
     """Partials of single times, numbered by the session they belong to.
 
-    One walk per key and `by` in time order: a time starts a new session iff it lies beyond the reach of the current
+    One walk per key, population and `by` in time order: a time starts a new session iff it lies beyond the reach of the current
     session's own events, or more than `max_duration` after its start. The walk folds an array of times inside the
-    JVM; only its cuts come out, and are counted where they fall among the times. The partials, which are read twice,
-    are computed once and held.
+    JVM; only its cuts come out, and are counted where they fall among the times. The partials are read twice: they
+    should be held.
 
     In: partials of `fold(…, fine=True)`. Out: the same and `__island` BIGINT, 1, 2, … in time order.
     """
-    partials, within = held(partials), C.cols((*rule.key, *by))
+    within = C.cols((*apart(partials, rule), *by))
     times = F.sort_array(F.collect_list(F.struct(C.col(C.START), C.col(C.REACH))))
     walks = partials.groupBy(*within).agg(_cuts(times, rule).alias("__cuts"))
     cuts = walks.select(*within, F.explode("__cuts").alias(C.START)).withColumn("__cut", F.lit(1))

@@ -1,13 +1,16 @@
 """What a run writes to the windows table: finished rows, and how they differ from those that are there."""
 
+from functools import reduce
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from lib import columns as C
 from lib.aggregates.binding import Aggregate, state_struct, with_sql_columns
+from lib.compare import same_row
 from lib.time.watermarks import WatermarkState, with_clock
-from lib.windows.sessions.changes import DELETE, INSERT, UPDATE
 from lib.windows.sliding.rule import SlidingRule
+from lib.windows.windows import DELETE, INSERT, UPDATE
 
 WAS = "__was_"  # before the names of what the table holds
 
@@ -47,60 +50,55 @@ def window_changes(
     settled: the windows that the run has computed: all that a changed time can concern.
     known: rows of the table, those that are not final and those that a changed time can concern; None: there are none.
     felt: points of changed times, if any of them may have taken a window away.
-    Out: the columns of the table but run_id, `__was_is_final` (null for a new row) and `__change`: `insert`, `update`
+    Out: the columns of the table but run_id, `__was_final`, `__old_start` (BIGINT; both null for a new row) and `__change`: `insert`, `update`
     or `delete`.
     """
     if known is None:
-        was = F.lit(None).cast("boolean").alias(WAS + C.IS_FINAL)
-        return settled.select("*", was, F.lit(INSERT).alias(C.CHANGE))
+        nothing = {C.WAS_FINAL: "boolean", C.OLD_START: "bigint"}
+        news = [F.lit(None).cast(kind).alias(name) for name, kind in nothing.items()]
+        return settled.select("*", *news, F.lit(INSERT).alias(C.CHANGE))
     names = [n for n in known.columns if n != C.RUN_ID]
+    types = {f.name: f.dataType for f in known.schema.fields if f.name in names}
     marked = _final_by_now(_felt(known, felt, rule), rule, clock)
     before = marked.select(
         *[C.col(n).alias(WAS + n) for n in names], F.col("__felt"), F.col("__final_now"), F.lit(True).alias("__there")
     )
-    after = settled.withColumn("__new", F.lit(True))
-    same = C.col(C.WINDOW_START) == C.col(WAS + C.WINDOW_START)
-    for name in rule.key:
-        same = same & C.col(name).eqNullSafe(C.col(WAS + name))
-    compared = [n for n in names if n not in (*rule.key, C.WINDOW_START, C.WINDOW_END, C.STATE)]
-    differs = F.lit(False)
-    for name in compared:
-        differs = differs | ~C.col(name).eqNullSafe(C.col(WAS + name))
+    same_place = [C.col(name).eqNullSafe(C.col(WAS + name)) for name in (*rule.key, C.WINDOW_START)]
+    met = settled.withColumn("__new", F.lit(True)).join(before, reduce(Column.__and__, same_place), "full_outer")
+    same = same_row({n: C.col(n) for n in names}, {n: C.col(WAS + n) for n in names}, types)
     new, there = F.col("__new").isNotNull(), F.col("__there").isNotNull()
     change = (
         F.when(new & ~there, INSERT)
-        .when(new & differs, UPDATE)
+        .when(new & ~same, UPDATE)
         .when(~new & F.col("__felt"), DELETE)
         .when(~new & F.col("__final_now") & ~C.col(WAS + C.IS_FINAL), UPDATE)
     )
     kept = {C.IS_FINAL: F.col("__final_now"), C.STATE: F.lit(None)}
-    rows = after.join(before, same, "full_outer").withColumn(C.CHANGE, change).where(C.col(C.CHANGE).isNotNull())
+    rows = met.withColumn(C.CHANGE, change).where(C.col(C.CHANGE).isNotNull())
     return rows.select(
         *[F.when(new, C.col(n)).otherwise(kept.get(n, C.col(WAS + n))).alias(n) for n in names],
-        C.col(WAS + C.IS_FINAL),
+        C.col(WAS + C.IS_FINAL).alias(C.WAS_FINAL),
+        F.unix_micros(C.col(WAS + C.WINDOW_START)).alias(C.OLD_START),
         C.col(C.CHANGE),
     )
 
 
 def change_counts() -> dict[str, Column]:
-    """Aggregate columns that count what `window_changes` returns; and its first and last start, in microseconds."""
-    change, final, was_final = C.col(C.CHANGE), C.col(C.IS_FINAL), F.coalesce(C.col(WAS + C.IS_FINAL), F.lit(False))
-    start = F.unix_micros(C.col(C.WINDOW_START))
+    """Aggregate columns that count what `window_changes` returns."""
+    change, final, was_final = C.col(C.CHANGE), C.col(C.IS_FINAL), F.coalesce(C.col(C.WAS_FINAL), F.lit(False))
     return {
         "rows": F.count(F.lit(1)),
         "created": F.count_if(change == INSERT),
         "updated": F.count_if(change == UPDATE),
         "deleted": F.count_if(change == DELETE),
         "finalised": F.count_if((change != DELETE) & final & ~was_final),
-        "reopened": F.count_if((change != INSERT) & was_final),
+        "touched_final": F.count_if((change != INSERT) & was_final),
         "live_change": F.sum(
             F.when((change == INSERT) & ~final, 1)
             .when((change == UPDATE) & final & ~was_final, -1)
             .when((change == DELETE) & ~was_final, -1)
             .otherwise(0)
         ),
-        "first_start": F.min(start),
-        "last_start": F.max(start),
     }
 
 

@@ -3,7 +3,6 @@
 import hashlib
 import json
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from lib.config import Config, Sliding
 from lib.errors import ConfigError
@@ -15,14 +14,12 @@ from lib.time.durations import format_duration
 class SlidingRule:
     """How events become sliding windows. All durations are microseconds.
 
-    events: key, validity, watermark, policies and aggregates; its `allowed_lateness` is the grace.
-    difference: from the start of a window to its end; both ends are inclusive. unit: times are truncated to it.
+    events: key, validity, watermark, policies and aggregates; its `allowed_lateness` is the grace, and times are
+    truncated to its `time_unit`. difference: from the start of a window to its end; both ends are inclusive.
     """
 
     events: Rule
     difference: int
-    unit: int = 1_000
-    lateness: Literal["event", "session"] = "event"
 
     @classmethod
     def of(cls, config: Config) -> "SlidingRule":
@@ -33,8 +30,17 @@ class SlidingRule:
             gap=sliding.time_difference,
             allowed_lateness=sliding.grace,
             aggregates=tuple(sliding.aggregates),
+            lateness=sliding.lateness,
+            revive=False,
+            max_duration=None,
+            time_unit=sliding.time_unit,
+            traces=False,
         )
-        return cls(events, sliding.time_difference, sliding.time_unit, sliding.lateness)
+        return cls(events, sliding.time_difference)
+
+    def with_events(self, events: Rule) -> "SlidingRule":
+        """The same windows of events that are judged otherwise."""
+        return replace(self, events=events)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -42,14 +48,14 @@ class SlidingRule:
         return self.events.key
 
     @property
+    def unit(self) -> int:
+        """Times are whole multiples of it."""
+        return self.events.time_unit
+
+    @property
     def reach(self) -> int:
         """How far an event is felt: windows that it can change start and end at most this far from it."""
         return self.difference + self.unit
-
-    @property
-    def amends(self) -> bool:
-        """Whether late events are accepted, and final windows recomputed."""
-        return self.events.late_events == "amend"
 
     def summary(self) -> dict[str, object]:
         """The fields that decide what a window row is; unset options absent."""

@@ -12,18 +12,15 @@ from pyspark.sql import functions as F
 
 from lib import columns as C
 from lib.aggregates.binding import Aggregate
+from lib.joins import joined
 from lib.time.micros import floor_div
+from lib.windows.sliding.places import is_early
 from lib.windows.sliding.rule import SlidingRule
 
 Aggregates = tuple[Aggregate, ...]
 
 
-def truncated(us: Column, rule: SlidingRule) -> Column:
-    """The time in whole units, towards minus infinity."""
-    return us if rule.unit == 1 else us - F.pmod(us, F.lit(rule.unit))
-
-
-def points(events: DataFrame, rule: SlidingRule, aggregates: Aggregates, *, by: tuple[str, ...] = ()) -> DataFrame:
+def points(events: DataFrame, rule: SlidingRule, aggregates: Aggregates, *by: str) -> DataFrame:
     """One row for each distinct time of a key.
 
     In: source rows with `__us`, truncated. by: columns that keep rows apart, besides key and time.
@@ -61,7 +58,7 @@ def windows(found: DataFrame, rule: SlidingRule, aggregates: Aggregates, *, earl
     right = _content(by_time.rangeBetween(u, u + d), by_time.rangeBetween(0, u + d), found, aggregates)
     sides = timed.select(
         *C.cols(rule.key),
-        F.when((C.col(C.COUNT) > 0) & ~_is_early(t, rule), F.struct((t - d).alias(C.START), *left)).alias("__left"),
+        F.when((C.col(C.COUNT) > 0) & ~is_early(t, rule), F.struct((t - d).alias(C.START), *left)).alias("__left"),
         F.when((C.col(C.COUNT) > 0) | C.col(C.VIRTUAL), F.struct((t + u).alias(C.START), *right)).alias("__right"),
         C.col(C.VIRTUAL),
     )
@@ -83,22 +80,15 @@ def near(events: DataFrame, changed: DataFrame, rule: SlidingRule) -> DataFrame:
     In: rows with `__us`; changed: the key columns and `__us`. Out: the rows of the former, some farther ones too:
     they are found by buckets one reach wide, an equi-join that no key and no time makes explode.
     """
-    width = rule.reach
-    bucket = floor_div(C.col(C.US), width)
-    names = {name: f"__key_{i}" for i, name in enumerate(rule.key)}
-    buckets = changed.select(
-        *[C.col(name).alias(alias) for name, alias in names.items()],
-        F.explode(F.array(bucket - 1, bucket, bucket + 1)).alias("__near"),
-    ).distinct()
-    same = F.col(C.BUCKET) == F.col("__near")
-    for name, alias in names.items():
-        same = same & C.col(name).eqNullSafe(F.col(alias))
-    return events.withColumn(C.BUCKET, bucket).join(buckets, same, "left_semi").drop(C.BUCKET)
+    bucket = floor_div(C.col(C.US), rule.reach)
+    around = F.explode(F.array(bucket - 1, bucket, bucket + 1)).alias("__near")
+    buckets = changed.select(*C.cols(rule.key), around).distinct()
+    return joined(events.withColumn("__near", bucket), buckets, (*rule.key, "__near"), "left_semi").drop("__near")
 
 
 def _before_the_epoch(found: DataFrame, rule: SlidingRule) -> DataFrame:
     """A virtual time one unit before the epoch for each key with early times: its right window is what they share."""
-    early = found.where(_is_early(C.col(C.US), rule) & (C.col(C.COUNT) > 0))
+    early = found.where(is_early(C.col(C.US), rule) & (C.col(C.COUNT) > 0))
     return early.select(
         *C.cols(rule.key),
         F.lit(-rule.unit).cast("bigint").alias(C.US),
@@ -107,14 +97,10 @@ def _before_the_epoch(found: DataFrame, rule: SlidingRule) -> DataFrame:
     ).distinct()
 
 
-def _is_early(t: Column, rule: SlidingRule) -> Column:
-    return (t >= 0) & (t < rule.difference)
-
-
 def _is_needed(right: Column, rule: SlidingRule) -> Column:
     """Whether a right window holds anything, and is not the left window of its last event, nor the early one again."""
     last = right[C.LAST]
-    is_left = (last == right[C.START] + rule.difference) & ~_is_early(last, rule)
+    is_left = (last == right[C.START] + rule.difference) & ~is_early(last, rule)
     return (right[C.COUNT] > 0) & ~is_left & (C.col(C.VIRTUAL) | (right[C.START] != 0))
 
 

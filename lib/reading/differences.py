@@ -1,21 +1,21 @@
-"""Comparing the table with what it should be: row by row, column by column; and rules that need no recompute."""
+"""Where a sessions table is not what it should be: row by row, column by column; and rules that need no recompute."""
 
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from lib import columns as C
 from lib.aggregates.binding import Aggregate
+from lib.compare import same_value, tolerances
 from lib.rule import Rule
+from lib.windows.sessions.changes import HOW
 from lib.windows.sessions.islands import beyond
 from lib.windows.sessions.lifecycle import FLUSH, IDLE, table_columns
-from lib.windows.sessions.rederive import SAME_AS_BEFORE, same_value
 
 MISSING, EXTRA, DIFFERS = "missing", "extra", "differs"
 KIND, WHICH, FOUND, EXPECTED = "kind", "columns", "found", "expected"
-# How far two results of the same events may be apart, relatively: the error of the function itself.
-WITHIN = {"stddev": 1e-6, "approx_count_distinct": 0.1, "approx_percentile": float("inf")}
 BY_CLOCK = (C.STATUS, C.END_REASON, C.IS_FINAL)
 
 
@@ -27,15 +27,15 @@ def differences(table: DataFrame, expected: DataFrame, rule: Rule, aggregates: t
     Out: session_id, kind STRING (missing, extra or differs), columns ARRAY<STRING>, found and expected: the rows, null
     where there is none.
     """
-    names = tuple(n for n in table_columns(rule, aggregates) if n not in SAME_AS_BEFORE)
+    names = tuple(n for n in table_columns(rule, aggregates) if n not in (*HOW, C.STATE))
     if rule.watermark_per == "key":
         names = tuple(n for n in names if n not in BY_CLOCK)
-    types = {f.name: f.dataType.typeName() for f in expected.schema.fields}
+    types = {f.name: f.dataType for f in expected.schema.fields}
     left = table.select(F.struct(*C.cols(names)).alias(FOUND))
     right = expected.select(F.struct(*C.cols(names)).alias(EXPECTED))
     joined = left.join(right, F.col(FOUND)[C.SESSION_ID] == F.col(EXPECTED)[C.SESSION_ID], "full")
-    within = {spec.name: WITHIN.get(spec.fn or "", 1e-9) for spec in rule.aggregates}
-    wrong = [F.when(~_same(name, types.get(name), names, within.get(name, 1e-9)), F.lit(name)) for name in names]
+    within = tolerances(rule)
+    wrong = [F.when(~_same(name, types[name], names, within.get(name, 0.0)), F.lit(name)) for name in names]
     told = joined.select(
         F.coalesce(F.col(FOUND)[C.SESSION_ID], F.col(EXPECTED)[C.SESSION_ID]).alias(C.SESSION_ID),
         F.when(F.col(FOUND).isNull(), MISSING).when(F.col(EXPECTED).isNull(), EXTRA).otherwise(DIFFERS).alias(KIND),
@@ -72,8 +72,8 @@ def broken_rules(table: DataFrame, rule: Rule) -> dict[str, DataFrame]:
     return found
 
 
-def _same(name: str, type_name: str | None, names: tuple[str, ...], within: float) -> Column:
-    same = same_value(F.col(FOUND)[name], F.col(EXPECTED)[name], type_name, within)
+def _same(name: str, data_type: T.DataType, names: tuple[str, ...], within: float) -> Column:
+    same = same_value(F.col(FOUND)[name], F.col(EXPECTED)[name], data_type, within)
     if C.END_REASON in names and name in BY_CLOCK:
         by_hand = F.col(FOUND)[C.END_REASON]
         same = same | F.coalesce(by_hand.isin(IDLE, FLUSH), F.lit(False))

@@ -7,9 +7,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lib.computed import computed, given_back, held, outlasting
+from jobs.run.compute import Checkpoints, given_back, outlasting
 from tests.warehouse import Warehouse
 
+COMPUTE = Checkpoints()
 DELTA = "Delta Table State"
 
 
@@ -22,9 +23,9 @@ def kept(spark: SparkSession) -> set[int]:
 def test_what_is_held_is_forgotten_at_the_end(spark: SparkSession) -> None:
     before = kept(spark)
     with given_back():
-        numbers, seen = computed(spark.range(3), {"rows": F.count(F.lit(1))})
+        numbers, seen = COMPUTE.observed(spark.range(3), {"rows": F.count(F.lit(1))})
         with given_back():
-            held(spark.range(4))
+            COMPUTE.held(spark.range(4))
             assert len(kept(spark) - before) == 2
         assert len(kept(spark) - before) == 1
         assert (numbers.count(), seen["rows"]) == (3, 3)
@@ -36,7 +37,7 @@ def test_it_is_forgotten_after_an_error_too(spark: SparkSession) -> None:
 
     def fails() -> None:
         with given_back():
-            held(spark.range(3))
+            COMPUTE.held(spark.range(3))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -46,13 +47,13 @@ def test_it_is_forgotten_after_an_error_too(spark: SparkSession) -> None:
 
 def test_what_is_to_outlast_stays_readable_and_so_does_all_that_it_was_made_of(spark: SparkSession) -> None:
     with given_back():
-        first = held(spark.range(3))
-        second = outlasting(held(first.where("id > 0")))
+        first = COMPUTE.held(spark.range(3))
+        second = outlasting(COMPUTE.held(first.where("id > 0")))
     assert (first.count(), second.count()) == (3, 2)
 
 
 def test_without_an_end_it_stays(spark: SparkSession) -> None:
-    assert held(spark.range(3)).count() == 3
+    assert COMPUTE.held(spark.range(3)).count() == 3
 
 
 def test_a_run_leaves_nothing_with_the_executors(spark: SparkSession, tmp_path: Path) -> None:

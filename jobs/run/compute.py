@@ -1,0 +1,70 @@
+"""Frames computed once, and told about in the same pass: what the pure steps of `lib` ask for."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+
+from py4j.protocol import Py4JError
+from pyspark.sql import Column, DataFrame, Observation, Row
+
+from lib.compute import Figures
+
+_checkpointed: ContextVar[list[DataFrame] | None] = ContextVar("_checkpointed", default=None)
+
+
+class Checkpoints:
+    """Frames are held by the executors: until `given_back` ends around it, or nobody refers to them."""
+
+    def held(self, frame: DataFrame) -> DataFrame:
+        """The frame, computed once."""
+        kept = frame.localCheckpoint()
+        if (frames := _checkpointed.get()) is not None:
+            frames.append(kept)
+        return kept
+
+    def observed(self, frame: DataFrame, figures: Mapping[str, Column]) -> tuple[DataFrame, Figures]:
+        """The same, and aggregates over it from the same pass."""
+        observation = Observation()
+        told = frame.observe(observation, *[c.alias(n) for n, c in figures.items()])
+        return self.held(told), observation.get
+
+    def rows(self, frame: DataFrame) -> list[Row]:
+        """The rows of a frame that has few."""
+        return frame.collect()
+
+
+@contextmanager
+def given_back() -> Iterator[None]:
+    """At its end the executors forget what they held within; else they would until Java next collects its garbage."""
+    frames: list[DataFrame] = []
+    token = _checkpointed.set(frames)
+    try:
+        yield
+    finally:
+        _checkpointed.reset(token)
+        with suppress(Py4JError):  # where Spark has stopped, there is nothing to give back
+            for frame in frames:
+                frame._jdf.logicalPlan().rdd().unpersist(False)
+
+
+def outlasting(frame: DataFrame) -> DataFrame:
+    """The frame, which is still to be read after `given_back`: all that is held so far stays."""
+    if (frames := _checkpointed.get()) is not None:
+        frames.clear()
+    return frame
+
+
+class Planned:
+    """Computes nothing: for whoever wants to know columns alone."""
+
+    def held(self, frame: DataFrame) -> DataFrame:
+        """The frame as it is."""
+        return frame
+
+    def observed(self, frame: DataFrame, figures: Mapping[str, Column]) -> tuple[DataFrame, Figures]:
+        """The frame as it is; there is nothing in it."""
+        return frame, dict.fromkeys(figures, 0)
+
+    def rows(self, frame: DataFrame) -> list[Row]:
+        """None."""
+        return []

@@ -1,0 +1,225 @@
+"""What a run is a function of: the same inputs give the same outcome, always."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from jobs.run.compute import Checkpoints
+from jobs.run.kinds import Kind
+from jobs.run.pipeline import NO_OVERRIDE, Outcome, outcome
+from lib import columns as C
+from lib.accepted import Again
+from lib.admission.accepted import Past
+from lib.admission.admission import Admission
+from lib.admission.freed import Readmission
+from lib.admission.validate import validate
+from lib.admission.verdicts import OUT
+from lib.bags import hashed, nth, subtract
+from lib.errors import UsageError
+from lib.rule import Rule
+from lib.time.watermarks import (
+    WatermarkOverride,
+    WatermarkState,
+    clocks_of_keys,
+    keys_from_json,
+    latest,
+    scopes_from_json,
+)
+from lib.windows.windows import Stored
+from tables.events import Increment
+from tables.lake import Lake
+from tables.manifest import Manifest, Mode
+from tables.position import Position
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """Versions of tables, watermarks, a rule, what was asked for.
+
+    began: the first version that any run has read; None: from the start. schema: what the table's columns follow from.
+    """
+
+    lake: Lake
+    kind: Kind
+    position: Position
+    increment: Increment
+    clock: WatermarkState
+    rule: Rule
+    override: WatermarkOverride = NO_OVERRIDE
+    began: int | None = None
+    schema: str = ""
+    mode: Mode = "run"
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def next(
+        cls, lake: Lake, kind: Kind, position: Position, increment: Increment, now: int, override: WatermarkOverride
+    ) -> "RunContext":
+        """Of the run that comes next; raises if the source no longer fits the table."""
+        done = position.manifest
+        events = lake.events.read(increment)
+        began = increment.first if done is None or done.source_to_version is None else done.source_began
+        clock = _clock_of(done, kind.rule, events, now, position.version + 1)
+        schema = _fitting(kind, done, events)
+        return cls(lake, kind, position, increment, clock, kind.rule, override, began, schema, kind.mode)
+
+    @classmethod
+    def again(cls, lake: Lake, kind: Kind, manifest: Manifest) -> "RunContext":
+        """Of a run that has committed already."""
+        last = -1 if manifest.source_to_version is None else manifest.source_to_version
+        reads = manifest.mode == kind.mode
+        increment = Increment(manifest.source_from_version, last) if reads else Increment(last + 1, last)
+        rule, version = kind.as_judged(manifest), manifest.sessions_version
+        clock = WatermarkState(
+            manifest.now, manifest.watermark_before, manifest.flush_mark_before, run_seq=manifest.run_seq
+        )
+        clock = _scoped(clock, manifest.scopes_before, rule, lake.events.read(increment))
+        override = WatermarkOverride(manifest.arguments.get("advance_to"), bool(manifest.arguments.get("flush")))
+        position = Position(version, kind.home.manifest_at(version))
+        began, schema, arguments = manifest.source_began, manifest.source_schema, manifest.arguments
+        return cls(lake, kind, position, increment, clock, rule, override, began, schema, manifest.mode, arguments)
+
+    @classmethod
+    def anew(cls, lake: Lake, kind: Kind, position: Position, now: int) -> "RunContext":
+        """Of a rebuild: the whole source as it stands. Another source than the one read before sets the clock anew."""
+        done, consumed = _consumed(position)
+        last, rule, number = lake.events.table.version, kind.rule, position.version + 1
+        clock, increment, began = WatermarkState(now, run_seq=number), Increment(last + 1, last), None
+        events = lake.events.as_of(last, None)
+        schema = kind.schema_hash(lake.events.read(increment))
+        if lake.events.table.id == done.source_id and last >= consumed:
+            clock = _clock_of(done, rule, events, now, number)
+            began = done.source_began
+        return cls(lake, kind, position, increment, clock, rule, NO_OVERRIDE, began, schema, "rebuild")
+
+    @classmethod
+    def look_back(
+        cls, lake: Lake, kind: Kind, position: Position, now: int, mode: Mode, arguments: Mapping[str, Any]
+    ) -> "RunContext":
+        """Of a job that reads no new events: backfill, readmit, verify."""
+        done, last = _consumed(position)
+        lake.events.check_same(done)
+        events = lake.events.as_of(last, None)
+        clock = _clock_of(done, kind.rule, events, now, position.version + 1)
+        increment, schema = Increment(last + 1, last), _fitting(kind, done, events)
+        began = done.source_began
+        return cls(lake, kind, position, increment, clock, kind.rule, NO_OVERRIDE, began, schema, mode, arguments)
+
+    def outcome(self) -> Outcome:
+        """What comes of it."""
+        stored, clock = self.stored(), self._clock_of_keys()
+        windows = self.kind.make(self.rule, self.sample(), clock.now)
+        return outcome(self.admission(clock), windows, stored, clock, self.override, self.made_again())
+
+    def admission(self, clock: WatermarkState) -> Admission:
+        """The judgement of its events."""
+        compute = Checkpoints()
+        if self.mode == "rebuild":
+            by = WatermarkState(clock.now, run_seq=clock.run_seq)
+            return Admission(self.everything(), self.rule, by, None, compute, is_first=True)
+        is_first = self.increment.first is None
+        past = None if is_first else self.past()
+        return Admission(self.events(), self.rule, clock, past, compute, self.readmission(), is_first)
+
+    def events(self) -> DataFrame:
+        """The rows to read."""
+        return self.lake.events.read(self.increment)
+
+    def everything(self) -> DataFrame:
+        """All rows of the source, but those from before the first version that a run was to read."""
+        rows = self.lake.events.as_of(self.increment.last, None)
+        if not self.began:
+            return rows
+        older = self.lake.events.as_of(self.began - 1, None)
+        return subtract(hashed(rows), hashed(older).select(C.HASH)).drop(C.HASH, C.JSON)
+
+    def sample(self) -> DataFrame:
+        """No rows of the source, with its columns."""
+        return self.lake.events.as_of(self.increment.last, None).limit(0)
+
+    def stored(self) -> Stored:
+        """The rows of the table as they were."""
+        done, home, version = self.position.manifest, self.kind.home, self.position.version
+        if done is None or self.mode == "rebuild":
+            return Stored()
+        return Stored(home.live(version) if done.live_sessions else None, home.final(version))
+
+    def past(self) -> Past:
+        """What admission may look up."""
+        return Past(lambda spans: self.lake.events.as_of(self.increment.last, spans), self._rejects)
+
+    def readmission(self) -> Readmission | None:
+        """The rejected events that are judged again."""
+        if self.mode not in ("backfill", "readmit"):
+            return None
+        return Readmission(int(self.arguments["low"]), int(self.arguments["high"]), self._keys())
+
+    def made_again(self) -> Again | None:
+        """The span that a backfill makes again."""
+        if self.mode != "backfill":
+            return None
+        return Again(int(self.arguments["low"]), int(self.arguments["high"]), self._keys())
+
+    def _keys(self) -> DataFrame | None:
+        lines = self.arguments.get("keys")
+        return None if lines is None else keys_from_json(lines, self.rule, self.lake.events.table.read())
+
+    def _clock_of_keys(self) -> WatermarkState:
+        """With the watermarks that lie on the rows of each key, where the rule has them there."""
+        clock, stored = self.clock, self.stored()
+        if self.rule.watermark_per != "key" or stored.is_empty:
+            return clock
+        events = self.events() if self.mode == self.kind.mode else self.lake.events.as_of(self.increment.last, None)
+        return replace(clock, scopes=clocks_of_keys(stored.live, stored.final, events, self.rule))
+
+    def _rejects(self) -> DataFrame | None:
+        """Rows of rejected_events before this run, and those of the source from before the first version read."""
+        rejected = self.kind.rejected_events.before(self.clock.run_seq)
+        if not self.began:
+            return rejected
+        valid = validate(self.lake.events.as_of(self.began - 1, None), self.rule, self.clock)
+        names = (*self.rule.key, C.EVENT_TIME, C.REASON, C.KEPT, C.EVENT, C.EVENT_HASH, C.ORDINAL, C.RUN_SEQ)
+        nothing = F.lit(None).cast("string")
+        older = hashed(valid).select(
+            *C.cols(self.rule.key),
+            F.timestamp_micros(C.col(C.US)).alias(C.EVENT_TIME),
+            nothing.alias(C.REASON),
+            F.lit(OUT).alias(C.KEPT),
+            nothing.alias(C.EVENT),
+            C.col(C.HASH).alias(C.EVENT_HASH),
+            nth().alias(C.ORDINAL),
+            F.lit(-1).cast("bigint").alias(C.RUN_SEQ),
+        )
+        return older if rejected is None else rejected.select(*C.cols(names)).unionByName(older)
+
+
+def _consumed(position: Position) -> tuple[Manifest, int]:
+    """The manifest in force, and the source version that has been consumed."""
+    done = position.manifest
+    if done is None or done.source_to_version is None:
+        raise UsageError("nothing has been consumed yet", remedy="`sessionizer run` comes first")
+    return done, done.source_to_version
+
+
+def _fitting(kind: Kind, done: Manifest | None, events: DataFrame) -> str:
+    """The hash of the rule and these columns; raises if the table has not the columns that they make."""
+    schema = kind.schema_hash(events)
+    if not kind.home.fits(schema, done):
+        kind.home.check_schema(kind.schema(events))
+    return schema
+
+
+def _clock_of(done: Manifest | None, rule: Rule, events: DataFrame, now: int, number: int) -> WatermarkState:
+    """The watermarks as the last run has left them. The horizon never goes back, even if more lateness is allowed."""
+    if done is None:
+        return WatermarkState(now, run_seq=number)
+    mark = latest(done.flush_mark_after, done.horizon_after)
+    clock = WatermarkState(now, done.watermark_after, mark, run_seq=number)
+    return _scoped(clock, done.scopes_after, rule, events)
+
+
+def _scoped(clock: WatermarkState, scopes: tuple[str, ...] | None, rule: Rule, events: DataFrame) -> WatermarkState:
+    return replace(clock, scopes=scopes_from_json(scopes, rule, events)) if scopes and rule.scope else clock

@@ -1,0 +1,164 @@
+"""The main job: read the next increment, compute what it comes to, commit, write the side tables, the ledger last."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from pyspark.sql import SparkSession
+
+from jobs.run import side_tables
+from jobs.run.compute import outlasting
+from jobs.run.context import RunContext
+from jobs.run.kinds import Kind, sessions_of, sliding_of
+from jobs.run.manifests import manifest_of, stands
+from jobs.run.phases import Phases, RunOptions, RunReport, Say, wall_clock
+from jobs.run.pipeline import NO_OVERRIDE, Outcome
+from jobs.run.policies import check_expectations, check_policies, check_rule
+from jobs.run.retries import with_retries
+from lib.config import Config
+from tables.events import Increment
+from tables.lake import Lake
+from tables.manifest import Manifest
+from tables.position import Position
+from tables.runs import Timing
+
+Done = Callable[[RunReport], None]
+
+
+def run(
+    spark: SparkSession,
+    config: Config,
+    options: RunOptions,
+    say: Say = lambda _: None,
+    done: Done = lambda _: None,
+) -> list[RunReport]:
+    """Increments of sessions until caught up, or one; `done` hears of each as it is complete. No report: nothing new.
+
+    A run that another one has overtaken starts over from the new version.
+    Errors: SourceError, TableError, ConfigError as named; RunFailed after too many races in a row.
+    """
+    lake = Lake(spark, config)
+    lake.require()
+    return _increments(lake, sessions_of(lake), options, say, done)
+
+
+def slide(
+    spark: SparkSession, config: Config, options: RunOptions, say: Say = lambda _: None, done: Done = lambda _: None
+) -> list[RunReport]:
+    """The same of sliding windows."""
+    lake = Lake(spark, config)
+    kind = sliding_of(lake)
+    lake.events.require()
+    for table in (kind.home.table, kind.rejected_events.table):
+        table.require("`sessionizer init` makes it")
+    return _increments(lake, kind, options, say, done)
+
+
+def repair(lake: Lake, kind: Kind, position: Position, say: Say = lambda _: None) -> bool:
+    """Bring the side tables in line with the table; False if nothing is missing.
+
+    What a run that was cut off after its commit has left out is written: the manifest says what it read and by which
+    watermarks it judged, so the same outcome is computed again. The rows of runs that a RESTORE has undone are removed.
+    """
+    manifest = position.manifest
+    if position.restored:
+        side_tables.undo_after(lake, kind, manifest.run_seq if manifest else 0)
+    if manifest is None or side_tables.is_entered(lake, kind, manifest):
+        return position.restored
+    say(f"finishing run {manifest.run_id}, which was cut off after its commit")
+    if not side_tables.is_complete(lake, kind, manifest):
+        check_rule(kind, manifest)
+        lake.events.check_same(manifest)
+        context = RunContext.again(lake, kind, manifest)
+        with lake.events.reading(context.increment):
+            side_tables.write(context, context.outcome(), manifest)
+    side_tables.enter(lake, kind, manifest, Timing())
+    return True
+
+
+def settled(lake: Lake, kind: Kind, say: Say) -> Position:
+    """The position, once the side tables are in line with it."""
+
+    def step() -> Position:
+        position = kind.home.position()
+        repair(lake, kind, position, say)
+        return position
+
+    return with_retries(step, say, kind.name)
+
+
+def commit(context: RunContext, outcome: Outcome, manifest: Manifest, phases: Phases) -> RunReport:
+    """Write what a run comes to: the rows in one commit, then the side tables, the ledger last.
+
+    Errors: RunFailed if the rows are not as the configuration's `expectations` say; nothing is written.
+    """
+    check_expectations(context, outcome, phases)
+    with phases("commit"):
+        entry = context.kind.home.commit(outcome.changes, manifest, outcome.touched)
+    with phases("side_tables"):
+        side_tables.write(context, outcome, manifest)
+    timing = phases.timing(entry)
+    side_tables.enter(context.lake, context.kind, manifest, timing)
+    return RunReport(manifest, timing)
+
+
+def _increments(lake: Lake, kind: Kind, options: RunOptions, say: Say, done: Done) -> list[RunReport]:
+    reports: list[RunReport] = []
+    while (report := with_retries(partial(_increment, lake, kind, options, say), say, kind.name)) is not None:
+        reports.append(report)
+        done(report)
+        if options.once or options.dry_run:
+            break
+        options = replace(options, override=NO_OVERRIDE)  # what was asked of the watermark is done once
+    return reports
+
+
+def _increment(lake: Lake, kind: Kind, options: RunOptions, say: Say) -> RunReport | None:
+    phases = Phases()
+    with phases("plan"):
+        position = kind.home.position()
+        if not options.dry_run:
+            repair(lake, kind, position, say)
+        done = position.manifest
+        if done is not None:
+            check_rule(kind, done)
+        increment = lake.events.plan(done, options.to_version)
+        if increment is None:
+            if options.override == NO_OVERRIDE and not _may_idle(kind, done):
+                return None
+            increment = _nothing_new(done)
+    now = options.now if options.now is not None else wall_clock()
+    say(_reading(increment))
+    with phases("sessionize"), kind.home.table.reading_ahead(), lake.events.reading(increment):
+        context = RunContext.next(lake, kind, position, increment, now, options.override)
+        outcome = context.outcome()
+    check_policies(outcome, context)
+    unchanged = not outcome.counts["rows"] and stands(context.clock, outcome.clock)
+    if unchanged and increment.is_empty and done is not None:
+        return None
+    manifest = manifest_of(context, outcome, phases.started)
+    if options.dry_run:
+        check_expectations(context, outcome, phases)
+        return RunReport(manifest, phases.timing(), dry_run=True, changes=outlasting(outcome.changes))
+    say(f"writing {outcome.counts['rows']:,} changed {kind.name}")
+    return commit(context, outcome, manifest, phases)
+
+
+def _may_idle(kind: Kind, done: Manifest | None) -> bool:
+    """Whether sessions may end by the run's clock alone."""
+    if kind.rule.idle_after is None or kind.rule.idle_clock != "processing_time" or not kind.has_ledger:
+        return False
+    return done is not None and done.live_sessions > 0
+
+
+def _nothing_new(done: Manifest | None) -> Increment:
+    last = -1 if done is None or done.source_to_version is None else done.source_to_version
+    return Increment(last + 1, last)
+
+
+def _reading(increment: Increment) -> str:
+    if increment.is_empty:
+        return "reading no new events"
+    if increment.first is None:
+        return f"reading all events as of source version {increment.last}"
+    return f"reading source versions {increment.first} to {increment.last}"

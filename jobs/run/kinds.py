@@ -1,0 +1,126 @@
+"""The two kinds of windows that a run can make, each with its tables: sessions, and sliding windows."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from jobs.run.compute import Planned
+from lib import columns as C
+from lib.accepted import AcceptedChanges
+from lib.admission.admission import Admission
+from lib.admission.validate import schema_hash
+from lib.admission.verdicts import effect
+from lib.aggregates.binding import bind
+from lib.rule import Rule
+from lib.time.watermarks import WatermarkState
+from lib.windows.sessions.memberships import Memberships, event_sessions, session_updates
+from lib.windows.sessions.sessions import Sessions
+from lib.windows.sliding.rule import SlidingRule
+from lib.windows.sliding.sliding import SlidingWindows
+from lib.windows.windows import Stored, Windows
+from tables.lake import Lake
+from tables.manifest import Manifest, Mode
+from tables.rejected_events import RejectedEvents
+from tables.window_table import WindowTable
+
+NO_TIME = WatermarkState(now=0)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a run has to know of the windows that it makes.
+
+    rule: what events are judged by. summary: what decides what a row is, fingerprint: its hash. make: the steps by a
+    rule, for rows of these columns, at a wall clock in microseconds. anew: what helps where the rule has changed.
+    mode: that of an ordinary run. has_ledger: whether each run has a row in `runs`.
+    """
+
+    name: str
+    rule: Rule
+    shape: object
+    summary: dict[str, object]
+    fingerprint: str
+    make: Callable[[Rule, DataFrame, int], Windows]
+    home: WindowTable
+    rejected_events: RejectedEvents
+    anew: str
+    mode: Mode = "run"
+    has_ledger: bool = True
+
+    def as_judged(self, manifest: Manifest) -> Rule:
+        """The rule with the policy of that run, which may have been changed since."""
+        return manifest.as_judged(self.rule)
+
+    def schema(self, events: DataFrame) -> T.StructType:
+        """The columns of the table that such events make, run_id included; reads nothing."""
+        return schema_of(self.make, self.rule, events)
+
+    def schema_hash(self, events: DataFrame) -> str:
+        """A hash of what the columns of the table follow from."""
+        return schema_hash(events, self.shape)
+
+
+def sessions_of(lake: Lake) -> Kind:
+    """Sessions, as the configuration states them."""
+    rule = Rule.of(lake.config)
+    return Kind(
+        name="sessions",
+        rule=rule,
+        shape=rule,
+        summary=lake.config.rule_summary(),
+        fingerprint=lake.config.fingerprint(),
+        make=lambda rule, events, now: Sessions(rule, bind(rule, events), now),
+        home=lake.sessions,
+        rejected_events=lake.rejected_events,
+        anew="`sessionizer rebuild` makes all sessions anew by the new rule; or set the old rule again",
+    )
+
+
+def sliding_of(lake: Lake) -> Kind:
+    """Sliding windows, as the configuration states them. Errors: ConfigError where it has none."""
+    rule = SlidingRule.of(lake.config)
+    return Kind(
+        name="windows",
+        rule=rule.events,
+        shape=rule,
+        summary=rule.summary(),
+        fingerprint=rule.fingerprint(),
+        make=lambda events_rule, events, _: SlidingWindows(rule.with_events(events_rule), bind(events_rule, events)),
+        home=lake.windows,
+        rejected_events=lake.rejected_window_events,
+        anew="set the old rule again, or remove the windows table and its rejected events, then `sessionizer init` "
+        "and `sessionizer slide`",
+        mode="slide",
+        has_ledger=False,
+    )
+
+
+def schema_of(make: Callable[[Rule, DataFrame, int], Windows], rule: Rule, events: DataFrame) -> T.StructType:
+    """The columns that windows of such events have as a table, run_id included; reads nothing."""
+    windows = make(rule, events, 0)
+    judged = Admission(events, rule, NO_TIME, None, Planned(), is_first=True).judged()
+    partials = windows.fold(judged).withColumn(C.EFFECT, effect())
+    changes = AcceptedChanges(partials, lambda _: judged, NO_TIME)
+    rows = windows.settle(windows.merge(changes, Stored(), Planned()).windows, NO_TIME, NO_TIME)
+    fields = rows.select(*C.cols(windows.columns())).schema.fields
+    return T.StructType([*fields[:-1], T.StructField(C.RUN_ID, T.StringType()), fields[-1]]).toNullable()
+
+
+def output_schemas(lake: Lake, events: DataFrame) -> dict[str, T.StructType]:
+    """The columns of event_sessions and of session_updates, run_id included; reads nothing."""
+    rule = Rule.of(lake.config)
+    judged = Admission(events, rule, NO_TIME, None, Planned(), is_first=True).judged()
+    named = judged.withColumn(C.SESSION, C.col(C.VERDICT))
+    ids = judged.select(C.col(C.VERDICT).alias("__old_id"), C.col(C.VERDICT).alias(C.SESSION_ID))
+    of = Memberships(named, None, ids, None)
+    made = {
+        "event_sessions": event_sessions(of, rule),
+        "session_updates": session_updates(of, None, rule, bind(rule, events)),
+    }
+    run_id = T.StructField(C.RUN_ID, T.StringType())
+    return {
+        name: T.StructType([*[f for f in frame.schema.fields if not f.name.startswith("__")], run_id]).toNullable()
+        for name, frame in made.items()
+    }

@@ -1,0 +1,86 @@
+"""What the commit of a run says of itself."""
+
+import secrets
+from datetime import UTC, datetime
+
+from pyspark.sql import functions as F
+
+from jobs.run.context import RunContext
+from jobs.run.pipeline import NO_OVERRIDE, Outcome
+from lib import __version__
+from lib import columns as C
+from lib.errors import ConfigError
+from lib.rule import Rule
+from lib.time.watermarks import WatermarkState, scopes_as_json
+from tables.manifest import Manifest, policy
+
+MOST_SCOPES = 1000
+SELDOM = ("duplicates", "amended", "corrected", "withdrawn", "forgotten", "moved", "readmitted")
+
+
+def manifest_of(context: RunContext, outcome: Outcome, started_at: int) -> Manifest:
+    """The manifest of this run."""
+    position, increment, rule, kind = context.position, context.increment, context.rule, context.kind
+    before, after, tally, override = context.clock, outcome.clock, outcome.tally, context.override
+    live_before = position.manifest.live_sessions if position.manifest and context.mode != "rebuild" else 0
+    asked = {"advance_to": override.advance_to, "flush": override.flush} if override != NO_OVERRIDE else {}
+    return Manifest(
+        run_id=f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{position.version + 1:06d}-{secrets.token_hex(3)}",
+        run_seq=position.version + 1,
+        mode=context.mode,
+        arguments={**asked, **context.arguments},
+        product_version=__version__,
+        source_id=context.lake.events.table.id,
+        source_from_version=increment.first,
+        source_to_version=increment.last if increment.last >= 0 else None,
+        source_began=context.began,
+        source_files=increment.files,
+        source_bytes=increment.bytes,
+        sessions_version=position.version,
+        now=before.now,
+        started_at=started_at,
+        watermark_before=before.watermark,
+        watermark_after=after.watermark,
+        horizon_before=before.horizon(rule),
+        horizon_after=after.horizon(rule),
+        flush_mark_before=before.flush_mark,
+        flush_mark_after=after.flush_mark,
+        scopes_before=_scopes(before, rule),
+        scopes_after=_scopes(after, rule),
+        policy=policy(rule),
+        rule_fingerprint=kind.fingerprint,
+        rule=kind.summary,
+        source_schema=context.schema,
+        events={
+            "events_read": tally.read,
+            "accepted": tally.accepted,
+            "late": tally.late,
+            "invalid": tally.invalid,
+            **{name: n for name in SELDOM if (n := getattr(tally, name))},
+        },
+        rejected=tally.rejected,
+        sessions=outcome.counts,
+        live_sessions=live_before + outcome.counts["live_change"],
+    )
+
+
+def stands(before: WatermarkState, after: WatermarkState) -> bool:
+    """Whether no watermark has moved."""
+    if before.scopes is not None and after.scopes is not None:
+        return scopes_as_json(before.scopes) == scopes_as_json(after.scopes)
+    return (before.watermark, before.flush_mark) == (after.watermark, after.flush_mark)
+
+
+def _scopes(clock: WatermarkState, rule: Rule) -> tuple[str, ...] | None:
+    """The watermarks of scopes; each horizon never goes back, even if more lateness is allowed: its mark is where it is."""
+    if clock.scopes is None or rule.watermark_per == "key":
+        return None
+    mark = F.greatest(C.col(C.SCOPE_WATERMARK) - rule.allowed_lateness, C.col(C.SCOPE_FLUSH_MARK))
+    lines = scopes_as_json(clock.scopes.withColumn(C.SCOPE_FLUSH_MARK, mark))
+    if len(lines) > MOST_SCOPES:
+        raise ConfigError(
+            f"time.watermark.per must name columns with at most {MOST_SCOPES:,} different values",
+            value=f"{', '.join(rule.scope)}: {len(lines):,} values",
+            remedy="set per: table, or per: key, whose watermarks lie on the sessions themselves",
+        )
+    return lines

@@ -1,0 +1,159 @@
+"""The whole of a run on one screen. Only this module knows both halves: which events count, and what they make."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from lib import columns as C
+from lib.accepted import LEAVES, AcceptedChanges, Again
+from lib.admission.admission import Admission
+from lib.admission.lateness import decided, decided_by_place
+from lib.admission.tally import Tally, is_valid, tally_columns
+from lib.admission.verdicts import effect
+from lib.time.spans import Spans, by_day, near_spans
+from lib.time.watermarks import WatermarkOverride, WatermarkState, advance, advance_scopes, advance_to, flush
+from lib.windows.sessions.memberships import Memberships, memberships
+from lib.windows.windows import Around, Merged, Stored, Windows
+
+NO_OVERRIDE = WatermarkOverride()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run comes to; nothing is written yet.
+
+    changes: rows of the table (but run_id) with `__change` = insert | update | delete; computed.
+    clock: the watermarks as they stand after. touched: spans of start times that hold every row to update or delete;
+    empty where all of them are live. rejected, leaving: make the rows that come into rejected_events, and those of it
+    that leave. memberships: makes the sessions of events, where the rule asks for them.
+    """
+
+    changes: DataFrame
+    tally: Tally
+    counts: Mapping[str, int]
+    clock: WatermarkState
+    touched: Spans
+    rejected: Callable[[], DataFrame]
+    leaving: Callable[[], DataFrame | None]
+    memberships: Callable[[], Memberships]
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """Judged rows, the partials of them, and what was counted on the way."""
+
+    rows: DataFrame
+    partials: DataFrame
+    tally: Tally
+
+
+def outcome(
+    admission: Admission,
+    windows: Windows,
+    stored: Stored,
+    clock: WatermarkState,
+    override: WatermarkOverride = NO_OVERRIDE,
+    again: Again | None = None,
+) -> Outcome:
+    """Admit events, fold them, merge them with what is stored, settle the state, compare with the table.
+
+    clock: the watermarks as they stood before; the outcome carries them as they stand after. Order of rows never matters.
+    The events are read once: the folded partials are held, and all counts come with them.
+    """
+    compute = admission.compute
+    judged = _admitted(admission, windows, stored)
+    changes = _accepted_changes(admission, judged, again)
+    merged = windows.merge(changes, stored, compute)
+    after = _watermarks_after(clock, judged, windows.reaches(merged, stored), admission, override)
+    settled = _settled(windows, merged, admission, after)
+    changed, seen = compute.observed(windows.diff(settled, stored, changes, after), windows.counts())
+    return Outcome(
+        changes=changed.select(*C.cols((*windows.columns(), C.CHANGE))),
+        tally=judged.tally,
+        counts={name: n or 0 for name, n in seen.items()},
+        clock=after,
+        touched=_touched(changed, admission) if seen.get("touched_final") else (),
+        rejected=lambda: admission.rejected(judged.rows),
+        leaving=lambda: admission.leaving(judged.rows),
+        memberships=lambda: memberships(judged.rows.withColumn(C.EFFECT, effect()), changed, settled, admission.rule),
+    )
+
+
+def _admitted(admission: Admission, windows: Windows, stored: Stored) -> _Judged:
+    """Which events count. Most runs only add events in time: they are judged as they are folded, in one pass."""
+    found = None
+    if admission.asked is None:
+        found = _folded(admission.judged(), windows, admission)
+    if found is None or found.tally.needs_the_bag:
+        found = _folded(admission.judged_with_changes(), windows, admission)
+    if not found.tally.pending:
+        return found
+    around = Around(found.tally.old_low or 0, found.tally.old_high or 0, admission.known(found.rows))
+    told = windows.judge_places(found.partials.withColumn(C.EFFECT, effect()), around, stored, admission.clock)
+    places = admission.compute.held(told.drop(C.EFFECT))
+    rows = decided_by_place(found.rows.withColumn(C.BUCKET, windows.bucket()), places, admission.rule, admission.clock)
+    return _counted(rows, decided(places, admission.rule, admission.clock), admission)
+
+
+def _folded(judged: DataFrame, windows: Windows, admission: Admission) -> _Judged:
+    return _counted(judged, windows.fold(judged), admission)
+
+
+def _counted(judged: DataFrame, partials: DataFrame, admission: Admission) -> _Judged:
+    held, seen = admission.compute.observed(partials, tally_columns())
+    return _Judged(judged, held, Tally.of(seen))
+
+
+def _accepted_changes(admission: Admission, judged: _Judged, again: Again | None) -> AcceptedChanges:
+    """What windows are told."""
+    tally, partials = judged.tally, judged.partials.withColumn(C.EFFECT, effect())
+    lost: list[int] = []
+    if tally.leaves and C.POPULATION in partials.columns:
+        apart = partials.where((C.col(C.EFFECT) == LEAVES) & C.col(C.POPULATION).isNotNull())
+        lost = [row[0] for row in admission.compute.rows(apart.select(C.col(C.POPULATION)).distinct())]
+    return AcceptedChanges(
+        partials=partials,
+        accepted=admission.accepted(judged.rows, tally),
+        before=admission.clock,
+        earliest=tally.earliest,
+        first=tally.first,
+        last=tally.last,
+        low=tally.low,
+        high=tally.high,
+        leaves=bool(tally.leaves),
+        populations=tuple(lost),
+        again=again,
+    )
+
+
+def _watermarks_after(
+    clock: WatermarkState, judged: _Judged, reaches: DataFrame, admission: Admission, override: WatermarkOverride
+) -> WatermarkState:
+    """The watermarks as the run leaves them: a look back leaves them alone."""
+    rule, tally = admission.rule, judged.tally
+    if admission.asked is not None:
+        return clock
+    if rule.scope:
+        return advance_scopes(clock, judged.partials.where(is_valid()), reaches, rule, override)
+    after = advance_to(advance(clock, tally.earliest, tally.latest, rule), override.advance_to)
+    if not override.flush:
+        return after
+    return flush(after, admission.compute.rows(reaches.agg(F.max(C.col(C.REACH))))[0][0])
+
+
+def _settled(windows: Windows, merged: Merged, admission: Admission, after: WatermarkState) -> Merged:
+    """The windows in their state; recomputed ones are held, as they are read several times."""
+    redone = merged.recomputed
+    if redone is not None:
+        redone = admission.compute.held(windows.settle(redone, admission.clock, after))
+    return merged.with_rows(windows.settle(merged.windows, admission.clock, after), redone)
+
+
+def _touched(changed: DataFrame, admission: Admission) -> Spans:
+    """Few spans of time that hold the starts of all rows to update or delete."""
+    start: Column = C.col(C.OLD_START)
+    day, edges = by_day(start, start)
+    rows = admission.compute.rows(changed.where(start.isNotNull()).groupBy(day).agg(*edges))
+    return near_spans([(row["low"], row["high"]) for row in rows])

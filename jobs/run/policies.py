@@ -1,0 +1,68 @@
+"""What must hold before a run goes on, or before it writes."""
+
+from pathlib import Path
+
+from jobs.reporting.expectations import read_suite
+from jobs.run.context import RunContext
+from jobs.run.kinds import Kind
+from jobs.run.phases import Phases
+from jobs.run.pipeline import Outcome
+from lib import columns as C
+from lib.admission.verdicts import CORRECTION, INVALID, LATE
+from lib.errors import ConfigError, RunFailed, SourceError
+from lib.windows.windows import DELETE
+from tables.manifest import Manifest
+
+
+def check_rule(kind: Kind, done: Manifest) -> None:
+    """Raise if the rows of the table follow another rule than the configuration states."""
+    if done.rule_fingerprint == kind.fingerprint:
+        return
+    old, new = done.rule, kind.summary
+    changed = [f"{k}: {old.get(k)!r} → {new.get(k)!r}" for k in new if old.get(k) != new.get(k)]
+    raise ConfigError(
+        f"the rule has changed since the {kind.name} table was made, and its rows follow the old one: "
+        + "; ".join(changed),
+        remedy=kind.anew,
+    )
+
+
+def check_policies(outcome: Outcome, context: RunContext) -> None:
+    """Raise where the rule says that a run must not go on with such events; nothing is written."""
+    rejects, rule, increment = outcome.tally.rejected, context.rule, context.increment
+    if (rows := rejects.get(CORRECTION)) and rule.corrections == "fail":
+        raise SourceError(
+            f"versions {increment.first} to {increment.last} of the source update or delete rows, "
+            "and corrections is fail",
+            value=f"{rows} change rows",
+            remedy=f"set corrections: apply, which recomputes the {context.kind.name} they touch",
+        )
+    lateness = "time.allowed_lateness" if context.kind.name == "sessions" else "sliding.grace"
+    for policy, reasons, remedy in (
+        ("late_events", (LATE,), f"set a longer {lateness}, or late_events: quarantine or amend"),
+        ("invalid_events", INVALID, "mend the source, or set invalid_events: quarantine"),
+    ):
+        if getattr(rule, policy) == "fail" and (number := sum(rejects.get(r, 0) for r in reasons)):
+            raise RunFailed(
+                f"{number:,} events are {policy.removesuffix('_events')}, and {policy} is fail; the first: "
+                + _first_of(outcome, reasons),
+                remedy=f"{remedy}; nothing was written",
+            )
+
+
+def check_expectations(context: RunContext, outcome: Outcome, phases: Phases) -> None:
+    """Raise where rows to be written are not as expected."""
+    expected = context.lake.config.expectations
+    if expected is None or context.kind.name != "sessions" or not outcome.counts["rows"]:
+        return
+    from jobs.reporting.quality import gate  # noqa: PLC0415  (Great Expectations takes seconds to import)
+
+    file = Path(expected)
+    rows = outcome.changes.where(C.col(C.CHANGE) != DELETE).drop(C.CHANGE, C.STATE)
+    with phases("expectations"):
+        gate(rows, read_suite(file), file)
+
+
+def _first_of(outcome: Outcome, reasons: tuple[str, ...]) -> str:
+    rows = outcome.rejected().where(C.col(C.REASON).isin(*reasons)).orderBy(C.EVENT_TIME, C.EVENT_HASH).limit(10)
+    return "; ".join(f"{row[C.REASON]}: {row[C.EVENT]}" for row in rows.collect())

@@ -1,0 +1,109 @@
+"""The accepted bag: source − rejected insertions + rejected deletions, by population (SEMANTICS §3)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lib import columns as C
+from lib.admission.validate import raw_us, validate
+from lib.admission.verdicts import BESIDE, IN, OUT
+from lib.bags import hashed, nth, own_columns
+from lib.canonical import JSON_OPTIONS
+from lib.compute import Compute
+from lib.joins import joined
+from lib.rule import Rule
+from lib.time.spans import Spans, within
+from lib.time.watermarks import WatermarkState
+
+FOREVER = 2**61  # µs: a present time that nothing is ahead of
+
+
+@dataclass(frozen=True)
+class Past:
+    """What has been consumed, as admission may look it up.
+
+    events: makes the rows of the source in these spans of microseconds, both ends inclusive (None: all of them), as of
+    the end of the increment; rows outside the spans may come along.
+    rejected: makes the rows of `rejected_events` that earlier runs have written; None: there are none.
+    """
+
+    events: Callable[[Spans | None], DataFrame]
+    rejected: Callable[[], DataFrame | None] = lambda: None
+
+
+def accepted(
+    source: DataFrame, rejects: DataFrame | None, rule: Rule, compute: Compute, spans: Spans | None = None
+) -> DataFrame:
+    """The accepted bag within these spans of time.
+
+    In: rows of the source; `rejects`: what `as_rejects` returns.
+    Out: what `validate` returns, of valid rows; with `__population`, where some may be apart.
+    """
+    valid = _valid(source, rule)
+    if spans is not None:
+        valid = valid.where(within(C.col(C.US), spans))
+    if rejects is None:
+        return valid
+    near = rejects if spans is None else rejects.where(within(C.col(C.US), spans))
+    near, seen = compute.observed(near, {kept: F.count_if(C.col(C.KEPT) == kept) for kept in (OUT, IN, BESIDE)})
+    if seen[IN]:
+        valid = valid.unionByName(_kept_in(near, source, rule))
+    if not seen[OUT] and not seen[BESIDE]:
+        return valid
+    return _without(valid, near.where(C.col(C.KEPT) != IN), rule, apart=bool(seen[BESIDE]))
+
+
+def as_rejects(rejected: DataFrame, rule: Rule) -> DataFrame:
+    """Rows of rejected_events as `accepted` takes them: the key columns, `__us`, `__hash`, `__json`, kept, run_seq."""
+    return rejected.select(
+        *C.cols(rule.key),
+        F.unix_micros(C.col(C.EVENT_TIME)).alias(C.US),
+        C.col(C.EVENT_HASH).alias(C.HASH),
+        C.col(C.EVENT).alias(C.JSON),
+        C.col(C.KEPT),
+        C.col(C.RUN_SEQ).cast("bigint").alias(C.RUN_SEQ),
+    )
+
+
+def placed(rows: DataFrame, rejects: DataFrame) -> DataFrame:
+    """Rows with `__taken` and `__population`: of equal ones as many as were rejected are taken, the next are apart.
+
+    In: rows with `__hash`; what `as_rejects` returns, without the rejected deletions.
+    """
+    counted = rejects.groupBy(C.HASH).agg(
+        F.count_if(C.col(C.KEPT) == OUT).alias("__out"),
+        F.sort_array(F.collect_list(F.when(C.col(C.KEPT) == BESIDE, C.col(C.RUN_SEQ)))).alias("__apart"),
+    )
+    told = joined(rows.withColumn("__nth", nth()), counted, (C.HASH,), "left")
+    place = (F.col("__nth") - F.col("__out") - 1).cast("int")
+    is_taken = F.coalesce(place < 0, F.lit(False))
+    population = F.when(place >= 0, F.get(F.col("__apart"), place)).cast("bigint")
+    return told.withColumns({C.TAKEN: is_taken, C.POPULATION: population}).drop("__nth", "__out", "__apart")
+
+
+def _without(valid: DataFrame, rejects: DataFrame, rule: Rule, *, apart: bool) -> DataFrame:
+    """The rows less the rejected ones; with their population, where some are apart. Few are hashed: those that may be."""
+    places = (*rule.key, C.RAW_US)
+    timed = valid.withColumn(C.RAW_US, raw_us(valid))
+    spots = rejects.select(*C.cols(rule.key), C.col(C.US).alias(C.RAW_US)).distinct()
+    clean = joined(timed, spots, places, "left_anti").withColumn(C.POPULATION, F.lit(None).cast("bigint"))
+    left = placed(hashed(joined(timed, spots, places, "left_semi")), rejects).where(~C.col(C.TAKEN))
+    names = C.cols((*valid.columns, *((C.POPULATION,) if apart else ())))
+    return clean.select(*names).unionByName(left.select(*names))
+
+
+def _kept_in(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
+    """The rows that are gone from the source, and whose events stay."""
+    own = T.StructType([source.schema[name] for name in own_columns(source)])
+    rows = rejects.where(C.col(C.KEPT) == IN).select(F.from_json(C.col(C.JSON), own, JSON_OPTIONS).alias("row"))
+    feed = [F.lit(None).cast(source.schema[n].dataType).alias(n) for n in source.columns if n not in own.names]
+    read = rows.select("row.*", *feed).select(*C.cols(tuple(source.columns)))
+    return _valid(read, rule)
+
+
+def _valid(rows: DataFrame, rule: Rule) -> DataFrame:
+    """Those that can be part of a session. Which of them were of the future when they came, rejected_events knows."""
+    return validate(rows, rule, WatermarkState(FOREVER)).where(C.col(C.VERDICT).isNull())

@@ -1,0 +1,162 @@
+"""Admission: which events count. Signed rows of the source in, signed changes of the accepted bag out (SEMANTICS §3)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lib import columns as C
+from lib.admission.accepted import Past, accepted, as_rejects
+from lib.admission.corrections import reconciled
+from lib.admission.dedupe import mark_duplicates
+from lib.admission.freed import Readmission, asked_for, copies_of, freed, judged_again
+from lib.admission.lateness import judge_late
+from lib.admission.rejects import IDENTITY, leaving, rejected
+from lib.admission.tally import Tally
+from lib.admission.validate import raw_us, validate
+from lib.admission.verdicts import APART, FORGOTTEN, OUT, REASONS, WITHDRAWN
+from lib.bags import hashed
+from lib.compute import Compute
+from lib.errors import UsageError
+from lib.joins import joined
+from lib.rule import Rule
+from lib.time.spans import Spans, by_day, near_spans
+from lib.time.watermarks import WatermarkState
+
+
+@dataclass(frozen=True)
+class Admission:
+    """The judgement of one run's events.
+
+    events: rows of the source, or of its change feed. clock: as it stood before the run. past: what was consumed;
+    None: there is none (`is_first`), or it is not
+    known. asked: rejected events to judge again.
+    """
+
+    events: DataFrame
+    rule: Rule
+    clock: WatermarkState
+    past: Past | None
+    compute: Compute
+    asked: Readmission | None = None
+    is_first: bool = False
+
+    def judged(self) -> DataFrame:
+        """Each event with its verdict, as long as nothing has left the source and nothing is judged again."""
+        valid = validate(self.events, self.rule, self.clock)
+        known = self._originals(valid, None)
+        return judge_late(mark_duplicates(valid, known, self.rule, self.clock), self.rule, self.clock)
+
+    def judged_with_changes(self) -> DataFrame:
+        """The same where rows have left the source, or rejected ones are judged again; computed."""
+        rule, clock = self.rule, self.clock
+        valid = validate(self.events, rule, clock)
+        rejects = self._rejects()
+        if C.CHANGE_TYPE in self.events.columns:
+            valid = reconciled(valid, None if rejects is None else as_rejects(rejects, rule), rule, self.compute)
+        if (free := self._freed(valid, rejects)) is not None:
+            valid = valid.unionByName(free, allowMissingColumns=True)
+        known = self._originals(valid, rejects)
+        marked = judged_again(mark_duplicates(valid, known, rule, clock))
+        return self.compute.held(judge_late(marked, rule, clock))
+
+    def rejected(self, judged: DataFrame) -> DataFrame:
+        """The rows that the run adds to rejected_events, without its own columns."""
+        anew = judged.drop(C.FREED) if C.FREED in judged.columns else judged
+        return rejected(anew, self.rule)
+
+    def leaving(self, judged: DataFrame) -> DataFrame | None:
+        """The rows of rejected_events that leave with the run; None where there are none."""
+        before = self._rejects()
+        return None if before is None else leaving(before, judged, self.rule)
+
+    def accepted(self, judged: DataFrame, tally: Tally) -> Callable[[Spans], DataFrame]:
+        """What makes the accepted rows within spans of time, after the run."""
+        if self.past is None and not self.is_first:
+            return _unknown
+        before, now = self._rejects(), None
+        if before is not None and (tally.takes_rejects or self.asked is not None):
+            before = joined(before, leaving(before, judged, self.rule), IDENTITY, "left_anti")
+        if tally.rejected:
+            stay = judged.where(C.col(C.VERDICT).isin(*REASONS, APART) & C.col(C.US).isNotNull())
+            now = rejected(stay, self.rule).withColumn(C.RUN_SEQ, F.lit(self.clock.run_seq))
+        rejects = _both(*[None if rows is None else as_rejects(rows, self.rule) for rows in (before, now)])
+
+        def read(spans: Spans) -> DataFrame:
+            source = self.events if self.past is None else self.past.events(spans)
+            return accepted(source, rejects, self.rule, self.compute, spans)
+
+        return read
+
+    def known(self, judged: DataFrame) -> Callable[[Spans], DataFrame]:
+        """What makes the accepted rows within spans of time, before any of these came."""
+        return self._before(judged, self._rejects())
+
+    def _rejects(self) -> DataFrame | None:
+        return None if self.past is None else self.past.rejected()
+
+    def _freed(self, valid: DataFrame, rejects: DataFrame | None) -> DataFrame | None:
+        """Rejected events to judge again: those asked for, and copies of what is gone."""
+        if rejects is None or self.past is None:
+            return None
+        wanted = None if self.asked is None else asked_for(rejects, self.asked, self.rule)
+        if self.rule.dedupe is not None and C.CHANGE_TYPE in self.events.columns:
+            copies = copies_of(valid.where(C.col(C.VERDICT) == WITHDRAWN), rejects, self.rule)
+            wanted = copies if wanted is None else wanted.unionByName(copies).dropDuplicates(list(IDENTITY))
+        if wanted is None:
+            return None
+        return freed(self.compute.held(wanted), self.past, self.rule, self.clock, self.compute)
+
+    def _originals(self, valid: DataFrame, rejects: DataFrame | None) -> DataFrame | None:
+        """Accepted events near these, as they were before any of these came: what copies are found by."""
+        if self.past is None or self.rule.dedupe is None:
+            return None
+        us, near = C.col(C.US), self.rule.dedupe.within
+        day, edges = by_day(us, us)
+        found = self.compute.rows(valid.where(us.isNotNull()).groupBy(day).agg(*edges))
+        spans = near_spans([(row["low"] - near, row["high"] + near) for row in found])
+        before = self._before(valid, rejects)(spans)
+        return before.where(C.col(C.POPULATION).isNull()) if C.POPULATION in before.columns else before
+
+    def _before(self, valid: DataFrame, rejects: DataFrame | None) -> Callable[[Spans], DataFrame]:
+        """What makes the accepted rows within spans of time as they were before any of these came.
+
+        rejects: rows of rejected_events, of which some leave with rows that are gone; None: nothing is gone.
+        """
+        past = self.past
+        if past is None:
+            return lambda _: validate(self.events.limit(0), self.rule, self.clock)
+        came = valid
+        if C.FREED in valid.columns:
+            came = came.where(C.col(C.FREED).isNull()).drop(C.FREED)
+        is_gone = F.coalesce(C.col(C.VERDICT).isin(WITHDRAWN, FORGOTTEN), F.lit(False))
+        out = hashed(came.where(~is_gone & C.col(C.US).isNotNull())).select(
+            *C.cols(self.rule.key),
+            raw_us(valid).alias(C.US),
+            C.col(C.HASH),
+            F.lit(None).cast("string").alias(C.JSON),
+            F.lit(OUT).alias(C.KEPT),
+            F.lit(None).cast("bigint").alias(C.RUN_SEQ),
+        )
+        stay = (
+            self._rejects()
+            if rejects is None
+            else joined(rejects, leaving(rejects, came, self.rule), IDENTITY, "left_anti")
+        )
+        if stay is not None:
+            out = out.unionByName(as_rejects(stay, self.rule))
+        return lambda spans: accepted(past.events(spans), out, self.rule, self.compute, spans)
+
+
+def _both(one: DataFrame | None, other: DataFrame | None) -> DataFrame | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one.unionByName(other)
+
+
+def _unknown(_: Spans) -> DataFrame:
+    raise UsageError(
+        "sessions have to be recomputed from events here, and the past is not given",
+        remedy="pass past=Past(…): max_duration, amend, revive and corrections need it",
+    )

@@ -1,0 +1,90 @@
+"""Rejected events judged again: those that a backfill or `readmit` asks for, and copies whose original is gone."""
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from lib import columns as C
+from lib.admission.accepted import Past
+from lib.admission.rejects import IDENTITY
+from lib.admission.validate import raw_us, validate
+from lib.admission.verdicts import BESIDE, DUPLICATE, IN_THE_FUTURE, LATE, MOVED, READMITTED
+from lib.bags import hashed, nth
+from lib.compute import Compute
+from lib.joins import joined
+from lib.rule import Rule
+from lib.time.spans import by_day, near_spans
+from lib.time.watermarks import WatermarkState
+
+
+@dataclass(frozen=True)
+class Readmission:
+    """Which rejected events are judged again: late ones and those of the future in [low, high), of these keys.
+
+    keys: rows of the key columns; None: all.
+    """
+
+    low: int
+    high: int
+    keys: DataFrame | None = None
+
+
+def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule) -> DataFrame:
+    """The rows of rejected_events that are judged again."""
+    time = F.unix_micros(C.col(C.EVENT_TIME))
+    inside = C.col(C.REASON).isin(LATE, IN_THE_FUTURE) & (time >= asked.low) & (time < asked.high)
+    found = rejects.where(inside)
+    return found if asked.keys is None else joined(found, F.broadcast(asked.keys), rule.key, "left_semi")
+
+
+def copies_of(gone: DataFrame, rejects: DataFrame, rule: Rule) -> DataFrame:
+    """The rows of rejected_events that may be copies of events which are gone. In: withdrawn rows; the table's rows."""
+    assert rule.dedupe is not None
+    lost = gone.groupBy(*C.cols(rule.key)).agg(F.collect_set(raw_us(gone)).alias("__lost"))
+    near = joined(rejects.where(C.col(C.REASON) == DUPLICATE), lost, rule.key, "inner")
+    time, within = F.unix_micros(C.col(C.EVENT_TIME)), rule.dedupe.within
+    return near.where(F.exists("__lost", lambda t: F.abs(t - time) <= within)).drop("__lost")
+
+
+def freed(rejects: DataFrame, past: Past, rule: Rule, clock: WatermarkState, compute: Compute) -> DataFrame | None:
+    """The events of these rejected rows, as `validate` returns them, valid ones; None where there are none.
+
+    `__freed` tells which row of rejected_events each was: event_hash, ordinal, run_seq, reason, kept.
+    """
+    time = F.unix_micros(C.col(C.EVENT_TIME))
+    day, edges = by_day(time, time)
+    spans = near_spans([(row["low"], row["high"]) for row in compute.rows(rejects.groupBy(day).agg(*edges))])
+    if not spans:
+        return None
+    valid = validate(past.events(spans), rule, clock).where(C.col(C.VERDICT).isNull())
+    about = F.struct(*C.cols((*IDENTITY, C.REASON, C.KEPT))).alias(C.FREED)
+    named = rejects.select(C.col(C.EVENT_HASH).alias(C.HASH), about, *C.cols(rule.key), time.alias(C.RAW_US))
+    wanted = named.select("*", nth(C.col(C.FREED)).alias("__nth")).select(C.HASH, C.FREED, "__nth")
+    places = (*rule.key, C.RAW_US)
+    near = joined(valid.withColumn(C.RAW_US, raw_us(valid)), named.select(*C.cols(places)), places, "left_semi")
+    found = joined(hashed(near).withColumn("__nth", nth()), wanted, (C.HASH, "__nth"), "inner")
+    return found.select(*C.cols((*valid.columns, C.HASH, C.FREED)))
+
+
+def judged_again(marked: DataFrame) -> DataFrame:
+    """Freed events with their verdict: `readmitted`, or `duplicate`; what was one and stays one is left out.
+
+    An event that was apart leaves its population as well. In: what `mark_duplicates` returns, freed ones among others.
+    """
+    if C.FREED not in marked.columns:
+        return marked
+    was, verdict = C.col(C.FREED), C.col(C.VERDICT)
+    is_freed = was.isNotNull()
+    stays = is_freed & (was[C.REASON] == DUPLICATE) & verdict.eqNullSafe(F.lit(DUPLICATE))
+    told = marked.where(~F.coalesce(stays, F.lit(False))).withColumn(
+        C.VERDICT, F.when(is_freed & verdict.isNull(), READMITTED).otherwise(verdict)
+    )
+    moved = told.where(is_freed & (was[C.KEPT] == BESIDE)).withColumns(
+        {C.VERDICT: F.lit(MOVED), C.POPULATION: was[C.RUN_SEQ].cast("bigint"), C.FREED: _nothing(marked)}
+    )
+    return told.unionByName(moved, allowMissingColumns=True)
+
+
+def _nothing(marked: DataFrame) -> Column:
+    return F.lit(None).cast(marked.schema[C.FREED].dataType)

@@ -1,0 +1,48 @@
+"""Late events: those older than the horizon as it stood before the run (SEMANTICS §4, §6)."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lib import columns as C
+from lib.accepted import PENDING
+from lib.admission.verdicts import APART, if_late
+from lib.joins import joined
+from lib.rule import Rule
+from lib.time.watermarks import WatermarkState, with_clock
+
+
+def judge_late(valid: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame:
+    """Valid events with the watermark and horizon of their scope, and a verdict on those strictly older than it.
+
+    Out: the same columns, `__watermark`, `__horizon` BIGINT; `__verdict`, if it was null, is `late`, or `amended` or
+    `apart` where the rule accepts late events. With `lateness: session` it is `pending`: its place decides.
+    """
+    judged = with_clock(valid, rule, clock, beside=C.col(C.US)).drop(C.MARK, C.FLUSHED)
+    old = C.col(C.VERDICT).isNull() & (C.col(C.US) < C.col(C.H))
+    verdict = PENDING if rule.lateness == "session" else if_late(rule)
+    return with_population(judged.withColumn(C.VERDICT, F.when(old, verdict).otherwise(C.col(C.VERDICT))), rule, clock)
+
+
+def decided(found: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame:
+    """Rows, or partials of them, of which none is `pending` any more. In: `__enters` BOOLEAN for those that were."""
+    late = F.when(~F.coalesce(C.col(C.ENTERS), F.lit(True)), if_late(rule))
+    verdict = F.when(C.col(C.VERDICT) == PENDING, late).otherwise(C.col(C.VERDICT))
+    return with_population(found.withColumn(C.VERDICT, verdict).drop(C.ENTERS), rule, clock)
+
+
+def decided_by_place(judged: DataFrame, places: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame:
+    """Judged events of which none is `pending` any more.
+
+    In: judged events with `__bucket`; partials of the pending ones with their `__bucket` and `__enters`.
+    """
+    told = places.where(C.col(C.VERDICT) == PENDING).select(*C.cols((*rule.key, C.BUCKET, C.ENTERS)))
+    return decided(joined(judged, told, (*rule.key, C.BUCKET), "left"), rule, clock).drop(C.BUCKET)
+
+
+def with_population(found: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame:
+    """The rows with `__population` (null: the main one), where events are apart: those of this run by its number."""
+    if rule.late_events != "separate" and C.POPULATION not in found.columns:
+        return found
+    known = C.col(C.POPULATION) if C.POPULATION in found.columns else F.lit(None).cast("bigint")
+    mine = F.lit(clock.run_seq).cast("bigint")
+    return found.withColumn(C.POPULATION, F.when(C.col(C.VERDICT) == APART, mine).otherwise(known))

@@ -1,0 +1,186 @@
+"""Valid events: which rows of the source could be part of a session at all (SEMANTICS §1, §4, §6)."""
+
+import hashlib
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lib import columns as C
+from lib.admission.verdicts import (
+    CORRECTED,
+    FORGOTTEN,
+    IN_THE_FUTURE,
+    NON_POSITIVE_GAP,
+    NULL_KEY,
+    NULL_TIME,
+    WITHDRAWN,
+)
+from lib.bags import own_columns
+from lib.config import DynamicGap
+from lib.errors import ConfigError, SourceError
+from lib.expressions import expression, require_columns
+from lib.rule import Rule
+from lib.time.micros import steady
+from lib.time.watermarks import WatermarkState
+
+KEY_TYPES = (
+    T.StringType,
+    T.IntegralType,
+    T.DecimalType,
+    T.FloatType,
+    T.DoubleType,
+    T.BooleanType,
+    T.BinaryType,
+    T.DateType,
+    T.TimestampType,
+    T.TimestampNTZType,
+)
+
+
+def validate(events: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame:
+    """Each event with its time and, if it is invalid or a change of the source, its verdict; `where` has been applied.
+
+    In: the source's columns (and, from a change feed, its `_change_type`).
+    Out: the same columns, `__us` BIGINT (microseconds since the epoch, UTC; with a time unit in whole units, and the
+    time itself as `__raw_us`), `__gap` BIGINT (of a dynamic gap) and `__verdict` STRING: null for a valid event, else
+    the reason to reject it: the first of null_time, null_key, non_positive_gap and in_the_future (strictly more than
+    `max_future_skew` ahead) counts. Of changes `corrected`, or for a row that is gone `withdrawn`, `forgotten` if it
+    was invalid.
+    Errors: SourceError for a key or time column that is missing or of a type that cannot serve.
+    """
+    _check_zone(events)
+    _check_names(rule, events)
+    require_columns(rule.key, events, "source.key")
+    require_columns(rule.order_by, events, "source.order_by")
+    _check_keys(rule, events)
+    if rule.where is not None:
+        events = events.where(_condition(rule.where, events))
+    timed = events.withColumn(C.US, event_time_us(events, rule))
+    if isinstance(rule.gap, DynamicGap):
+        timed = timed.withColumn(C.GAP, _gap_us(rule.gap, events))
+    if rule.time_unit > 1:
+        timed = timed.withColumns({C.RAW_US: C.col(C.US), C.US: C.col(C.US) - F.pmod(C.US, F.lit(rule.time_unit))})
+    return timed.withColumn(C.VERDICT, _verdict(timed, rule, clock))
+
+
+def raw_us(judged: DataFrame) -> Column:
+    """The event time as the source has it, in microseconds."""
+    return C.col(C.RAW_US if C.RAW_US in judged.columns else C.US)
+
+
+def schema_hash(rows: DataFrame, rule: object) -> str:
+    """A hash of the rule, and of the source's own columns: while it stays, so do the columns that they make."""
+    own = set(own_columns(rows))
+    fields = [f"{f.name} {f.dataType.simpleString()}" for f in rows.schema.fields if f.name in own]
+    return hashlib.sha256("\n".join([repr(rule), *fields]).encode()).hexdigest()[:16]
+
+
+def _gap_us(gap: DynamicGap, events: DataFrame) -> Column:
+    """The gap of each event in microseconds, raised to `at_least`; null or not positive as it is."""
+    value = expression(gap.expr, events, "session.gap.expr")
+    kind = events.select(value.alias("g")).schema["g"].dataType
+    if isinstance(kind, T.StringType):
+        value = value.try_cast("interval")
+    elif not isinstance(kind, T.DayTimeIntervalType | T.CalendarIntervalType):
+        raise ConfigError(
+            f"session.gap.expr must give an INTERVAL, and this is {kind.simpleString().upper()}",
+            value=gap.expr,
+            remedy="write INTERVAL 30 MINUTES, or make_dt_interval(0, 0, 0, seconds)",
+        )
+    us = F.unix_micros(F.timestamp_micros(C.col(C.US)) + value) - C.col(C.US)
+    return us if gap.at_least is None else F.when(us > 0, F.greatest(us, F.lit(gap.at_least)))
+
+
+def event_time_us(events: DataFrame, rule: Rule) -> Column:
+    """The event time in microseconds; null where there is none, or where a text is not a full date."""
+    time = expression(rule.event_time, events, "source.event_time")
+    time_type = events.select(time.alias("t")).schema["t"].dataType
+    match time_type:
+        case T.TimestampType():
+            return F.unix_micros(time)
+        case T.TimestampNTZType():
+            return F.unix_micros(time.cast("timestamp"))
+        case T.StringType():
+            # A time without a date would otherwise be read as a time of today.
+            dated = F.when(time.rlike(r"^\s*[+-]?\d{4,6}-\d{1,2}-\d{1,2}"), time)
+            return F.unix_micros(dated.try_cast("timestamp"))
+        case _:
+            raise SourceError(
+                "source.event_time must be a TIMESTAMP, a TIMESTAMP_NTZ or a text, "
+                f"and this is {time_type.simpleString().upper()}",
+                value=rule.event_time,
+                remedy="write an expression such as timestamp_seconds(…), timestamp_millis(…) or timestamp_micros(…)",
+            )
+
+
+def _condition(text: str, events: DataFrame) -> Column:
+    condition = expression(text, events, "source.where")
+    kind = events.select(condition.alias("c")).schema["c"].dataType
+    if not isinstance(kind, T.BooleanType):
+        raise ConfigError(
+            f"source.where must be true or false for each event, and this is {kind.simpleString().upper()}",
+            value=text,
+            remedy="write a comparison, such as event_type <> 'ping'",
+        )
+    return condition
+
+
+def _verdict(events: DataFrame, rule: Rule, clock: WatermarkState) -> Column:
+    us = C.col(C.US)
+    invalid: list[tuple[str, Column]] = [(NULL_TIME, us.isNull())]
+    if rule.null_keys == "reject" and rule.key:
+        invalid.append((NULL_KEY, reduce(or_, [C.col(name).isNull() for name in rule.key])))
+    if isinstance(rule.gap, DynamicGap):
+        invalid.append((NON_POSITIVE_GAP, C.col(C.GAP).isNull() | (C.col(C.GAP) <= 0)))
+    future = (IN_THE_FUTURE, us > steady(clock.now + rule.max_future_skew, us))
+    if C.CHANGE_TYPE not in events.columns:
+        return _first_that_holds([*invalid, future])
+    kind = C.col(C.CHANGE_TYPE)
+    is_gone = kind.isin("delete", "update_preimage")
+    was_invalid = is_gone & reduce(or_, [holds for _, holds in invalid])
+    gone = [(FORGOTTEN, was_invalid), (WITHDRAWN, is_gone)]
+    return _first_that_holds([*gone, *invalid, future, (CORRECTED, kind == "update_postimage")])
+
+
+def _first_that_holds(rules: list[tuple[str, Column]]) -> Column:
+    (reason, holds), *others = rules
+    verdict = F.when(holds, reason)
+    for reason, holds in others:
+        verdict = verdict.when(holds, reason)
+    return verdict
+
+
+def _check_zone(events: DataFrame) -> None:
+    """A text or a TIMESTAMP_NTZ has no zone of its own: it would be read in the session's."""
+    zone = events.sparkSession.conf.get("spark.sql.session.timeZone")
+    if zone not in ("UTC", "Etc/UTC", "Z", "GMT", "+00:00"):
+        raise ConfigError(
+            "the time zone of the Spark session must be UTC",
+            value=zone,
+            remedy="set spark.sql.session.timeZone to UTC; results can be shown in any zone afterwards",
+        )
+
+
+def _check_names(rule: Rule, events: DataFrame) -> None:
+    """A column of the source that is named as one in flight would be taken for it."""
+    for name in events.columns:
+        if name.startswith("__"):
+            raise SourceError(
+                "the source must have no column whose name begins with __: such names are kept for what is computed",
+                value=name,
+                remedy="rename it in the source (ALTER TABLE … RENAME COLUMN, or ingest --rename)",
+            )
+
+
+def _check_keys(rule: Rule, events: DataFrame) -> None:
+    for name in rule.key:
+        key_type = events.select(C.col(name)).schema[0].dataType
+        if not isinstance(key_type, KEY_TYPES):
+            raise SourceError(
+                f"a key column must hold single values, and this one is {key_type.simpleString().upper()}",
+                value=name,
+                remedy="name a column of text, numbers, dates or booleans in source.key",
+            )

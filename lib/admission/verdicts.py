@@ -1,0 +1,53 @@
+"""Verdicts: what becomes of an event, and what that does to the accepted bag (SEMANTICS §6 to §8)."""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from lib import columns as C
+from lib.accepted import ADDS, JOINS, LEAVES, PENDING
+from lib.rule import Rule
+
+# Reasons to reject an event.
+CORRECTION = "correction"
+NULL_TIME = "null_time"
+NULL_KEY = "null_key"
+NON_POSITIVE_GAP = "non_positive_gap"
+IN_THE_FUTURE = "in_the_future"
+DUPLICATE = "duplicate"
+LATE = "late"
+UNREADABLE = "unreadable"
+INVALID = (NULL_TIME, NULL_KEY, NON_POSITIVE_GAP, IN_THE_FUTURE, UNREADABLE)
+REASONS = (CORRECTION, *INVALID, DUPLICATE, LATE)
+
+# Ways to be accepted; a row without a verdict is accepted as any event in time.
+AMENDED = "amended"  # late, and accepted after all
+CORRECTED = "corrected"  # as it is after an update of the source
+READMITTED = "readmitted"  # kept out by an earlier run
+APART = "apart"  # late, and in sessions of its own
+
+WITHDRAWN = "withdrawn"  # gone from the source, and from the accepted bag
+MOVED = "moved"  # gone from the population that it was in
+FORGOTTEN = "forgotten"  # gone from the source, where it was in no session
+
+# PENDING, of `lib.accepted`, is the verdict on an event older than the horizon whose place decides.
+
+# What rejected_events says of a row in `kept`.
+OUT, IN, BESIDE = "out", "in", "apart"
+
+
+def if_late(rule: Rule) -> str:
+    """The verdict on a late event."""
+    return {"amend": AMENDED, "separate": APART}.get(rule.late_events, LATE)
+
+
+def effect() -> Column:
+    """What a row with this `__verdict` does to the accepted bag: `__effect`."""
+    verdict = C.col(C.VERDICT)
+    enters = verdict.isNull() | (verdict == APART)  # those apart join nothing but each other
+    return (
+        F.when(enters, JOINS)
+        .when(verdict.isin(AMENDED, CORRECTED, READMITTED), ADDS)
+        .when(verdict.isin(WITHDRAWN, MOVED), LEAVES)
+        .when(verdict == PENDING, PENDING)
+        .alias(C.EFFECT)
+    )

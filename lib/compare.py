@@ -1,0 +1,53 @@
+"""When two rows are the same: the one comparison of results (SEMANTICS §3)."""
+
+from collections.abc import Mapping
+from functools import reduce
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lib.canonical import holds_map
+from lib.rule import Rule
+
+FLOATS = (T.DoubleType, T.FloatType)
+# Relatively, how far two results of the same events may be apart, added in another order or sketched by other parts.
+ADDED = 1e-9
+SKETCHED = {"stddev": 1e-6, "approx_count_distinct": 0.1, "approx_percentile": 0.05}
+
+
+def tolerances(rule: Rule) -> dict[str, float]:
+    """By column: how far apart results may be that depend on the order in which events are added."""
+    added = {a.name: ADDED for a in rule.aggregates if a.fn in ("sum", "avg") or a.sql is not None}
+    return added | {a.name: SKETCHED[a.fn] for a in rule.aggregates if a.fn in SKETCHED}
+
+
+def same_row(
+    one: Mapping[str, Column],
+    other: Mapping[str, Column],
+    types: Mapping[str, T.DataType],
+    within: Mapping[str, float] | None = None,
+) -> Column:
+    """Whether two rows are the same in these columns."""
+    near = within or {}
+    same = [same_value(one[name], other[name], types[name], near.get(name, 0.0)) for name in types]
+    return reduce(Column.__and__, same, F.lit(True))
+
+
+def same_value(one: Column, other: Column, data_type: T.DataType, within: float = 0.0) -> Column:
+    """Whether two results are the same: identical, NaN and infinities too; numbers maybe nearly, relatively."""
+    if within and isinstance(data_type, T.StructType):
+        fields = [same_value(one[f.name], other[f.name], f.dataType, within) for f in data_type.fields]
+        return reduce(Column.__and__, fields, one.isNull().eqNullSafe(other.isNull()))
+    if holds_map(data_type):
+        one, other = F.to_json(F.struct(one.alias("v"))), F.to_json(F.struct(other.alias("v")))
+    same = one.eqNullSafe(other)
+    if not within or not isinstance(data_type, FLOATS if within <= ADDED else T.NumericType):
+        return same
+    a, b = one.cast("double"), other.cast("double")
+    near = F.abs(a - b) <= within * F.greatest(F.abs(a), F.abs(b))
+    return same | F.coalesce(_is_finite(a) & _is_finite(b) & near, F.lit(False))
+
+
+def _is_finite(value: Column) -> Column:
+    return ~F.isnan(value) & (F.abs(value) < float("inf"))

@@ -1,0 +1,130 @@
+"""Recompute: sessions made again from events, where merging what is stored cannot give them.
+
+Affected intervals of a key and all existing sessions of it in range go through *islands*; every island that holds an
+affected interval is recomputed from the accepted events in it, and replaces the sessions in it. One closure, no
+iteration. Serves whatever adds or takes away events that final sessions have, and chains beyond `max_duration`.
+"""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from lib import columns as C
+from lib.accepted import ADDS, JOINS, LEAVES
+from lib.joins import joined
+from lib.rule import Rule
+from lib.windows.sessions.intervals import apart
+from lib.windows.sessions.islands import mark_islands
+
+MERGE, ALONE, REDO = "merge", "alone", "redo"
+ROLE = "__role"
+OLD = "__old"
+NEWS = "__news"
+
+
+def mark_roles(intervals: DataFrame, rule: Rule) -> DataFrame:
+    """Intervals with their island and what becomes of it.
+
+    `redo`: the island holds an affected interval, absorbs a final session, or is a chain longer than `max_duration`
+    with something new; of a chain only what follows the session that holds the earliest change. `alone`: the
+    untouched rest of such a chain, each session for itself. `merge`: all others.
+
+    In: what `new_intervals`, `state_intervals` and `bare_intervals` return, together.
+    Out: the same, `__island`, `__role` STRING and, of islands to redo, `__low` and `__high` BIGINT (inclusive).
+    """
+    identity = C.cols(apart(intervals, rule))
+    by_time = Window.partitionBy(*identity).orderBy(C.START, C.END)
+    marked = mark_islands(intervals, rule).withColumn("__n", F.row_number().over(by_time))
+    island = Window.partitionBy(*identity, C.col(C.ISLAND))
+    existing, start = C.col(C.LIVE).isNotNull(), C.col(C.START)
+    affected = F.coalesce(C.col(C.EFFECT).isin(ADDS, LEAVES), F.lit(False))
+    final = F.coalesce(C.col(C.LIVE)[C.IS_FINAL], F.lit(False))
+    first = F.min(F.when(~existing, start)).over(island)
+    seen = marked.withColumns(
+        {
+            "__first": first,
+            "__affected": F.max(affected | final).over(island) & first.isNotNull(),
+            "__from": F.min(start).over(island),
+            C.HIGH: F.max(C.col(C.END)).over(island),
+        }
+    )
+    long = F.lit(False)
+    if rule.max_duration is not None:
+        long = C.col(C.HIGH) - F.col("__from") > rule.max_duration
+        before = F.max(F.when(existing & (start <= F.col("__first")), start)).over(island)
+        seen = seen.withColumns({"__long": long, "__from": F.least(before, F.col("__first"))})
+        long = F.col("__long")
+    redo = F.col("__first").isNotNull() & (F.col("__affected") | long)
+    role = (
+        F.when(redo & (~existing | (start >= F.col("__from"))), REDO)
+        .when(existing & (redo | long), ALONE)
+        .otherwise(MERGE)
+    )
+    roles = seen.withColumn(ROLE, role)
+    number = F.when(C.col(ROLE) == ALONE, -F.col("__n").cast("bigint")).otherwise(C.col(C.ISLAND))
+    return roles.withColumns({C.ISLAND: number, C.LOW: F.when(C.col(ROLE) == REDO, F.col("__from"))}).drop(
+        "__first", "__affected", "__from", "__n", "__long"
+    )
+
+
+def role_columns() -> dict[str, Column]:
+    """Aggregate columns over `mark_roles`: how many intervals to redo."""
+    return {REDO: F.count_if(C.col(ROLE) == REDO)}
+
+
+def to_merge(marked: DataFrame) -> DataFrame:
+    """The intervals that merge as they are; final sessions that nothing has touched stay as they are."""
+    final = F.coalesce(C.col(C.LIVE)[C.IS_FINAL], F.lit(False))
+    return marked.where((C.col(ROLE) != REDO) & ~final).drop(ROLE, C.LOW, C.HIGH)
+
+
+def to_redo(marked: DataFrame, rule: Rule) -> DataFrame:
+    """The islands to recompute: key and population, `__range` (its number), `__low`, `__high`, `__old` (its
+    sessions), `__news` (whether events have come).
+    """
+    redo = marked.where(C.col(ROLE) == REDO)
+    old = F.struct(C.col(C.LIVE), C.col(C.END))
+    number = C.col(C.ISLAND)
+    if C.POPULATION in marked.columns:  # another one for each population
+        number = number + F.coalesce(C.col(C.POPULATION), F.lit(0)) * 2**32
+    grouped = redo.groupBy(*C.cols(apart(marked, rule)), number.alias(C.RANGE))
+    return grouped.agg(
+        F.min(C.col(C.LOW)).alias(C.LOW),
+        F.max(C.col(C.HIGH)).alias(C.HIGH),
+        F.collect_list(F.when(C.col(C.LIVE).isNotNull(), old)).alias(OLD),
+        F.bool_or(F.coalesce(C.col(C.EFFECT).isin(JOINS, ADDS), F.lit(False))).alias(NEWS),
+    )
+
+
+def within_ranges(events: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame:
+    """The accepted events that lie in a range of their key and population, with its `__range`."""
+    identity = apart(ranges, rule)
+    if C.POPULATION in events.columns and C.POPULATION not in identity:
+        events = events.where(C.col(C.POPULATION).isNull()).drop(C.POPULATION)
+    if C.POPULATION in identity and C.POPULATION not in events.columns:
+        events = events.withColumn(C.POPULATION, F.lit(None).cast("bigint"))
+    named = F.broadcast(ranges.select(*C.cols((*identity, C.RANGE, C.LOW, C.HIGH))))
+    inside = C.col(C.US).between(C.col(C.LOW), C.col(C.HIGH))
+    return joined(events, named, identity, "inner", inside).drop(C.LOW, C.HIGH)
+
+
+def with_absorbed(merged: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame:
+    """Recomputed sessions with `__absorbed`: the sessions of the table whose time they overlap.
+
+    Where nothing has come, `__arrived` stays what these remember.
+    """
+    identity = (*apart(ranges, rule), C.RANGE)
+    overlapping = F.filter(
+        C.col(OLD), lambda row: (row[C.LIVE][C.START] <= C.col(C.END)) & (row[C.END] >= C.col(C.START))
+    )
+    met = joined(merged, F.broadcast(ranges.select(*C.cols((*identity, OLD, NEWS)))), identity, "inner")
+    met = met.withColumn(C.ABSORBED, F.transform(overlapping, lambda row: row[C.LIVE]))
+    if C.ARRIVED in met.columns:
+        before = F.array_max(C.col(C.ABSORBED)[C.ARRIVED])
+        kept = F.when(~C.col(NEWS), before)
+        met = met.withColumn(C.ARRIVED, F.coalesce(kept, C.col(C.ARRIVED)))
+    return met.drop(OLD, NEWS)
+
+
+def old_rows(ranges: DataFrame) -> DataFrame:
+    """The sessions of the table in the ranges, as `__live` structs in `row`."""
+    return ranges.select(F.explode(OLD).alias("row")).select(F.col("row")[C.LIVE].alias("row"))

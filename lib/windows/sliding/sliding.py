@@ -1,0 +1,114 @@
+"""Sliding windows: always made from the accepted events around what has changed (SEMANTICS §10, KIP-450)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from lib import columns as C
+from lib.accepted import ADDS, LEAVES, AcceptedChanges
+from lib.aggregates.binding import Aggregate
+from lib.compute import Compute
+from lib.rule import Rule
+from lib.time.spans import within_times
+from lib.time.watermarks import WatermarkState, with_clock
+from lib.windows.sliding.changes import change_counts, settle_windows, window_changes, window_columns
+from lib.windows.sliding.places import PAST, mark_entering
+from lib.windows.sliding.rule import SlidingRule
+from lib.windows.sliding.windows import merge_points, near, points, windows
+from lib.windows.windows import Around, Merged, Stored
+
+
+@dataclass(frozen=True)
+class SlidingWindows:
+    """Sliding windows by a rule."""
+
+    of: SlidingRule
+    aggregates: tuple[Aggregate, ...]
+
+    @property
+    def rule(self) -> Rule:
+        """What admission judges events by."""
+        return self.of.events
+
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the windows table."""
+        return window_columns(self.of, self.aggregates)
+
+    def bucket(self) -> Column:
+        """The time of an event."""
+        return C.col(C.US)
+
+    def fold(self, judged: DataFrame) -> DataFrame:
+        """Points of judged rows: one for each distinct time."""
+        t = C.col(C.US)
+        edges = {C.BUCKET: t, C.START: t, C.END: t, C.REACH: t + self.of.reach}
+        return points(judged, self.of, self.aggregates, C.VERDICT).withColumns(edges)
+
+    def counts(self) -> Mapping[str, Column]:
+        """What the ledger tells of windows."""
+        return change_counts()
+
+    def judge_places(self, folded: DataFrame, around: Around, stored: Stored, clock: WatermarkState) -> DataFrame:
+        """An old event enters if it lies in a window that is open."""
+        asks = folded.where(C.col(C.EFFECT).isNotNull())
+        wide = (around.low - self.of.reach, around.high + self.of.reach + self.of.unit - 1)
+        before = points(near(around.known([wide]), asks, self.of), self.of, ()).withColumn(C.EFFECT, F.lit(PAST))
+        found = with_clock(asks, self.rule, clock).unionByName(before, allowMissingColumns=True)
+        told = mark_entering(found, self.of).where(C.col(C.EFFECT) != PAST)
+        others = folded.where(C.col(C.EFFECT).isNull())
+        return told.select(*C.cols((*folded.columns, C.ENTERS))).unionByName(others, allowMissingColumns=True)
+
+    def merge(self, changes: AcceptedChanges, stored: Stored, compute: Compute) -> Merged:
+        """The windows that the changes may have changed.
+
+        What joins changes windows that are open; the rest changes any.
+        """
+        changed = changes.partials.where(C.col(C.EFFECT).isNotNull() & C.col(C.US).isNotNull())
+        is_new = stored.is_empty and not changes.leaves
+        if is_new:
+            found = merge_points(changed, self.of, self.aggregates)
+        else:
+            flag = F.when(C.col(C.EFFECT).isin(ADDS, LEAVES), 2).otherwise(1)
+            marks = changed.select(
+                *C.cols((*self.of.key, C.US)), F.lit(0).cast("bigint").alias(C.COUNT), flag.alias(C.CHANGED)
+            )
+            around = changes.accepted([self._events_span(changes)])
+            content = points(near(around, changed, self.of), self.of, self.aggregates).withColumn(C.CHANGED, F.lit(0))
+            found = merge_points(content.unionByName(marks, allowMissingColumns=True), self.of, self.aggregates)
+        early = changes.first is not None and changes.first - self.of.reach < self.of.difference
+        made = windows(found, self.of, self.aggregates, early=early)
+        is_open = F.coalesce(C.col(C.END) >= C.col(C.H), F.lit(True))
+        concerned = is_open if is_new else (C.col(C.CHANGED) == 2) | ((C.col(C.CHANGED) == 1) & is_open)
+        timed = with_clock(made, self.rule, changes.before)
+        return Merged(timed.where(concerned).select(*C.cols(tuple(made.columns))))
+
+    def settle(self, windows: DataFrame, before: WatermarkState, after: WatermarkState) -> DataFrame:
+        """Rows of the windows table in their state."""
+        return settle_windows(windows, self.of, after, self.aggregates)
+
+    def reaches(self, merged: Merged, stored: Stored) -> DataFrame:
+        """The ends of all windows that are not final."""
+        ends = merged.windows.select(*C.cols(self.of.key), C.col(C.END).alias(C.REACH))
+        if stored.live is None:
+            return ends
+        return ends.union(stored.live.select(*C.cols(self.of.key), F.unix_micros(C.col(C.WINDOW_END)).alias(C.REACH)))
+
+    def diff(self, settled: Merged, stored: Stored, changes: AcceptedChanges, after: WatermarkState) -> DataFrame:
+        """Windows that the table has not just so, and those that have nothing to hold any more."""
+        felt = changes.partials.where(C.col(C.EFFECT) == LEAVES) if changes.leaves else None
+        return window_changes(settled.windows, self._known(stored, changes), felt, self.of, after)
+
+    def _known(self, stored: Stored, changes: AcceptedChanges) -> DataFrame | None:
+        """Rows of the table that are not final, and those that start where the changes may change any."""
+        if stored.final is None or changes.low is None or changes.first is None or changes.last is None:
+            return stored.live
+        span = (changes.first - self.of.difference, changes.last + self.of.unit)
+        final = stored.final.where(within_times(C.col(C.WINDOW_START), [span]))
+        return final if stored.live is None else stored.live.unionByName(final)
+
+    def _events_span(self, changes: AcceptedChanges) -> tuple[int, int]:
+        """Between which event times (inclusive) lie all events that changed windows may hold."""
+        first, last = changes.first or 0, changes.last or 0
+        return first - self.of.reach, last + self.of.reach + self.of.unit - 1

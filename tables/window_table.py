@@ -1,0 +1,261 @@
+"""A table of windows, of either kind: its columns, its position, its live rows, its commits."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lib import columns as C
+from lib.errors import ConfigError, TableError
+from lib.time.spans import Spans
+from lib.windows.windows import DELETE, apply
+from tables.delta import CHANGE_FEED, Commit, Entry, Superseded, Table
+from tables.manifest import Manifest
+from tables.position import HARMLESS, Position, in_force, position_of
+
+KEPT = "sessionizer.lastRunSeq"  # a property that changes where a commit is needed only for what it says
+MADE_FOR = "sessionizer.madeFor"  # a property: the hash of the rule and the source that gave the table its columns
+ROWS_PER_FILE = 250_000  # so few that a look at one day of a year opens little else
+LIVE = f"{C.IS_FINAL} = false"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a table of windows lies.
+
+    name: what it is called. identity: the columns that tell its rows apart; start: when a row begins. filtered_by: the
+    columns that files are left closed by, after the key columns.
+    """
+
+    name: str
+    identity: tuple[str, ...]
+    start: str
+    filtered_by: tuple[str, ...]
+    partition_by: tuple[str, ...]
+    change_feed: bool
+    deletion_vectors: bool = False
+    replaces: bool = False
+    rows_per_file: int = ROWS_PER_FILE
+    remedy: str = ""
+
+
+class WindowTable:
+    """A table of windows, one row each, with the position of its runs."""
+
+    def __init__(self, table: Table, layout: Layout, key: tuple[str, ...]) -> None:
+        self.table = table
+        self.layout = layout
+        self.key = key
+
+    def require(self) -> None:
+        """Raise unless the table is there."""
+        self.table.require("`sessionizer init` makes it")
+
+    def create(self, schema: T.StructType, made_for: str) -> None:
+        """Make the table, empty, with the properties that the configuration asks for.
+
+        made_for: what `events.schema_hash` says, for `fits`.
+        """
+        layout = self.layout
+        if layout.change_feed and any("`" in name for name in schema.names):
+            raise ConfigError(
+                f"a column name with a backtick does not go with the change data feed of {layout.name}: "
+                "Delta cannot write such changes",
+                value=next(name for name in schema.names if "`" in name),
+                remedy="rename the column, or (of sessions) set sessions.change_feed: false",
+            )
+        filtered = [name for name in (*self.key, *layout.filtered_by) if _has_statistics(schema[name].dataType)]
+        self.table.create(
+            schema,
+            list(layout.partition_by),
+            {
+                CHANGE_FEED: str(layout.change_feed).lower(),
+                "delta.enableDeletionVectors": str(layout.deletion_vectors).lower(),
+                "delta.dataSkippingStatsColumns": ",".join(f"`{n.replace('`', '``')}`" for n in filtered),
+                MADE_FOR: made_for,
+            },
+        )
+
+    def fits(self, schema: str, done: Manifest | None) -> bool:
+        """Whether rule and source, by their hash, are still those of the last run, or of the making of the table."""
+        return schema == (self.table.setting(MADE_FOR) if done is None else done.source_schema)
+
+    def check_schema(self, expected: T.StructType) -> None:
+        """Raise unless the table has the columns that the rule makes, in name and type."""
+        found = {f.name: f.dataType for f in self.table.schema.fields}
+        wanted = {f.name: f.dataType for f in expected.fields}
+        wrong = [
+            f"{name} is {_type(found.get(name))} and must be {_type(wanted.get(name))}"
+            for name in sorted(found.keys() | wanted.keys())
+            if _plain(found.get(name)) != _plain(wanted.get(name))
+        ]
+        if wrong:
+            raise TableError(
+                f"the {self.layout.name} table must have the columns that the configuration and the source make: "
+                + "; ".join(wrong),
+                value=self.table.location,
+                remedy=self.layout.remedy,
+            )
+
+    def position(self) -> Position:
+        """The latest version and the last manifest in force."""
+        return position_of(self.table)
+
+    def manifests(self) -> Iterator[Manifest]:
+        """The manifests in force, newest first, as far back as the history goes."""
+        return (manifest for manifest, _ in in_force(self.table, self.table.version) if manifest is not None)
+
+    def manifest_at(self, version: int) -> Manifest | None:
+        """The manifest in force as of a version."""
+        return next((manifest for manifest, _ in in_force(self.table, version) if manifest is not None), None)
+
+    def live(self, version: int | None = None) -> DataFrame:
+        """The rows that may still change, as of a version or the latest."""
+        return self.table.read(version).where(~C.col(C.IS_FINAL))
+
+    def final(self, version: int) -> DataFrame:
+        """The rows that do not change of themselves any more, as of a version."""
+        return self.table.read(version).where(C.col(C.IS_FINAL))
+
+    def commit(self, changes: DataFrame, manifest: Manifest, touched: Spans = ()) -> Entry:
+        """Write the changes, which are computed, and the manifest in one commit, and return it.
+
+        touched: spans of start times (microseconds, inclusive) that hold the rows to change, where some are final.
+        Errors: Superseded if the table has moved on since the version that the manifest names.
+        """
+        fence = Commit(f"{self.table.id}:{self.layout.name}", manifest.run_seq, manifest.text())
+        rows = changes.withColumn(C.RUN_ID, F.lit(manifest.run_id))
+        named = tuple(n for n in rows.columns if n not in (C.RUN_ID, C.STATE, C.CHANGE))
+        columns = (*named, C.RUN_ID, C.STATE) if manifest.mode == "rebuild" else self.table.schema.fieldNames()
+        with self.table.lock():
+            self._check_not_moved(manifest)
+            self._write(rows.select(*C.cols(tuple(columns)), C.col(C.CHANGE)), manifest, touched, fence)
+        if (entry := self.committed(manifest)) is None:
+            raise Superseded(f"run_seq {manifest.run_seq} was there already")
+        return entry
+
+    def _write(self, rows: DataFrame, manifest: Manifest, touched: Spans, fence: Commit) -> None:
+        """Where no row in the table changes, the rows are appended, final ones in files by time.
+
+        Else they are merged into the live rows: the literal `is_final = false`, or the spans that are touched, keep
+        Delta from even opening the history. With `sessions.commit: replace` all live rows are written anew instead,
+        those that stay as Delta's transaction finds them: what others have changed by hand in the meantime is kept.
+        """
+        number = manifest.sessions["rows"]
+        if manifest.mode == "rebuild":
+            self.table.overwrite(self._by_time(rows.drop(C.CHANGE), number), fence, list(self.layout.partition_by))
+        elif manifest.sessions["updated"] == 0 and manifest.sessions["deleted"] == 0:
+            self.table.append(self._by_time(rows.drop(C.CHANGE), number), fence)
+        elif self.layout.replaces and not touched:
+            whole = apply(self.live(), rows, self.layout.identity)
+            self.table.replace(LIVE, whole.coalesce(self._files(manifest.live_sessions + number, rows)), fence)
+        else:
+            same = " AND ".join(f"t.{name} <=> s.{name}" for name in map(_quoted, self.layout.identity))
+            self.table.merge(
+                rows,
+                f"{same} AND ({self._reachable(touched)})",
+                fence,
+                delete_when=f"s.{C.CHANGE} = '{DELETE}'",
+                computed=True,
+                many=self._writes_many(manifest.live_sessions, number, touched=bool(touched)),
+            )
+
+    def committed(self, manifest: Manifest) -> Entry | None:
+        """The commit of this very run, or None if another one stands in its place."""
+        for entry in self.table.history(self.table.version - manifest.sessions_version):
+            if entry.operation in HARMLESS:  # it may repeat the manifest
+                continue
+            found = Manifest.parse(entry.metadata)
+            if found is not None and found.run_id == manifest.run_id:
+                return entry
+        return None
+
+    def recent(self, since: int | None) -> str:
+        """The partitions whose files are worth compacting: live rows and, where there are dates, those from one on.
+
+        since: microseconds since the epoch, compared with session_date, inclusive; None: none of the history.
+        """
+        if self._few_partitions():
+            return "true"
+        if since is None:
+            return LIVE
+        return f"{LIVE} OR {C.SESSION_DATE} >= DATE '{_date(since)}'"
+
+    def keep_manifest(self, manifest: Manifest, now: int) -> bool:
+        """Repeat the manifest in a commit of its own, unless the log has it in a commit young enough; whether it did.
+
+        Delta removes the log of commits older than its retention: half of it is young enough for daily upkeep.
+        """
+        oldest = now - self.table.kept_us()[1] // 2
+        for entry in self.table.history():
+            if entry.timestamp_us < oldest:
+                break
+            if (found := Manifest.parse(entry.metadata)) is not None and found.run_id == manifest.run_id:
+                return False
+        self.table.change_setting(KEPT, str(manifest.run_seq), manifest.text())
+        return True
+
+    def _writes_many(self, live: int, changed: int, *, touched: bool) -> bool:
+        """Whether a MERGE writes more rows than one file is to have; where dates divide the rows, files are smaller.
+
+        With deletion vectors it writes those that change; else all rows of each file in which one does.
+        """
+        if not self._few_partitions():
+            return False
+        if self.layout.deletion_vectors:
+            return changed > self.layout.rows_per_file
+        return touched or live + changed > self.layout.rows_per_file
+
+    def _few_partitions(self) -> bool:
+        """Whether a partition may get many rows of one run, as no dates divide them."""
+        return C.SESSION_DATE not in self.table.partition_columns
+
+    def _check_not_moved(self, manifest: Manifest) -> None:
+        """The fence stops other runs; this stops a run that was overtaken by a RESTORE or a manual change."""
+        moved = self.table.version - manifest.sessions_version
+        if moved and any(e.operation not in HARMLESS for e in self.table.history(moved)):
+            raise Superseded(f"{self.layout.name} has moved on since version {manifest.sessions_version}")
+
+    def _reachable(self, touched: Spans) -> str:
+        """The rows of the table that a run may change, by literals alone: only those keep files closed."""
+        if not touched:
+            return f"t.{LIVE}"
+        start = f"t.{self.layout.start}"
+        return " OR ".join(
+            f"({start} >= timestamp_micros({low}L) AND {start} <= timestamp_micros({high}L))" for low, high in touched
+        )
+
+    def _by_time(self, rows: DataFrame, number: int) -> DataFrame:
+        """Rows in files by time, so that a look at one day opens few of them."""
+        files = self._files(number, rows)
+        return rows.coalesce(1) if files == 1 else rows.repartitionByRange(files, C.IS_FINAL, self.layout.start)
+
+    def _files(self, number: int, rows: DataFrame) -> int:
+        """How many files so many rows make; more than cores in multiples of them, so that none idles for the last."""
+        files, cores = 1 + number // self.layout.rows_per_file, rows.sparkSession.sparkContext.defaultParallelism
+        return files if files <= cores else cores * -(-files // cores)
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _date(us: int) -> str:
+    return f"{date(1970, 1, 1) + timedelta(microseconds=us)}"
+
+
+def _has_statistics(data_type: T.DataType) -> bool:
+    """Whether Delta keeps the least and the greatest value of such a column: it refuses to be asked for others."""
+    return not isinstance(data_type, T.BooleanType | T.BinaryType)
+
+
+def _plain(data_type: T.DataType | None) -> str | None:
+    """The type without what does not matter here: whether parts may be null."""
+    return None if data_type is None else data_type.simpleString()
+
+
+def _type(data_type: T.DataType | None) -> str:
+    return "absent" if data_type is None else data_type.simpleString().upper()

@@ -1,0 +1,100 @@
+"""Runs over frames alone: no table, no files. What a table would hold is kept by whoever plays."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from jobs.run.compute import Checkpoints
+from jobs.run.kinds import schema_of
+from jobs.run.pipeline import NO_OVERRIDE, Outcome, outcome
+from lib import columns as C
+from lib.admission.accepted import Past as AdmissionPast
+from lib.admission.admission import Admission
+from lib.admission.rejects import rejected
+from lib.aggregates.binding import bind
+from lib.rule import Rule
+from lib.time.watermarks import WatermarkOverride, WatermarkState, clocks_of_keys
+from lib.windows.sessions.sessions import Sessions
+from lib.windows.sliding.rule import SlidingRule
+from lib.windows.sliding.sliding import SlidingWindows
+from lib.windows.windows import Stored, Windows, apply
+
+__all__ = ["Outcome", "Past", "apply", "corrected", "judge", "rejected", "session_schema", "sessionize", "slide"]
+
+
+@dataclass(frozen=True)
+class Past:
+    """What a run may look up.
+
+    final: the final rows of the table. events: makes the rows of the source, those of the run among them. rejected:
+    makes the rejected events of earlier runs.
+    """
+
+    final: DataFrame | None
+    events: Callable[[Any], DataFrame]
+    rejected: Callable[[], DataFrame | None] = lambda: None
+
+
+def judge(events: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame:
+    """The verdict on each event by itself."""
+    return Admission(events, rule, clock, None, Checkpoints(), is_first=True).judged()
+
+
+def corrected(events: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame:
+    """The verdict on rows of a change feed, all of them together."""
+    return Admission(events, rule, clock, None, Checkpoints(), is_first=True).judged_with_changes()
+
+
+def session_schema(events: DataFrame, rule: Rule) -> T.StructType:
+    """The columns of the sessions table, run_id included."""
+    return schema_of(lambda rule, events, now: Sessions(rule, bind(rule, events), now), rule, events)
+
+
+def sessionize(
+    events: DataFrame,
+    live: DataFrame | None,
+    rule: Rule,
+    clock: WatermarkState,
+    *,
+    override: WatermarkOverride = NO_OVERRIDE,
+    past: Past | None = None,
+) -> Outcome:
+    """One run of sessions. live: rows that are not final; None: nothing was there before."""
+    stored = Stored(live, past.final if past else None)
+    if rule.watermark_per == "key" and clock.scopes is None and not stored.is_empty:
+        clock = WatermarkState(clock.now, scopes=clocks_of_keys(stored.live, stored.final, events, rule))
+    return _run(events, Sessions(rule, bind(rule, events), clock.now), stored, clock, override, past)
+
+
+def slide(
+    events: DataFrame,
+    stored: Stored,
+    rule: SlidingRule,
+    clock: WatermarkState,
+    override: WatermarkOverride = NO_OVERRIDE,
+    past: Past | None = None,
+) -> Outcome:
+    """One run of sliding windows."""
+    return _run(events, SlidingWindows(rule, bind(rule.events, events)), stored, clock, override, past)
+
+
+def _run(
+    events: DataFrame,
+    windows: Windows,
+    stored: Stored,
+    clock: WatermarkState,
+    override: WatermarkOverride,
+    past: Past | None,
+) -> Outcome:
+    looked_up = None if past is None else AdmissionPast(past.events, lambda: _numbered(past.rejected()))
+    is_first = stored.live is None and past is None
+    admission = Admission(events, windows.rule, clock, looked_up, Checkpoints(), is_first=is_first)
+    return outcome(admission, windows, stored, clock, override)
+
+
+def _numbered(rows: DataFrame | None) -> DataFrame | None:
+    return rows if rows is None or C.RUN_SEQ in rows.columns else rows.withColumn(C.RUN_SEQ, F.lit(0))
