@@ -9,7 +9,16 @@ from lib.windows.sessions.recompute import old_rows
 from lib.windows.windows import DELETE, INSERT, UPDATE
 
 # About each change, for counting and for the commit: rows absorbed, status before, new events, the old row's place.
-ABOUT = (C.ABSORBED_ROWS, C.STATUS_BEFORE, C.FRESH, C.WAS_FINAL, C.OLD_START, C.INTO)
+ABOUT = {
+    C.ABSORBED_ROWS: "int",
+    C.STATUS_BEFORE: "string",
+    C.FRESH: "bigint",
+    C.WAS_FINAL: "boolean",
+    C.OLD_START: "bigint",
+    C.INTO: "string",
+    C.RANGE: "bigint",
+    C.BUCKETS: "array<bigint>",
+}
 HOW = (C.RUN_ID, C.SUPERSEDES)  # say how a row came about, not what it is
 
 
@@ -81,6 +90,12 @@ def recomputed_changes(
     gone = old.join(rows.select(C.col(C.SESSION_ID)), F.col("__id") == C.col(C.SESSION_ID), "left_anti")
     tombstones = gone.withColumnRenamed("__id", C.SESSION_ID).withColumn(C.CHANGE, F.lit(DELETE))
     return upserts.unionByName(tombstones, allowMissingColumns=True)
+
+
+def told(changed: DataFrame, columns: tuple[str, ...]) -> DataFrame:
+    """Changes with just these columns of the table, `__change` and those of `ABOUT`."""
+    about = [C.col(n) if n in changed.columns else F.lit(None).cast(kind).alias(n) for n, kind in ABOUT.items()]
+    return changed.select(*C.cols((*columns, C.CHANGE)), *about)
 
 
 def counts() -> dict[str, Column]:

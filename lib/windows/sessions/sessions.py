@@ -17,7 +17,7 @@ from lib.rule import Rule
 from lib.time.micros import timestamp
 from lib.time.spans import near_spans, within_times
 from lib.time.watermarks import WatermarkState, with_clock
-from lib.windows.sessions.changes import HOW, counts, merged_changes, recomputed_changes
+from lib.windows.sessions.changes import HOW, counts, merged_changes, recomputed_changes, told
 from lib.windows.sessions.fold import bucket, fold
 from lib.windows.sessions.intervals import (
     LIVE_TYPE,
@@ -130,7 +130,7 @@ class Sessions:
         rule = self.rule
         found = merged_changes(settled.windows, each_watermark=rule.watermark_per == "key")
         if settled.recomputed is None or settled.ranges is None:
-            return found
+            return told(found, self.columns())
         table = stored.all()
         # An island with new events is one session with more events than any before, unless it is cut or loses some.
         all_differ = rule.max_duration is None and not changes.leaves and changes.again is None
@@ -141,7 +141,7 @@ class Sessions:
         # Where no event has come or gone, a sum that differs in its last digits is the same.
         within = {} if changes.again is None else tolerances(rule) | {C.STATE: ADDED}
         redone = recomputed_changes(settled.recomputed, settled.ranges, compared, names, within)
-        return found.unionByName(redone, allowMissingColumns=True)
+        return told(found.unionByName(redone, allowMissingColumns=True), self.columns())
 
     def _merged(self, marked: DataFrame) -> DataFrame:
         return merge_islands(marked, self.rule, self.aggregates, with_buckets=self.rule.traces)
