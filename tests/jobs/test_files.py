@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.ingest.files import Mark, copy_part, line_at, survey
 from jobs.ingest import files
+from jobs.ingest.files import Mark, copy_part, line_at, survey
 from lib.errors import SourceError
 
 
