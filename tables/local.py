@@ -12,7 +12,9 @@ from deltalake.exceptions import DeltaError
 
 from lib.config import Config, location_kind
 from lib.errors import TableError
-from tables.delta import COLUMN_MAPPING, Entry, check_nothing_else, entry_of
+from tables.delta.commits import Entry, entry_of
+from tables.delta.place import check_nothing_else
+from tables.delta.settings import COLUMN_MAPPING
 from tables.events import require_source
 
 READABLE_FEATURES = {"timestampNtz", "vacuumProtocolCheck"}  # of those that Delta tables may ask readers for
