@@ -20,7 +20,7 @@ from lib.windows.sessions.fold import bucket
 from lib.windows.sessions.intervals import live_intervals
 
 INSERT, RENAME, REMOVE = "insert", "rename", "remove"
-OLD_ID, KIND, SEED = "__old_id", "__kind", "__seed"
+OLD_ID, KIND = "__old_id", "__kind"
 
 
 @dataclass(frozen=True)
