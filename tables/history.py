@@ -13,7 +13,7 @@ from lib.errors import TableError, UsageError
 from tables.delta import CHANGE_FEED, GONE
 from tables.lake import Lake
 from tables.manifest import Manifest
-from tables.sessions import HARMLESS
+from tables.position import HARMLESS
 
 # The same of its log and of its changes.
 OF_LOG_OR_FEED = (

@@ -1,7 +1,8 @@
 """runs: the ledger, one row a run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -73,6 +74,17 @@ class Runs:
         """The run_seq of the last run that began before this time (microseconds, exclusive), or None."""
         early = self.table.read().where(F.unix_micros("started_at") < us)
         return early.agg(F.max(C.RUN_SEQ)).collect()[0][0]  # type: ignore[no-any-return]
+
+    def last(self, number: int) -> list[dict[str, Any]]:
+        """The rows of so many last runs, newest first; times in microseconds."""
+        rows = self.table.read()
+        in_micros = [F.unix_micros(name).alias(name) if name in TIMES else C.col(name) for name in rows.columns]
+        return [row.asDict() for row in rows.orderBy(F.desc(C.RUN_SEQ)).limit(number).select(*in_micros).collect()]
+
+    def sums(self, names: Sequence[str]) -> dict[str, int]:
+        """Of these columns over all runs; and `runs`, how many there are."""
+        of_all = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in names]
+        return self.table.read().agg(F.count(F.lit(1)).alias("runs"), *of_all).collect()[0].asDict()
 
     def append(self, manifest: Manifest, timing: Timing, fence: str) -> None:
         """Add a run's row, once."""

@@ -1,9 +1,7 @@
 """The sessions table: its columns, its position, its live rows, its commits."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
-from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -16,8 +14,8 @@ from lib.errors import ConfigError, TableError
 from lib.windows.sessions.changes import DELETE, apply
 from tables.delta import CHANGE_FEED, Commit, Entry, Superseded, Table
 from tables.manifest import Manifest
+from tables.position import HARMLESS, Position, in_force, position_of
 
-HARMLESS = {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "COMPUTE STATISTICS"}
 KEPT = "sessionizer.lastRunSeq"  # a property that changes where a commit is needed only for what it says
 MADE_FOR = "sessionizer.madeFor"  # a property: the hash of the rule and the source that gave the table its columns
 ROWS_PER_FILE = 250_000  # so few that a look at one day of a year opens little else
@@ -25,64 +23,14 @@ LIVE = f"{C.IS_FINAL} = false"
 FILTERED_BY = (C.SESSION_START, C.SESSION_END, C.EXPIRES_AT, C.SESSION_ID)
 
 
-@dataclass(frozen=True)
-class Position:
-    """Where the table stands: its version, and the manifest in force (None: no run yet).
-
-    restored: the table was brought back to it, so that later runs are undone.
-    """
-
-    version: int
-    manifest: Manifest | None
-    restored: bool = False
-
-
-class Log(Protocol):
-    """A table's history, whoever reads it."""
-
-    @property
-    def version(self) -> int:
-        """The latest version."""
-
-    def history(self, limit: int | None = None) -> Iterator[Entry]:
-        """Commits, newest first."""
-
-
-def position_of(sessions: Log) -> Position:
-    """The latest version and the last manifest in force: a RESTORE puts an older one in force again."""
-    version, restored = sessions.version, False
-    for manifest, restored in in_force(sessions, version):
-        if manifest is not None:
-            return Position(version, manifest, restored)
-    return Position(version, None, restored)
-
-
-def in_force(sessions: Log, version: int) -> Iterator[tuple[Manifest | None, bool]]:
-    """The manifests that count as of a version, newest first, and whether a RESTORE lies between; None at the end.
-
-    Commits of upkeep repeat a manifest. They are no runs, and the manifest may be older than a run beside which
-    they were made; only where the log no longer has any run the newest of them stands for the last one.
-    """
-    reach, restored, found = version, False, False
-    repeated: tuple[Manifest, bool] | None = None
-    for entry in sessions.history():
-        if entry.version > reach:
-            continue
-        manifest = Manifest.parse(entry.metadata)
-        if entry.operation == "RESTORE":
-            reach, restored = _restored_version(entry), True
-        elif manifest is not None and entry.operation in HARMLESS:
-            repeated = repeated or (manifest, restored)
-        elif manifest is not None:
-            found = True
-            yield manifest, restored
-    if repeated is not None and not found:
-        yield repeated
-    yield None, restored
-
-
 class Sessions:
     """The sessions table."""
+
+    own_columns = "the sessions table must have the columns that the configuration and the source make"
+    other_columns = (
+        "a source column has changed its type, or the aggregates or the idle timeout have: undo it, make sessions that "
+        "are there anew by `sessionizer rebuild`, or name a new table and run `sessionizer init`"
+    )
 
     def __init__(self, spark: SparkSession, config: Config) -> None:
         self.config = config
@@ -103,17 +51,20 @@ class Sessions:
                 value=next(name for name in schema.names if "`" in name),
                 remedy="rename the column, or set sessions.change_feed: false",
             )
-        filtered = [name for name in (*self.config.source.key, *FILTERED_BY) if _has_statistics(schema[name].dataType)]
-        self.table.create(
-            schema,
-            list(self.config.sessions.partition_by),
-            {
-                CHANGE_FEED: str(self.config.sessions.change_feed).lower(),
-                "delta.enableDeletionVectors": str(self.config.sessions.deletion_vectors).lower(),
-                "delta.dataSkippingStatsColumns": ",".join(f"`{n.replace('`', '``')}`" for n in filtered),
-                MADE_FOR: made_for,
-            },
-        )
+        properties = {
+            CHANGE_FEED: str(self.config.sessions.change_feed).lower(),
+            "delta.enableDeletionVectors": str(self.config.sessions.deletion_vectors).lower(),
+            MADE_FOR: made_for,
+        }
+        self._make(schema, self._partitions(), FILTERED_BY, properties)
+
+    def _make(
+        self, schema: T.StructType, partition_by: list[str], filtered_by: Sequence[str], properties: Mapping[str, str]
+    ) -> None:
+        """Make the table, with statistics of the key and of what else queries filter by."""
+        names = (*self.config.source.key, *filtered_by)
+        filtered = ",".join(C.quoted(name) for name in names if _has_statistics(schema[name].dataType))
+        self.table.create(schema, partition_by, {**properties, "delta.dataSkippingStatsColumns": filtered})
 
     def fits(self, schema: str, done: Manifest | None) -> bool:
         """Whether rule and source, by their hash, are still those of the last run, or of the making of the table."""
@@ -121,22 +72,15 @@ class Sessions:
 
     def check_schema(self, expected: T.StructType) -> None:
         """Raise unless the table has the columns that the rule makes, in name and type."""
-        found = {f.name: f.dataType for f in self.table.schema.fields}
-        wanted = {f.name: f.dataType for f in expected.fields}
+        found, wanted = _types(self.table.schema), _types(expected)
         wrong = [
-            f"{name} is {_type(found.get(name))} and must be {_type(wanted.get(name))}"
+            f"{name} is {found.get(name, 'absent').upper()} and must be {wanted.get(name, 'absent').upper()}"
             for name in sorted(found.keys() | wanted.keys())
-            if _plain(found.get(name)) != _plain(wanted.get(name))
+            if found.get(name) != wanted.get(name)
         ]
         if wrong:
-            raise TableError(
-                "the sessions table must have the columns that the configuration and the source make: "
-                + "; ".join(wrong),
-                value=self.config.sessions.table,
-                remedy="a source column has changed its type, or the aggregates or the idle timeout have: undo it, "
-                "make sessions that are there anew by `sessionizer rebuild`, or name a new table and run "
-                "`sessionizer init`",
-            )
+            rule = f"{self.own_columns}: {'; '.join(wrong)}"
+            raise TableError(rule, value=self.table.location, remedy=self.other_columns)
 
     def position(self) -> Position:
         """The latest version and the last manifest in force."""
@@ -286,25 +230,11 @@ def _date(us: int) -> str:
     return f"{date(1970, 1, 1) + timedelta(microseconds=us)}"
 
 
-def _restored_version(entry: Entry) -> int:
-    if version := entry.parameters.get("version"):
-        return int(version)
-    raise TableError(
-        "sessions was restored by timestamp, and its history does not say to which version",
-        value=entry.parameters.get("timestamp"),
-        remedy="restore it once more, by version: RESTORE … TO VERSION AS OF …",
-    )
-
-
 def _has_statistics(data_type: T.DataType) -> bool:
     """Whether Delta keeps the least and the greatest value of such a column: it refuses to be asked for others."""
     return not isinstance(data_type, T.BooleanType | T.BinaryType)
 
 
-def _plain(data_type: T.DataType | None) -> str | None:
-    """The type without what does not matter here: whether parts may be null."""
-    return None if data_type is None else data_type.simpleString()
-
-
-def _type(data_type: T.DataType | None) -> str:
-    return "absent" if data_type is None else data_type.simpleString().upper()
+def _types(schema: T.StructType) -> dict[str, str]:
+    """The type of each column, without what does not matter here: whether parts may be null."""
+    return {field.name: field.dataType.simpleString() for field in schema.fields}

@@ -6,7 +6,7 @@ from pyspark.sql import types as T
 
 from lib import columns as C
 from lib.config import Config, Sliding
-from lib.errors import ConfigError, TableError
+from lib.errors import ConfigError
 from lib.windows.sessions.changes import DELETE
 from tables.delta import CHANGE_FEED, Commit, Entry, Superseded, Table
 from tables.manifest import Manifest
@@ -19,6 +19,11 @@ FILTERED_BY = (C.WINDOW_START, C.WINDOW_END)
 
 class Windows(Sessions):
     """The windows table. What a manifest says of sessions, it says here of windows."""
+
+    own_columns = "the windows table must have the columns that the configuration and the source make"
+    other_columns = (
+        "undo the change of the source or of sliding.aggregates, or name a new windows table and run `sessionizer init`"
+    )
 
     def __init__(self, spark: SparkSession, config: Config, sliding: Sliding) -> None:
         super().__init__(spark, config)
@@ -38,36 +43,8 @@ class Windows(Sessions):
                 value=next(name for name in schema.names if "`" in name),
                 remedy="rename the column",
             )
-        plain = (T.BooleanType, T.BinaryType)
-        filtered = [n for n in (*self.config.source.key, *FILTERED_BY) if not isinstance(schema[n].dataType, plain)]
-        self.table.create(
-            schema,
-            [C.IS_FINAL],
-            {
-                CHANGE_FEED: "true",
-                "delta.enableDeletionVectors": "false",
-                "delta.dataSkippingStatsColumns": ",".join(f"`{n.replace('`', '``')}`" for n in filtered),
-                MADE_FOR: made_for,
-            },
-        )
-
-    def check_schema(self, expected: T.StructType) -> None:
-        """Raise unless the table has the columns that the rule makes, in name and type."""
-        found = {f.name: f.dataType.simpleString() for f in self.table.schema.fields}
-        wanted = {f.name: f.dataType.simpleString() for f in expected.fields}
-        if found != wanted:
-            wrong = [
-                f"{name} is {found.get(name, 'absent').upper()} and must be {wanted.get(name, 'absent').upper()}"
-                for name in sorted(found.keys() | wanted.keys())
-                if found.get(name) != wanted.get(name)
-            ]
-            raise TableError(
-                "the windows table must have the columns that the configuration and the source make: "
-                + "; ".join(wrong),
-                value=self.table.location,
-                remedy="undo the change of the source or of sliding.aggregates, or name a new windows table and run "
-                "`sessionizer init`",
-            )
+        properties = {CHANGE_FEED: "true", "delta.enableDeletionVectors": "false", MADE_FOR: made_for}
+        self._make(schema, [C.IS_FINAL], FILTERED_BY, properties)
 
     def around(self, version: int, starts: tuple[int, int] | None) -> DataFrame:
         """The rows that are not final and, if `starts` is given, those that start there (microseconds, inclusive)."""
@@ -99,7 +76,7 @@ class Windows(Sessions):
         return entry
 
     def _same(self, starts: tuple[int, int], final_too: bool) -> str:
-        key = [f"`{name.replace('`', '``')}`" for name in self.config.source.key]
+        key = [C.quoted(name) for name in self.config.source.key]
         start = f"t.{C.WINDOW_START}"
         return " AND ".join(
             [

@@ -24,7 +24,7 @@ from tables.delta import Commit, Superseded
 from tables.events import Increment
 from tables.lake import Lake
 from tables.manifest import Manifest, policy
-from tables.sessions import Position
+from tables.position import Position
 from tables.windows import Windows
 
 ANEW = "remove the windows table and its rejected events, then `sessionizer init` and `sessionizer slide`"

@@ -21,7 +21,7 @@ from lib.windows.sessions.pipeline import Outcome, session_schema, sessionize
 from tables.events import Increment
 from tables.lake import Lake
 from tables.manifest import Manifest, Mode, policy
-from tables.sessions import Position
+from tables.position import Position
 
 MOST_SCOPES = 1000
 SELDOM = ("duplicates", "amended", "corrected", "withdrawn", "readmitted")  # counts that most runs do not have

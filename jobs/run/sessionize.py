@@ -28,8 +28,8 @@ from tables.delta import BYTES_WRITTEN, FILES_WRITTEN, Entry, Superseded, told
 from tables.events import Increment
 from tables.lake import Lake
 from tables.manifest import Manifest
+from tables.position import Position
 from tables.runs import Timing, ledger_row
-from tables.sessions import Position
 
 ATTEMPTS = 12
 LOST_CHECKPOINT = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"  # what Spark says of it

@@ -8,6 +8,7 @@ from delta import DeltaTable
 from pyspark.sql import Column, DataFrame, DataFrameWriter
 from pyspark.sql import types as T
 
+from lib import columns as C
 from tables.delta.commits import Commit, Superseded, racing
 from tables.delta.place import LOG, is_unfinished
 from tables.delta.plain import append_plainly, is_in
@@ -102,7 +103,7 @@ class Writing(Reading):
         many: so many rows are written anew, those in files that change included, that all cores are to write them.
         Errors: Superseded if another commit came first (raised by Delta, or shown by an empty result).
         """
-        quoted = [f"`{name.replace('`', '``')}`" for name in self.schema.fieldNames()]
+        quoted = [C.quoted(name) for name in self.schema.fieldNames()]
         columns: dict[str, str | Column] = {name: f"s.{name}" for name in quoted}
         merge = (
             self._delta()

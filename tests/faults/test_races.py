@@ -27,7 +27,7 @@ from lib import columns as C
 from lib.config import Config
 from tables.delta import Table
 from tables.local import LocalLake
-from tables.sessions import position_of
+from tables.position import position_of
 from tests.few_rows import FOR_FEW_ROWS, for_few_rows
 from tests.jobs.driver import JOBS
 from tests.oracle import at, sessions, us
