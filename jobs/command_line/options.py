@@ -31,6 +31,8 @@ def instant(text: str | None, option: str) -> int | None:
     """ISO-8601 as microseconds since the epoch; without a zone it is UTC."""
     from datetime import UTC, datetime, timedelta
 
+    from jobs.console import EPOCH
+
     if text is None:
         return None
     try:
@@ -38,7 +40,7 @@ def instant(text: str | None, option: str) -> int | None:
     except ValueError as error:
         raise UsageError(f"{option} must be a time", value=text, remedy="write it as 2026-11-21T10:00:00Z") from error
     aware = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
-    return (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    return (aware - EPOCH) // timedelta(microseconds=1)
 
 
 def share(text: str | None, option: str = "--sample") -> float | None:
