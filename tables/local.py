@@ -161,7 +161,7 @@ class LocalLake:
         for table in (self.sessions, self.rejected_events, self.runs):
             table.require("`sessionizer init` makes it")
 
-    def tables(self) -> dict[str, LocalTable]:
+    def existing(self) -> dict[str, LocalTable]:
         """The tables that queries may name, those that exist."""
         found = {
             "events": self.events,

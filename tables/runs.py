@@ -1,7 +1,7 @@
 """runs: the ledger, one row a run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -65,10 +65,9 @@ class Runs:
         self.spark = spark
         self.table = Table(spark, config.outputs.runs, "outputs.runs", small=True)
 
-    def create_if_missing(self) -> None:
-        """Make the table, empty, unless it is there."""
-        if not self.table.exists():
-            self.table.create(SCHEMA, [], {"delta.dataSkippingStatsColumns": f"{C.RUN_SEQ},started_at"})
+    def create_if_missing(self) -> bool:
+        """Make the table, empty, unless it is there; whether it was made."""
+        return self.table.create_if_missing(SCHEMA, {"delta.dataSkippingStatsColumns": f"{C.RUN_SEQ},started_at"})
 
     def last_before(self, us: int) -> int | None:
         """The run_seq of the last run that began before this time (microseconds, exclusive), or None."""
@@ -96,29 +95,13 @@ class Runs:
 
 def ledger_row(manifest: Manifest, timing: Timing) -> dict[str, object]:
     """The row of `runs` for a manifest; times in microseconds."""
-    m = manifest
-    return {
-        C.RUN_ID: m.run_id,
-        C.RUN_SEQ: m.run_seq,
-        "mode": m.mode,
-        "started_at": m.started_at,
-        "finished_at": timing.finished_at,
-        "source_from_version": m.source_from_version,
-        "source_to_version": m.source_to_version,
-        "sessions_version": m.sessions_version,
-        "watermark_before": m.watermark_before,
-        "watermark_after": m.watermark_after,
-        "horizon_before": m.horizon_before,
-        "horizon_after": m.horizon_after,
-        "rule_fingerprint": m.rule_fingerprint,
-        **{name: m.events.get(name, 0) for name in EVENTS},
-        "rejected": dict(m.rejected),
-        **{f"sessions_{name}": m.sessions.get(name, 0) for name in SESSIONS},
-        "live_sessions": m.live_sessions,
-        "seconds": dict(timing.seconds) if timing.seconds is not None else None,
-        "files_read": m.source_files,
-        "bytes_read": m.source_bytes,
-        "files_written": timing.files_written,
-        "bytes_written": timing.bytes_written,
-        "product_version": m.product_version,
+    known = {
+        **dict(manifest),
+        **{name: manifest.events.get(name, 0) for name in EVENTS},
+        **{f"sessions_{name}": manifest.sessions.get(name, 0) for name in SESSIONS},
+        **asdict(timing),
+        "rejected": dict(manifest.rejected),
+        "files_read": manifest.source_files,
+        "bytes_read": manifest.source_bytes,
     }
+    return {name: known[name] for name in SCHEMA.names}

@@ -9,13 +9,10 @@ from lib.admission.events import schema_hash
 from lib.config import Config
 from lib.rule import Rule
 from lib.windows.sessions.pipeline import session_schema, trace_schemas
-from tables.delta import CHANGE_FEED
+from tables.delta.settings import CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT
 from tables.lake import Lake
 
-RETENTION = {
-    "delta.deletedFileRetentionDuration": "interval 1 week",
-    "delta.logRetentionDuration": "interval 30 days",
-}
+RETENTION = {REMOVED_FILES_KEPT: "interval 1 week", LOG_KEPT: "interval 30 days"}
 
 
 def init(spark: SparkSession, config: Config, retention_days: int | None, say: Callable[[str], None]) -> None:
@@ -36,7 +33,7 @@ def init(spark: SparkSession, config: Config, retention_days: int | None, say: C
             source.change_setting(name, f"interval {retention_days} days")
         say(f"{source.location} keeps its log and removed files for {retention_days} days")
     else:
-        removed = kept["delta.deletedFileRetentionDuration"].removeprefix("interval ")
+        removed = kept[REMOVED_FILES_KEPT].removeprefix("interval ")
         say(f"{source.location} keeps removed files for {removed}; `sessionizer init --retention-days 30` makes it 30")
     events, rule = source.read(), Rule.of(config)
     if lake.sessions.table.exists():
@@ -44,17 +41,14 @@ def init(spark: SparkSession, config: Config, retention_days: int | None, say: C
     else:
         lake.sessions.create(session_schema(events, rule), schema_hash(events, rule))
         say(f"made {config.sessions.table}")
-    if not lake.rejected_events.table.exists():
-        lake.rejected_events.create_if_missing(events.schema)
+    if lake.rejected_events.create_if_missing(events.schema):
         say(f"made {config.outputs.rejected_events}")
     if lake.traces:
         schemas = trace_schemas(events, rule)
         for name, trace in lake.traces.items():
-            if not trace.table.exists():
-                trace.create_if_missing(schemas[name])
+            if trace.create_if_missing(schemas[name]):
                 say(f"made {trace.table.location}")
-    if not lake.runs.table.exists():
-        lake.runs.create_if_missing()
+    if lake.runs.create_if_missing():
         say(f"made {config.outputs.runs}")
     if config.sliding is not None:
         make_tables(lake, events, say)

@@ -1,7 +1,6 @@
 """sessions: look-ups in the sessions table, as it is or as it was."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ from tables.lake import Lake
 
 NOT_SHOWN = (C.EXPIRES_AT, C.END_REASON, C.IS_FINAL, C.IS_LATE, C.SUPERSEDES, C.SESSION_DATE, C.RUN_ID)
 SHOWN = 200
+WHAT = "sessions as they were then"
 
 
 @dataclass(frozen=True)
@@ -83,20 +83,14 @@ def look_up(lake: Lake, asked: LookUp) -> DataFrame:
 
 def as_documents(lake: Lake, asked: LookUp) -> list[Any]:
     """Row objects; times as ISO-8601 UTC."""
-    with _reading(lake):
+    with History(lake).reading(WHAT):
         return documents(asked.first(look_up(lake, asked)))
 
 
 def show(lake: Lake, asked: LookUp) -> None:
     """A table of the columns that a person wants to see."""
-    with _reading(lake):
+    with History(lake).reading(WHAT):
         show_frame(asked.first(look_up(lake, asked).drop(*NOT_SHOWN)), asked.limit or SHOWN)
-
-
-@contextmanager
-def _reading(lake: Lake) -> Iterator[None]:
-    with History(lake).reading("sessions as they were then"):
-        yield
 
 
 def _fitting(values: tuple[str, ...], sessions: DataFrame, key: Sequence[str], option: str) -> tuple[str, ...] | None:

@@ -69,20 +69,9 @@ def show(found: dict[str, Any]) -> None:
     out.print(table(["", ""], rows))
     if found["last_runs"]:
         headers = ["run", "finished", "events", "late", "created", "extended", "merged", "final", "seconds"]
-        lines = [
-            [
-                r[C.RUN_SEQ],
-                r["finished_at"],
-                r["events_read"],
-                r["late"],
-                r["sessions_created"],
-                r["sessions_extended"],
-                r["sessions_merged"],
-                r["sessions_finalised"],
-                (r["seconds"] or {}).get("total"),
-            ]
-            for r in found["last_runs"]
-        ]
+        changes = [f"sessions_{name}" for name in ("created", "extended", "merged", "finalised")]
+        names = (C.RUN_SEQ, "finished_at", "events_read", "late", *changes)
+        lines = [[*[r[n] for n in names], (r["seconds"] or {}).get("total")] for r in found["last_runs"]]
         out.print()
         out.print(table(headers, lines, title="last runs"))
 

@@ -36,12 +36,8 @@ def as_row(report: RunReport) -> dict[str, object]:
 
 def log_line(report: RunReport, config: Config) -> None:
     """One line of JSON on stderr: the run's row of the ledger, and which table it is about."""
-    head = {
-        "time": iso(wall_clock()),
-        "level": "info",
-        "event": "run",
-        "sessions": without_passwords(config.sessions.table),
-    }
+    sessions = without_passwords(config.sessions.table)
+    head = {"time": iso(wall_clock()), "level": "info", "event": "run", "sessions": sessions}
     print(json.dumps({**head, **as_row(report)}, ensure_ascii=False, default=str), file=sys.stderr, flush=True)
 
 

@@ -40,6 +40,13 @@ class Writing(Reading):
                 shutil.rmtree(folder / LOG)  # Delta wants an empty folder
             builder.execute()
 
+    def create_if_missing(self, schema: T.StructType, properties: Mapping[str, str]) -> bool:
+        """Make the table, empty, unless it is there; whether it was made."""
+        if self.exists():
+            return False
+        self.create(schema, [], properties)
+        return True
+
     def change_setting(self, name: str, value: str, metadata: str | None = None) -> None:
         """Set a table property."""
         self.change_settings({name: value}, metadata)
