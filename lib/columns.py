@@ -101,7 +101,12 @@ STATE_FLUSH_MARK = "_flush_mark"
 
 def col(name: str) -> Column:
     """The column of exactly this name: dots, spaces and backticks in it mean nothing special."""
-    return F.col("`" + name.replace("`", "``") + "`")
+    return F.col(quoted(name))
+
+
+def quoted(name: str) -> str:
+    """The same in SQL."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def cols(names: tuple[str, ...]) -> list[Column]:

@@ -22,7 +22,7 @@ def connect(lake: LocalLake, query: str) -> duckdb.DuckDBPyConnection:
     if feed := next((view.name for view in views if "feed" in view.reads), None):
         raise NeedsSpark(f"{feed} reads Delta's change feed")
     connection, known = duckdb.connect(), set()
-    for name, table in lake.tables().items():
+    for name, table in lake.existing().items():
         if name in query.lower() or any(name in view.reads for view in views):
             connection.register(f"_{name}", table.dataset())
             connection.execute(f'CREATE TEMP VIEW "{name}" AS FROM "_{name}"')

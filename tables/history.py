@@ -16,8 +16,7 @@ from tables.manifest import Manifest
 from tables.position import HARMLESS
 
 # The same of its log and of its changes.
-UNREADABLE = (
-    *GONE,
+OF_LOG_OR_FEED = (
     "DELTA_TRUNCATED_TRANSACTION_LOG",
     "DELTA_MISSING_CHANGE_DATA",
     "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE",
@@ -82,7 +81,7 @@ class History:
         try:
             yield
         except (PySparkException, Py4JJavaError) as error:
-            if not any(name in str(error) for name in UNREADABLE):
+            if not any(name in str(error) for name in (*GONE, *OF_LOG_OR_FEED)):
                 raise
             kept = "how long they are kept: delta.deletedFileRetentionDuration, a week by default"
             raise TableError(
@@ -121,9 +120,7 @@ class History:
 
     def feed_start(self, now_us: int) -> int:
         """The oldest version whose changes Delta still gives: within the retention of removed files."""
-        snapshot = self.table._snapshot()
-        kept_us = int(self.table._log().tombstoneRetentionMillis(snapshot.metadata())) * 1000
-        oldest = self.table.version
+        oldest, kept_us = self.table.version, self.table.kept_us()[0]
         for entry in self.table.history():
             if entry.timestamp_us <= now_us - kept_us:
                 break

@@ -12,7 +12,9 @@ from deltalake.exceptions import DeltaError
 
 from lib.config import Config, location_kind
 from lib.errors import TableError
-from tables.delta import COLUMN_MAPPING, Entry, check_nothing_else, entry_of
+from tables.delta.commits import Entry, entry_of
+from tables.delta.place import check_nothing_else
+from tables.delta.settings import COLUMN_MAPPING
 from tables.events import require_source
 
 READABLE_FEATURES = {"timestampNtz", "vacuumProtocolCheck"}  # of those that Delta tables may ask readers for
@@ -159,7 +161,7 @@ class LocalLake:
         for table in (self.sessions, self.rejected_events, self.runs):
             table.require("`sessionizer init` makes it")
 
-    def tables(self) -> dict[str, LocalTable]:
+    def existing(self) -> dict[str, LocalTable]:
         """The tables that queries may name, those that exist."""
         found = {
             "events": self.events,

@@ -1,4 +1,4 @@
-"""Where a table stands: its version, and the manifest in force."""
+"""Where a table of sessions or windows stands, as its history tells: the last manifest in force."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -22,10 +22,9 @@ class RejectedEvents:
         self.config = config
         self.table = table
 
-    def create_if_missing(self, source_schema: T.StructType) -> None:
-        """Make the table, empty, unless it is there."""
-        if not self.table.exists():
-            self.table.create(rejected_schema(self.config, source_schema), [], {})
+    def create_if_missing(self, source_schema: T.StructType) -> bool:
+        """Make the table, empty, unless it is there; whether it was made."""
+        return self.table.create_if_missing(rejected_schema(self.config, source_schema), {})
 
     def before(self, run_seq: int) -> DataFrame | None:
         """The rows that runs before this one have written; None: there are none."""

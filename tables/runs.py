@@ -1,7 +1,8 @@
 """runs: the ledger, one row a run."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -64,15 +65,25 @@ class Runs:
         self.spark = spark
         self.table = Table(spark, config.outputs.runs, "outputs.runs", small=True)
 
-    def create_if_missing(self) -> None:
-        """Make the table, empty, unless it is there."""
-        if not self.table.exists():
-            self.table.create(SCHEMA, [], {"delta.dataSkippingStatsColumns": f"{C.RUN_SEQ},started_at"})
+    def create_if_missing(self) -> bool:
+        """Make the table, empty, unless it is there; whether it was made."""
+        return self.table.create_if_missing(SCHEMA, {"delta.dataSkippingStatsColumns": f"{C.RUN_SEQ},started_at"})
 
     def last_before(self, us: int) -> int | None:
         """The run_seq of the last run that began before this time (microseconds, exclusive), or None."""
         early = self.table.read().where(F.unix_micros("started_at") < us)
         return early.agg(F.max(C.RUN_SEQ)).collect()[0][0]  # type: ignore[no-any-return]
+
+    def last(self, number: int) -> list[dict[str, Any]]:
+        """The rows of so many last runs, newest first; times in microseconds."""
+        rows = self.table.read()
+        in_micros = [F.unix_micros(name).alias(name) if name in TIMES else C.col(name) for name in rows.columns]
+        return [row.asDict() for row in rows.orderBy(F.desc(C.RUN_SEQ)).limit(number).select(*in_micros).collect()]
+
+    def sums(self, names: Sequence[str]) -> dict[str, int]:
+        """Of these columns over all runs; and `runs`, how many there are."""
+        of_all = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in names]
+        return self.table.read().agg(F.count(F.lit(1)).alias("runs"), *of_all).collect()[0].asDict()
 
     def append(self, manifest: Manifest, timing: Timing, fence: str) -> None:
         """Add a run's row, once."""
@@ -84,29 +95,13 @@ class Runs:
 
 def ledger_row(manifest: Manifest, timing: Timing) -> dict[str, object]:
     """The row of `runs` for a manifest; times in microseconds."""
-    m = manifest
-    return {
-        C.RUN_ID: m.run_id,
-        C.RUN_SEQ: m.run_seq,
-        "mode": m.mode,
-        "started_at": m.started_at,
-        "finished_at": timing.finished_at,
-        "source_from_version": m.source_from_version,
-        "source_to_version": m.source_to_version,
-        "sessions_version": m.sessions_version,
-        "watermark_before": m.watermark_before,
-        "watermark_after": m.watermark_after,
-        "horizon_before": m.horizon_before,
-        "horizon_after": m.horizon_after,
-        "rule_fingerprint": m.rule_fingerprint,
-        **{name: m.events.get(name, 0) for name in EVENTS},
-        "rejected": dict(m.rejected),
-        **{f"sessions_{name}": m.sessions.get(name, 0) for name in SESSIONS},
-        "live_sessions": m.live_sessions,
-        "seconds": dict(timing.seconds) if timing.seconds is not None else None,
-        "files_read": m.source_files,
-        "bytes_read": m.source_bytes,
-        "files_written": timing.files_written,
-        "bytes_written": timing.bytes_written,
-        "product_version": m.product_version,
+    known = {
+        **dict(manifest),
+        **{name: manifest.events.get(name, 0) for name in EVENTS},
+        **{f"sessions_{name}": manifest.sessions.get(name, 0) for name in SESSIONS},
+        **asdict(timing),
+        "rejected": dict(manifest.rejected),
+        "files_read": manifest.source_files,
+        "bytes_read": manifest.source_bytes,
     }
+    return {name: known[name] for name in SCHEMA.names}

@@ -17,10 +17,9 @@ class Trace:
         self.name = name
         self.table = Table(spark, location, f"outputs.{name}")
 
-    def create_if_missing(self, schema: T.StructType) -> None:
-        """Make the table, empty, unless it is there."""
-        if not self.table.exists():
-            self.table.create(schema, [], {})
+    def create_if_missing(self, schema: T.StructType) -> bool:
+        """Make the table, empty, unless it is there; whether it was made."""
+        return self.table.create_if_missing(schema, {})
 
     def forgettable(self, before: int) -> str:
         """The condition on rows of events before this time (microseconds, exclusive)."""

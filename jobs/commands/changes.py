@@ -1,8 +1,6 @@
 """changes: what runs have changed or made final, for those who follow the sessions table."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +17,7 @@ from lib.reading.net_changes import CHANGE, net_changes
 from tables.history import History, RunCommit
 from tables.lake import Lake
 
+WHAT = "sessions, or its change feed, of these runs"
 MODES = ("append", "update", "complete")
 START_ANEW = "start anew from `changes --mode complete`, and go on from the last run that it names"
 
@@ -84,7 +83,7 @@ def changes(lake: Lake, asked: Asked) -> Found:
 
 def document(lake: Lake, asked: Asked) -> dict[str, Any]:
     """Mode, last run and row objects; times as ISO-8601 UTC."""
-    with _reading(lake):
+    with History(lake).reading(WHAT, START_ANEW):
         found = changes(lake, asked)
         return {
             "mode": asked.mode,
@@ -96,7 +95,7 @@ def document(lake: Lake, asked: Asked) -> dict[str, Any]:
 
 def show(lake: Lake, asked: Asked, limit: int, *, as_csv: bool = False) -> None:
     """All rows as CSV, or a table of the first ones; where to go on from is a note on stderr."""
-    with _reading(lake):
+    with History(lake).reading(WHAT, START_ANEW):
         found = changes(lake, asked)
         if as_csv:
             sys.stdout.writelines(csv_lines(found.rows))
@@ -104,12 +103,6 @@ def show(lake: Lake, asked: Asked, limit: int, *, as_csv: bool = False) -> None:
             show_frame(found.rows.drop(*NOT_SHOWN), limit)
     if found.last_run.run_id is not None:
         stderr().print(f"last run: {found.last_run.run_id}; the next changes: --since-run {found.last_run.run_seq}")
-
-
-@contextmanager
-def _reading(lake: Lake) -> Iterator[None]:
-    with History(lake).reading("sessions, or its change feed, of these runs", START_ANEW):
-        yield
 
 
 def _version(run: RunCommit) -> int:

@@ -6,13 +6,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jobs.run.kinds import Kind, output_schemas, sessions_of, sliding_of
 from lib.config import Config
-from tables.delta import CHANGE_FEED
+from tables.delta.settings import CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT
 from tables.lake import Lake
 
-RETENTION = {
-    "delta.deletedFileRetentionDuration": "interval 1 week",
-    "delta.logRetentionDuration": "interval 30 days",
-}
+RETENTION = {REMOVED_FILES_KEPT: "interval 1 week", LOG_KEPT: "interval 30 days"}
 
 
 def init(spark: SparkSession, config: Config, retention_days: int | None, say: Callable[[str], None]) -> None:
@@ -33,7 +30,7 @@ def init(spark: SparkSession, config: Config, retention_days: int | None, say: C
             source.change_setting(name, f"interval {retention_days} days")
         say(f"{source.location} keeps its log and removed files for {retention_days} days")
     else:
-        removed = kept["delta.deletedFileRetentionDuration"].removeprefix("interval ")
+        removed = kept[REMOVED_FILES_KEPT].removeprefix("interval ")
         say(f"{source.location} keeps removed files for {removed}; `sessionizer init --retention-days 30` makes it 30")
     events = source.read()
     _make(sessions_of(lake), events, say)

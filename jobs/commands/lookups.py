@@ -1,7 +1,6 @@
 """sessions: look-ups in the sessions table, as it is or as it was."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,25 +17,42 @@ from tables.lake import Lake
 
 NOT_SHOWN = (C.EXPIRES_AT, C.END_REASON, C.IS_FINAL, C.IS_LATE, C.SUPERSEDES, C.SESSION_DATE, C.RUN_ID)
 SHOWN = 200
+WHAT = "sessions as they were then"
 
 
 @dataclass(frozen=True)
-class LookUp:
-    """What the command line asks for. Keys: text, one a key column. Times: microseconds since the epoch.
+class OfKeys:
+    """What any look-up may ask. Keys: text, one a key column.
 
-    The table is read as of `version`, or as of the time `at`, or as it is. `limit`: None is all rows.
+    The table is read as of `version`, or as it is. `limit`: None is all rows.
     """
 
     key: tuple[str, ...] = ()
     key_from: tuple[str, ...] = ()
     key_to: tuple[str, ...] = ()
+    backward: bool = False
+    version: int | None = None
+    limit: int | None = None
+
+    def order_and_keys(self, rows: DataFrame, key: Sequence[str]) -> dict[str, Any]:
+        """For `find_sessions` and `find_windows`. Errors: UsageError for a value that is not of its column's type."""
+        given = {"key": self.key, "key_from": self.key_from, "key_to": self.key_to}
+        fitted = {name: _fitting(v, rows, key, f"--{name.replace('_', '-')}") for name, v in given.items()}
+        return {**fitted, "backward": self.backward}
+
+    def first(self, found: DataFrame) -> DataFrame:
+        """As many rows as were asked for."""
+        return found if self.limit is None else found.limit(self.limit)
+
+
+@dataclass(frozen=True)
+class LookUp(OfKeys):
+    """What the command line asks for. Times: microseconds since the epoch; `at`: the table is read as of then."""
+
     earliest_end: int | None = None
     latest_start: int | None = None
     latest_end: int | None = None
-    backward: bool = False
-    version: int | None = None
     at: int | None = None
-    limit: int | None = None
 
 
 def sessions_at(lake: Lake, version: int | None = None, at: Instant | None = None) -> DataFrame:
@@ -58,41 +74,26 @@ def look_up(lake: Lake, asked: LookUp) -> DataFrame:
     return find_sessions(
         sessions,
         key,
-        key=fitting(asked.key, sessions, key, "--key"),
-        key_from=fitting(asked.key_from, sessions, key, "--key-from"),
-        key_to=fitting(asked.key_to, sessions, key, "--key-to"),
+        **asked.order_and_keys(sessions, key),
         earliest_end=asked.earliest_end,
         latest_start=asked.latest_start,
         latest_end=asked.latest_end,
-        backward=asked.backward,
     )
 
 
 def as_documents(lake: Lake, asked: LookUp) -> list[Any]:
     """Row objects; times as ISO-8601 UTC."""
-    with _reading(lake):
-        return documents(first_rows(look_up(lake, asked), asked.limit))
+    with History(lake).reading(WHAT):
+        return documents(asked.first(look_up(lake, asked)))
 
 
 def show(lake: Lake, asked: LookUp) -> None:
     """A table of the columns that a person wants to see."""
-    with _reading(lake):
-        show_frame(first_rows(look_up(lake, asked).drop(*NOT_SHOWN), asked.limit), asked.limit or SHOWN)
+    with History(lake).reading(WHAT):
+        show_frame(asked.first(look_up(lake, asked).drop(*NOT_SHOWN)), asked.limit or SHOWN)
 
 
-def first_rows(found: DataFrame, limit: int | None) -> DataFrame:
-    """As many as were asked for; None is all."""
-    return found if limit is None else found.limit(limit)
-
-
-@contextmanager
-def _reading(lake: Lake) -> Iterator[None]:
-    with History(lake).reading("sessions as they were then"):
-        yield
-
-
-def fitting(values: tuple[str, ...], sessions: DataFrame, key: Sequence[str], option: str) -> tuple[str, ...] | None:
-    """The values, if there are any. Errors: UsageError for one that is not of its column's type."""
+def _fitting(values: tuple[str, ...], sessions: DataFrame, key: Sequence[str], option: str) -> tuple[str, ...] | None:
     types = [sessions.select(C.col(name)).schema[0].dataType for name in key]
     casts = [F.lit(value).try_cast(data_type) for value, data_type in zip(values, types, strict=False)]
     fits = sessions.sparkSession.sql("SELECT 1").select(*[c.isNotNull() for c in casts]).collect()[0] if casts else ()

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -124,22 +124,9 @@ def show(done: list[Upkeep], asked: Asked) -> None:
 
 def as_document(done: list[Upkeep], asked: Asked) -> dict[str, Any]:
     """The same for machines."""
-    return {
-        "dry_run": asked.dry_run,
-        "tables": [
-            {
-                "table": d.name,
-                "files_before": d.files_before,
-                "files": d.files,
-                "bytes": d.bytes,
-                "compacted_files": d.compacted,
-                "forgotten_rows": d.forgotten,
-                "deleted_files": d.deleted,
-                "seconds": d.seconds,
-            }
-            for d in done
-        ],
-    }
+    long = {"name": "table", "compacted": "compacted_files", "forgotten": "forgotten_rows", "deleted": "deleted_files"}
+    tables = [{long.get(name, name): value for name, value in asdict(upkeep).items()} for upkeep in done]
+    return {"dry_run": asked.dry_run, "tables": tables}
 
 
 def _charges(lake: Lake, asked: Asked) -> list[_Charge]:

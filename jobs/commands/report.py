@@ -10,8 +10,8 @@ import yaml
 from pyspark.sql import SparkSession
 
 from jobs.commands import sql, sql_duckdb
-from jobs.config_file import masked
 from jobs.console import iso
+from jobs.masking import masked
 from jobs.reporting import charts
 from jobs.reporting.pages import write_page
 from jobs.reporting.report_queries import DAY_LONG, HALVES, Engine, Found, Row, ask_all

@@ -65,15 +65,15 @@ def views(spark: SparkSession, config: Config, query: str) -> None:
     runs, and `feed`, the change feed of sessions as far back as Delta keeps it.
     """
     lake = Lake(spark, config)
-    tables = {
+    known = {
         "events": lake.events.table,
         "sessions": lake.sessions.table,
         "rejected_events": lake.rejected_events.table,
         "runs": lake.runs.table,
     }
     if config.sliding is not None:
-        tables |= {"windows": lake.windows.table, "rejected_window_events": lake.rejected_window_events.table}
-    frames = {name: found.read() for name, found in tables.items() if found.exists()}
+        known |= {"windows": lake.windows.table, "rejected_window_events": lake.rejected_window_events.table}
+    frames = {name: found.read() for name, found in known.items() if found.exists()}
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
     if "sessions" not in frames:

@@ -15,22 +15,22 @@ from tables.delta import ROWS_WRITTEN
 from tables.lake import Lake
 from tables.local import LocalLake
 from tables.runs import TIMES
-from tables.standing import Standing, local_standing, standing
+from tables.status import Status, read_local_status, read_status
 
 LAST_RUNS = 5
 
 
 def status(spark: SparkSession, config: Config) -> dict[str, Any]:
     """Position, lag, watermark, counts and the last runs, as a document; times as ISO-8601."""
-    return _document(standing(Lake(spark, config), LAST_RUNS), config)
+    return _document(read_status(Lake(spark, config), LAST_RUNS), config)
 
 
 def status_without_spark(config: Config) -> dict[str, Any]:
     """The same. Errors: NeedsSpark, where the tables do not lie on paths or use what only Spark reads."""
-    return _document(local_standing(LocalLake(config), LAST_RUNS), config)
+    return _document(read_local_status(LocalLake(config), LAST_RUNS), config)
 
 
-def _document(now: Standing, config: Config) -> dict[str, Any]:
+def _document(now: Status, config: Config) -> dict[str, Any]:
     manifest, totals, latest = now.manifest, now.totals, now.latest_version
     consumed = manifest.source_to_version if manifest else None
     return {
@@ -69,20 +69,9 @@ def show(found: dict[str, Any]) -> None:
     out.print(table(["", ""], rows))
     if found["last_runs"]:
         headers = ["run", "finished", "events", "late", "created", "extended", "merged", "final", "seconds"]
-        lines = [
-            [
-                r[C.RUN_SEQ],
-                r["finished_at"],
-                r["events_read"],
-                r["late"],
-                r["sessions_created"],
-                r["sessions_extended"],
-                r["sessions_merged"],
-                r["sessions_finalised"],
-                (r["seconds"] or {}).get("total"),
-            ]
-            for r in found["last_runs"]
-        ]
+        changes = [f"sessions_{name}" for name in ("created", "extended", "merged", "finalised")]
+        names = (C.RUN_SEQ, "finished_at", "events_read", "late", *changes)
+        lines = [[*[r[n] for n in names], (r["seconds"] or {}).get("total")] for r in found["last_runs"]]
         out.print()
         out.print(table(headers, lines, title="last runs"))
 

@@ -5,28 +5,20 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from jobs.commands.lookups import first_rows, fitting
+from jobs.commands.lookups import SHOWN, OfKeys
 from jobs.commands.sql import documents
 from jobs.commands.sql import show as show_frame
 from lib import columns as C
 from lib.reading.lookups import find_windows
 from tables.lake import Lake
 
-SHOWN = 200
-
 
 @dataclass(frozen=True)
-class WindowLookUp:
-    """What the command line asks for. Keys: text, one a key column. Times: microseconds since the epoch."""
+class WindowLookUp(OfKeys):
+    """What the command line asks for. Times: microseconds since the epoch."""
 
-    key: tuple[str, ...] = ()
-    key_from: tuple[str, ...] = ()
-    key_to: tuple[str, ...] = ()
     start_from: int | None = None
     start_to: int | None = None
-    backward: bool = False
-    version: int | None = None
-    limit: int | None = None
 
 
 def look_up(lake: Lake, asked: WindowLookUp) -> DataFrame:
@@ -36,20 +28,17 @@ def look_up(lake: Lake, asked: WindowLookUp) -> DataFrame:
     return find_windows(
         rows,
         key,
-        key=fitting(asked.key, rows, key, "--key"),
-        key_from=fitting(asked.key_from, rows, key, "--key-from"),
-        key_to=fitting(asked.key_to, rows, key, "--key-to"),
+        **asked.order_and_keys(rows, key),
         start_from=asked.start_from,
         start_to=asked.start_to,
-        backward=asked.backward,
     )
 
 
 def as_documents(lake: Lake, asked: WindowLookUp) -> list[Any]:
     """Row objects; times as ISO-8601 UTC."""
-    return documents(first_rows(look_up(lake, asked), asked.limit))
+    return documents(asked.first(look_up(lake, asked)))
 
 
 def show(lake: Lake, asked: WindowLookUp) -> None:
     """A table for a person."""
-    show_frame(first_rows(look_up(lake, asked).drop(C.RUN_ID), asked.limit), asked.limit or SHOWN)
+    show_frame(asked.first(look_up(lake, asked).drop(C.RUN_ID)), asked.limit or SHOWN)

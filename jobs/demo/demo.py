@@ -22,7 +22,7 @@ from rich.text import Text
 from jobs.commands.init import init
 from jobs.commands.sql import documents, query_frame
 from jobs.config_file import load_config
-from jobs.console import EPOCH, progress, short, stdout, table
+from jobs.console import progress, short, stdout, table
 from jobs.demo.data import CAST, CONFIG_FILE, INCREMENTS, MARKER, SCHEMA, THURSDAY, WAREHOUSE, clicks, write_files
 from jobs.demo.picture import MARGIN, NAME_WIDTH, Bar, Scene, Window, legend, timeline, told
 from jobs.ingest.ingest import IngestOptions, ingest
@@ -33,6 +33,7 @@ from lib import columns as C
 from lib.admission.verdicts import LATE
 from lib.config import Config
 from lib.errors import UsageError
+from lib.reading.lookups import microseconds
 from tables.lake import Lake
 
 WIDEST = 110
@@ -98,8 +99,8 @@ def play(folder: Path, out: Console) -> tuple[SparkSession, Config]:
             scene,
             replace(
                 look(spark, config, report),
-                events=_times((c.user, _us(c.at)) for c in events if c.user in CAST and c.file <= number),
-                new=_times((c.user, _us(c.at)) for c in events if c.user in CAST and c.file == number),
+                events=_times((c.user, microseconds(c.at)) for c in events if c.user in CAST and c.file <= number),
+                new=_times((c.user, microseconds(c.at)) for c in events if c.user in CAST and c.file == number),
             ),
         )
         _heading(f"Run {number + 1}: {file.name}, what arrived until {INCREMENTS[number].until:%H:%M}", out)
@@ -144,7 +145,7 @@ def make_room(folder: Path) -> None:
 def look(spark: SparkSession, config: Config, report: RunReport) -> Scene:
     """What the tables say of the visitors to watch: their sessions of Thursday, and their late events."""
     lake, mine, m = Lake(spark, config), F.col("user_id").isin(list(CAST)), report.manifest
-    rows = lake.sessions.table.read().where(mine & (F.unix_micros(C.SESSION_END) >= _us(THURSDAY)))
+    rows = lake.sessions.table.read().where(mine & (F.unix_micros(C.SESSION_END) >= microseconds(THURSDAY)))
     times = [F.unix_micros(name) for name in (C.SESSION_START, C.SESSION_END)]
     shown = rows.select(C.SESSION_ID, "user_id", *times, C.EVENT_COUNT, C.STATUS, C.SUPERSEDES)
     bars = tuple(Bar(*row) for row in shown.orderBy(C.SESSION_START).collect())
@@ -206,7 +207,7 @@ def _plain(value: object) -> object:
 
 def _window(out: Console) -> Window:
     cells = (min(out.width, WIDEST) - NAME_WIDTH - MARGIN) // HOURS
-    return Window(_us(THURSDAY + timedelta(hours=FIRST_HOUR)), HOURS, max(cells, 6))
+    return Window(microseconds(THURSDAY + timedelta(hours=FIRST_HOUR)), HOURS, max(cells, 6))
 
 
 def _times(rows: Iterable[Sequence[Any]]) -> dict[str, list[int]]:
@@ -220,12 +221,8 @@ def _from_here(file: Path) -> str:
     return str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)
 
 
-def _us(at: datetime) -> int:
-    return (at - EPOCH) // timedelta(microseconds=1)
-
-
 def main() -> None:
-    """Draw a demo as an SVG picture, for the README: `python -m jobs.demo --svg docs/demo.svg`."""
+    """Draw a demo as an SVG picture, for the README: `python -m jobs.demo.demo --svg docs/demo.svg`."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--svg", type=Path, required=True)
     parser.add_argument("--folder", type=Path, default=Path("sessionizer-demo"))

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from jobs.console import short
 
-MINUTE_US, HOUR_US = 60_000_000, 3_600_000_000
+HOUR_US = 3_600_000_000
 NAME_WIDTH = 6
 MARGIN = 12  # to the right of the last hour, for the name of a mark there
 # Glyphs tell the states apart without colours; the colours read on dark and on light ground.

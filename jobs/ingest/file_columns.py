@@ -14,6 +14,7 @@ from jobs.ingest.lines import LINE, TORN, TORN_LINE
 from jobs.ingest.time_formats import parse_time
 from lib import columns as C
 from lib.config import Source
+from lib.config.names import first_repeated
 from lib.errors import SourceError, UsageError
 
 _COMPLEX = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
@@ -91,11 +92,8 @@ def renamed(names: Sequence[str], rename: Mapping[str, str], *, optional: bool) 
         if old.lower() not in known and not optional:
             raise UsageError("a column to rename must be in the file", value=old, remedy=_the_file_has(names))
     result = [new.get(name.lower(), name) for name in names]
-    seen: set[str] = set()
-    for name in result:
-        if name.lower() in seen:
-            raise SourceError("a file must name each column once", value=name, remedy="rename one of them in the file")
-        seen.add(name.lower())
+    if twice := first_repeated(result):
+        raise SourceError("a file must name each column once", value=twice, remedy="rename one of them in the file")
     return result
 
 

@@ -24,9 +24,11 @@ from lib import columns as C
 from lib.canonical import canonical_json
 from lib.config import Config
 from lib.errors import SourceError, UsageError
+from lib.expressions import first_line
+from tables.delta.settings import having
 
 Format = Literal["csv", "json", "parquet", "access-log"]
-CASE_SENSITIVE = "spark.sql.caseSensitive"  # off, names that differ only in capitals would stop Spark
+CASE_SENSITIVE = {"spark.sql.caseSensitive": "true"}  # off, names that differ only in capitals would stop Spark
 LINE_FORMATS = ("csv", "json", "access-log")
 
 
@@ -199,13 +201,8 @@ class FileReader:
         return tuple(name or f"_c{n}" for n, name in enumerate(names)), begin
 
     def _json_schema(self, uri: str) -> T.StructType:
-        reader = self.spark.read.options(mode="DROPMALFORMED", lineSep="\n", encoding="UTF-8")
-        before = self.spark.conf.get(CASE_SENSITIVE) or "false"
-        self.spark.conf.set(CASE_SENSITIVE, "true")
-        try:
-            return reader.json(uri).schema
-        finally:
-            self.spark.conf.set(CASE_SENSITIVE, before)
+        with having(self.spark, CASE_SENSITIVE):
+            return self.spark.read.options(mode="DROPMALFORMED", lineSep="\n", encoding="UTF-8").json(uri).schema
 
     def _literal(self, line: bytes, *, torn: bool = False) -> DataFrame:
         text = line.decode(errors="replace").rstrip("\r\n")
@@ -243,11 +240,7 @@ def spark_errors(file: Path) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        raise SourceError(
-            "a file must fit its format and the table",
-            value=str(file),
-            remedy=_said(error),
-        ) from error
+        raise SourceError("a file must fit its format and the table", value=str(file), remedy=_said(error)) from error
 
 
 def _said(error: PySparkException | Py4JJavaError) -> str:
@@ -257,7 +250,7 @@ def _said(error: PySparkException | Py4JJavaError) -> str:
         while cause.getCause() is not None:
             cause = cause.getCause()
         return str(cause.getMessage() or cause.toString()).strip().splitlines()[0]
-    return str(error).strip().splitlines()[0]
+    return first_line(error)
 
 
 def _texts(names: tuple[str, ...]) -> T.StructType:

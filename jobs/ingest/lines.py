@@ -42,7 +42,7 @@ def parse_csv(lines: DataFrame, names: tuple[str, ...], sep: str, quote: str) ->
         "escape": quote,
         "maxColumns": str(max(20480, len(names) + 1)),
     }
-    schema = ", ".join(f"{_quoted(name)} STRING" for name in (*names, _CORRUPT))
+    schema = ", ".join(f"{C.quoted(name)} STRING" for name in (*names, _CORRUPT))
     torn = C.col(TORN) | C.col(_ROW)[_CORRUPT].isNotNull()
     if quote:
         torn = torn | C.col(LINE).rlike(ends_in_quotes(sep, quote))
@@ -112,7 +112,3 @@ def ends_in_quotes(sep: str, quote: str) -> str:
 
 def _fields(names: tuple[str, ...]) -> list[Column]:
     return [C.col(_ROW)[name].alias(name) for name in names]
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

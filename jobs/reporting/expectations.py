@@ -12,7 +12,6 @@ from lib.admission.verdicts import LATE, REASONS
 from lib.config import Config
 from lib.errors import ConfigError
 
-UNREADABLE = "unreadable"
 UNEXPECTED_ROWS = "unexpected_rows_expectation"
 MOSTLY = 0.95  # share of source rows that must have a key and a time: single ones that have not are rejected events
 
@@ -63,7 +62,7 @@ def rejected_events_suite() -> Suite:
         *[_not_null(name, "what was rejected, when") for name in (C.EVENT_HASH, C.REASON)],
         Expectation(
             "expect_column_values_to_be_in_set",
-            {"column": C.REASON, "value_set": [*REASONS, UNREADABLE]},
+            {"column": C.REASON, "value_set": [*REASONS]},
             "the reasons there are",
         ),
         _no_rows(

@@ -9,10 +9,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from lib.errors import UsageError, without_passwords
-from tables.figures import Figures, figures
 from tables.lake import Lake
 from tables.manifest import Manifest
 from tables.runs import SESSIONS
+from tables.totals import Totals, read_totals
 
 COUNTERS = {
     "events_read": "Events read from the source",
@@ -43,7 +43,7 @@ def check_writable(file: Path) -> None:
 
 def write_metrics(lake: Lake, file: Path, now_us: int) -> None:
     """Replace the file by the metrics as they are now; a reader sees the old ones or the new ones."""
-    _write(_Metrics(figures(lake), without_passwords(lake.config.sessions.table), now_us), file)
+    _write(_Metrics(read_totals(lake), without_passwords(lake.config.sessions.table), now_us), file)
 
 
 def write_window_metrics(lake: Lake, file: Path, seconds: Mapping[str, float] | None, now_us: int) -> None:
@@ -93,19 +93,19 @@ class _Samples(Collector):
 
 
 class _Metrics(_Samples):
-    """The figures as families. Counters are sums over the ledger: they grow from run to run, whoever ran."""
+    """The totals as families. Counters are sums over the ledger: they grow from run to run, whoever ran."""
 
-    def __init__(self, found: Figures, table: str, now_us: int) -> None:
+    def __init__(self, found: Totals, table: str, now_us: int) -> None:
         super().__init__(found.manifest, table, now_us)
         self.found = found
 
     def collect(self) -> Iterator[Metric]:
-        found, totals = self.found, self.found.totals
+        found, sums = self.found, self.found.sums
         yield self._counter("runs", "Runs by mode", found.runs, "mode")
         for name, text in COUNTERS.items():
-            yield self._counter(NAMES.get(name, name), text, {"": totals[name]})
+            yield self._counter(NAMES.get(name, name), text, {"": sums[name]})
         yield self._counter("rejected_events", "Events that no session took, by reason", found.rejected, "reason")
-        changes = {name: totals[f"sessions_{name}"] for name in SESSIONS}
+        changes = {name: sums[f"sessions_{name}"] for name in SESSIONS}
         yield self._counter("sessions", "Sessions by what runs did to them", changes, "change")
         yield self._counter("sessions_emitted", "Sessions that turned final", {"": changes["finalised"]})
         yield self._counter("run_seconds", "Seconds that runs took, by phase", found.seconds, "phase")

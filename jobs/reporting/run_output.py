@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from jobs.console import iso, short, stderr, stdout, table
 from jobs.run.phases import RunReport, wall_clock
@@ -12,10 +12,12 @@ from lib import columns as C
 from lib.config import Config
 from lib.errors import without_passwords
 from tables.lake import Lake
+from tables.manifest import Manifest
 from tables.runs import TIMES
 
 SHOWN = 20
 MUCH_LATE = 0.05
+HEADERS = ("run", "source", "events", "late", "invalid", "created", "extended", "merged", "final", "live", "watermark")
 
 
 def as_document(reports: Sequence[RunReport]) -> dict[str, object]:
@@ -28,18 +30,14 @@ def as_row(report: RunReport) -> dict[str, object]:
     row = report.row()
     times = {name: iso(value) for name, value in row.items() if name in TIMES and isinstance(value, int)}
     span = {"from": iso(report.manifest.arguments.get("low")), "to": iso(report.manifest.arguments.get("high"))}
-    told = {"dry_run": report.dry_run, "late_share": _late_share(report)}
+    told = {"dry_run": report.dry_run, "late_share": late_share(report.manifest)}
     return {**row, **times, **told, **span, **_rows(report)}
 
 
 def log_line(report: RunReport, config: Config) -> None:
     """One line of JSON on stderr: the run's row of the ledger, and which table it is about."""
-    head = {
-        "time": iso(wall_clock()),
-        "level": "info",
-        "event": "run",
-        "sessions": without_passwords(config.sessions.table),
-    }
+    sessions = without_passwords(config.sessions.table)
+    head = {"time": iso(wall_clock()), "level": "info", "event": "run", "sessions": sessions}
     print(json.dumps({**head, **as_row(report)}, ensure_ascii=False, default=str), file=sys.stderr, flush=True)
 
 
@@ -52,11 +50,16 @@ def show(spark: SparkSession, config: Config, reports: Sequence[RunReport], *, n
         watermark = short(manifest.watermark_after if manifest else None)
         out.print(f"Nothing new: the source is consumed up to version {version}, the watermark is {watermark}.")
         return
-    out.print(table(_HEADERS, [_line(report) for report in reports]))
-    for report in reports if notes else ():
-        _warn_of_late(report)
+    out.print(table([*HEADERS, "seconds"], [_line(report) for report in reports]))
+    for m in (report.manifest for report in reports if notes):
+        warn_of_late(
+            m,
+            f": older than {short(m.horizon_before)}, the watermark less the allowed lateness. They are in "
+            "rejected_events. If old files were loaded after new ones, set a longer time.allowed_lateness before the "
+            "first run.",
+        )
     if reports[-1].dry_run:
-        _show_changes(reports[-1])
+        show_changes(reports[-1].changes, reports[-1].manifest, C.IS_LATE)
 
 
 def show_backfill(reports: Sequence[RunReport]) -> None:
@@ -75,38 +78,14 @@ def show_backfill(reports: Sequence[RunReport]) -> None:
     stdout().print(table(["run", "span", "added", "changed", "removed", "live", "seconds"], rows))
 
 
-_HEADERS = (
-    "run",
-    "source",
-    "events",
-    "late",
-    "invalid",
-    "created",
-    "extended",
-    "merged",
-    "final",
-    "live",
-    "watermark",
-    "seconds",
-)
-
-
 def _line(report: RunReport) -> list[object]:
     m = report.manifest
-    first = "all" if m.source_from_version is None else m.source_from_version
-    nothing = m.source_from_version is not None and m.source_from_version > (m.source_to_version or -1)
-    versions = f"{first} - {m.source_to_version}" if first != m.source_to_version else f"{first}"
     seconds = (report.timing.seconds or {}).get("total")
     return [
         "dry run" if report.dry_run else m.run_seq,
-        "-" if nothing else versions,
-        m.events["events_read"],
-        m.events["late"],
-        m.events["invalid"],
-        m.sessions["created"],
-        m.sessions["extended"],
-        m.sessions["merged"],
-        m.sessions["finalised"],
+        versions_read(m),
+        *[m.events[name] for name in ("events_read", "late", "invalid")],
+        *[m.sessions[name] for name in ("created", "extended", "merged", "finalised")],
         m.live_sessions,
         short(m.watermark_after),
         None if seconds is None else round(seconds, 1),
@@ -120,31 +99,35 @@ def _rows(report: RunReport) -> dict[str, int]:
     return {"rows_added": counted["rows"] - updated - deleted, "rows_changed": updated, "rows_removed": deleted}
 
 
-def _late_share(report: RunReport) -> float:
-    read = report.manifest.events["events_read"]
-    return report.manifest.events["late"] / read if read else 0.0
+def versions_read(m: Manifest) -> str:
+    """The versions of the source, from the first to the last."""
+    first, last = m.source_from_version, m.source_to_version
+    if first is not None and first > (last or -1):
+        return "-"
+    if first is None:
+        return f"all - {last}"
+    return f"{first}" if first == last else f"{first} - {last}"
 
 
-def _warn_of_late(report: RunReport) -> None:
-    if (share := _late_share(report)) > MUCH_LATE:
-        m = report.manifest
-        stderr().print(
-            f"[yellow]note:[/] run {m.run_seq}: {share:.0%} of its events ({m.events['late']:,}) are late: older than "
-            f"{short(m.horizon_before)}, the watermark less the allowed lateness. They are in rejected_events. "
-            "If old files were loaded after new ones, set a longer time.allowed_lateness before the first run.",
-            markup=True,
-        )
+def late_share(m: Manifest) -> float:
+    """Of the events that were read."""
+    read = m.events["events_read"]
+    return m.events["late"] / read if read else 0.0
 
 
-def _show_changes(report: RunReport) -> None:
-    if report.changes is None:
+def warn_of_late(m: Manifest, advice: str) -> None:
+    """A note on stderr, where many events are late."""
+    if (share := late_share(m)) > MUCH_LATE:
+        late = f"{share:.0%} of its events ({m.events['late']:,}) are late"
+        stderr().print(f"[yellow]note:[/] run {m.run_seq}: {late}{advice}", markup=True)
+
+
+def show_changes(changes: DataFrame | None, m: Manifest, *hidden: str, sorted_by: int = 0) -> None:
+    """Some rows that a dry run would change; sorted_by: so many columns, after which these are the first ones."""
+    if changes is None:
         return
-    shown = [C.CHANGE, *[c for c in report.changes.columns if c not in (C.CHANGE, C.STATE, C.IS_LATE)]]
-    texts = [C.col(c).cast("string").alias(c) for c in shown]
-    rows = report.changes.select(*texts).limit(SHOWN).collect()
-    total = report.manifest.sessions["rows"]
-    stdout().print(
-        table(
-            ["change", *shown[1:]], [list(row) for row in rows], title=f"{min(SHOWN, total)} of {total:,} changed rows"
-        )
-    )
+    shown = [C.CHANGE, *[c for c in changes.columns if c not in (C.CHANGE, C.STATE, *hidden)]]
+    texts = changes.select(*[C.col(c).cast("string").alias(f"c{i}") for i, c in enumerate(shown)])
+    rows = (texts.orderBy(*texts.columns[1 : sorted_by + 1]) if sorted_by else texts).limit(SHOWN).collect()
+    title = f"{min(SHOWN, m.sessions['rows'])} of {m.sessions['rows']:,} changed rows"
+    stdout().print(table(["change", *shown[1:]], [list(row) for row in rows], title=title))

@@ -2,14 +2,11 @@
 
 from collections.abc import Sequence
 
-from pyspark.sql import functions as F
-
-from jobs.console import iso, short, stderr, stdout, table
+from jobs.console import iso, short, stdout, table
+from jobs.reporting.run_output import late_share, show_changes, versions_read, warn_of_late
 from jobs.run.phases import RunReport
 from lib import columns as C
 
-SHOWN = 20
-MUCH_LATE = 0.05
 HEADERS = ("run", "source", "events", "late", "invalid", "created", "updated", "deleted", "final", "open", "watermark")
 
 
@@ -26,15 +23,10 @@ def show(reports: Sequence[RunReport]) -> None:
         return
     out.print(table([*HEADERS, "seconds"], [_line(report) for report in reports]))
     for report in reports:
-        if (share := _late_share(report)) > MUCH_LATE:
-            m = report.manifest
-            stderr().print(
-                f"[yellow]note:[/] run {m.run_seq}: {share:.0%} of its events ({m.events['late']:,}) are late. If old "
-                "files were loaded after new ones, set a longer sliding.grace, or late_events: amend.",
-                markup=True,
-            )
+        advice = "set a longer sliding.grace, or late_events: amend."
+        warn_of_late(report.manifest, f". If old files were loaded after new ones, {advice}")
     if reports[-1].dry_run:
-        _show_changes(reports[-1])
+        show_changes(reports[-1].changes, reports[-1].manifest, sorted_by=2)
 
 
 def _row(report: RunReport) -> dict[str, object]:
@@ -52,36 +44,18 @@ def _row(report: RunReport) -> dict[str, object]:
         "open_windows": m.live_sessions,
         "seconds": report.timing.seconds,
         "dry_run": report.dry_run,
-        "late_share": _late_share(report),
+        "late_share": late_share(m),
     }
 
 
 def _line(report: RunReport) -> list[object]:
     m = report.manifest
-    first = "all" if m.source_from_version is None else m.source_from_version
-    nothing = m.source_from_version is not None and m.source_from_version > (m.source_to_version or -1)
     return [
         "dry run" if report.dry_run else m.run_seq,
-        "-" if nothing else f"{first}" if first == m.source_to_version else f"{first} - {m.source_to_version}",
+        versions_read(m),
         *[m.events[name] for name in ("events_read", "late", "invalid")],
         *[m.sessions[name] for name in ("created", "updated", "deleted", "finalised")],
         m.live_sessions,
         short(m.watermark_after),
         round(sum((report.timing.seconds or {}).values()), 1),
     ]
-
-
-def _late_share(report: RunReport) -> float:
-    read = report.manifest.events["events_read"]
-    return report.manifest.events["late"] / read if read else 0.0
-
-
-def _show_changes(report: RunReport) -> None:
-    if report.changes is None:
-        return
-    shown = [C.CHANGE, *[c for c in report.changes.columns if c not in (C.CHANGE, C.STATE)]]
-    texts = [C.col(c).cast("string").alias(f"c{i}") for i, c in enumerate(shown)]
-    rows = report.changes.select(*texts).orderBy(F.col("c1"), F.col("c2")).limit(SHOWN).collect()
-    total = report.manifest.sessions["rows"]
-    title = f"{min(SHOWN, total)} of {total:,} changed rows"
-    stdout().print(table(["change", *shown[1:]], [list(row) for row in rows], title=title))

@@ -24,10 +24,6 @@ def _streams_without_key(case: Case) -> bool:
     return "batches" in case.body and case.config.get("group_by") == ["session"]
 
 
-def _needs_order(case: Case) -> bool:
-    return "precondition" in case.config
-
-
 def _early(trigger: Any) -> bool:
     """Whether a Flink trigger fires before the session ends."""
     return not str(trigger).startswith(("event time", "processing time"))

@@ -14,7 +14,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.config_file import load_config, masked
+from jobs.config_file import load_config
+from jobs.masking import masked
 from lib.config import Config
 from lib.errors import ConfigError, printable
 from tests.mutations import mutated

@@ -13,7 +13,8 @@ from rich.console import Console
 
 from jobs import console
 from jobs.commands import sql, sql_duckdb
-from jobs.config_file import load_config, masked
+from jobs.config_file import load_config
+from jobs.masking import masked
 from lib.admission.validate import validate
 from lib.aggregates.binding import bind
 from lib.config import Aggregate

@@ -236,7 +236,7 @@ def test_without_a_change_feed_append_and_complete_still_work(warehouse: Warehou
 def test_a_run_that_only_the_ledger_remembers(warehouse: Warehouse, tmp_path: Path) -> None:
     copy = copied(warehouse, tmp_path)
     table = copy.lake.sessions.table
-    table._log().checkpoint()
+    table.checkpoint()
     for version in (0, 1):
         for name in (f"{version:020d}.json", f".{version:020d}.json.crc", f"{version:020d}.crc"):
             (copy.folder / "sessions" / "_delta_log" / name).unlink(missing_ok=True)

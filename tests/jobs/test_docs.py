@@ -16,7 +16,7 @@ COMMANDS = typer.main.get_command(app)
 SOURCES = " ".join(
     file.read_text(encoding="utf-8")
     for name in ("lib", "tables", "jobs")
-    for file in sorted((ROOT / name).glob("*.py"))
+    for file in sorted((ROOT / name).rglob("*.py"))
 )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.commands.report import by_duckdb, by_spark, write_report
-from jobs.config_file import masked
+from jobs.masking import masked
 from jobs.reporting.report_queries import ask_all
 from lib.config import Config
 from tests.oracle import us

@@ -11,7 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from tables.delta import PLAIN_COMMITS, UNUSUAL_IN_PLAIN_PATHS, Commit, Table
+from tables.delta import Commit, Table
+from tables.delta.plain import UNUSUAL_IN_PLAIN_PATHS
+from tables.delta.write import PLAIN_COMMITS
 
 SCHEMA = T.StructType(
     [T.StructField("n", T.LongType()), T.StructField("at", T.TimestampType()), T.StructField("of", T.StringType())]

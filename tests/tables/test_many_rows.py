@@ -6,8 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from tables import delta
-from tables.delta import Commit, Table
+from tables.delta import FILES_WRITTEN, Commit, Table, settings
 
 SCHEMA = T.StructType(
     [T.StructField(n, t) for n, t in (("n", T.LongType()), ("done", T.BooleanType()), ("x", T.StringType()))]
@@ -17,14 +16,16 @@ MIB = 1 << 20
 TASKS = "spark.sql.shuffle.partitions"
 
 
-@pytest.mark.parametrize(("file_size", "many", "tasks"), [(MIB, False, 1), (MIB, True, 2), (delta.SHUFFLED, True, 1)])
+@pytest.mark.parametrize(
+    ("file_size", "many", "tasks"), [(MIB, False, 1), (MIB, True, 2), (settings.SHUFFLED, True, 1)]
+)
 def test_tasks_are_as_many_as_files_worth_having(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_size: int, many: bool, tasks: int
 ) -> None:
-    monkeypatch.setattr(delta, "SHUFFLED", file_size)
+    monkeypatch.setattr(settings, "SHUFFLED", file_size)
     spark.conf.set(TASKS, 2)
     try:
-        settings = [spark.conf.get(name, None) for name in delta.by_all_cores()]
+        before = [spark.conf.get(name, None) for name in settings.by_all_cores()]
         table = Table(spark, str(tmp_path / "table"), "sessions.table")
         table.create(SCHEMA, ["done"], {})
         rows = spark.range(1000).selectExpr("id AS n", "true AS done", f"{FOUR_KB} AS x")
@@ -32,8 +33,8 @@ def test_tasks_are_as_many_as_files_worth_having(
         changes = rows.selectExpr("*", "n % 100 = 0 AS gone").where("n % 10 = 0")
         table.merge(changes, "t.n = s.n", Commit("a", 2), delete_when="s.gone", many=many)
         (entry,) = table.history(1)
-        assert entry.metric(delta.FILES_WRITTEN) == tasks
+        assert entry.metric(FILES_WRITTEN) == tasks
         assert table.read().count() == 990
-        assert [spark.conf.get(name, None) for name in delta.by_all_cores()] == settings
+        assert [spark.conf.get(name, None) for name in settings.by_all_cores()] == before
     finally:
         spark.conf.set(TASKS, 1)

@@ -1,11 +1,9 @@
-"""Where the tables stand, in figures: by Spark, or without it, to the same values."""
+"""Where the tables stand: by Spark, or without it, to the same values."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from pyspark.sql import functions as F
 
 from lib import columns as C
 from lib.config import Config
@@ -21,7 +19,7 @@ SMALL_BYTES, SMALL_LIVE = 32 << 20, 200_000  # compressed bytes of new events, a
 
 
 @dataclass(frozen=True)
-class Standing:
+class Status:
     """What the tables say. Times: microseconds.
 
     behind: commits of the source after the last one consumed. totals: sums over the ledger, by its column.
@@ -37,28 +35,25 @@ class Standing:
     last_runs: Sequence[Mapping[str, Any]]
 
 
-def standing(lake: Lake, last_runs: int) -> Standing:
+def read_status(lake: Lake, last_runs: int) -> Status:
     """By Spark: any table."""
     lake.require()
     manifest = lake.sessions.position().manifest
     latest = lake.events.table.version
     counts = lake.sessions.table.read().groupBy(C.STATUS).count().collect()
-    ledger = lake.runs.table.read()
-    sums = ledger.agg(F.count(F.lit(1)).alias("runs"), *[F.sum(name).alias(name) for name in EVENTS]).collect()[0]
-    in_micros = [F.unix_micros(name).alias(name) if name in TIMES else C.col(name) for name in ledger.columns]
-    last = ledger.orderBy(F.desc(C.RUN_SEQ)).limit(last_runs).select(*in_micros).collect()
-    return Standing(
+    sums = lake.runs.sums(EVENTS)
+    return Status(
         manifest,
         latest,
         list(lake.events.table.history(_waiting(manifest, latest))),
         {row[C.STATUS]: row["count"] for row in counts},
         sums["runs"],
-        {name: sums[name] or 0 for name in EVENTS},
-        [row.asDict() for row in last],
+        {name: sums[name] for name in EVENTS},
+        lake.runs.last(last_runs),
     )
 
 
-def local_standing(lake: LocalLake, last_runs: int) -> Standing:
+def read_local_status(lake: LocalLake, last_runs: int) -> Status:
     """Without Spark. Errors: NeedsSpark."""
     import pyarrow as pa  # noqa: PLC0415
 
@@ -70,7 +65,7 @@ def local_standing(lake: LocalLake, last_runs: int) -> Standing:
     except (OSError, pa.ArrowException) as error:
         raise NeedsSpark(f"a file cannot be read without it ({str(error).splitlines()[0]})") from error
     ledger.sort(key=lambda row: -row[C.RUN_SEQ])
-    return Standing(
+    return Status(
         manifest,
         latest,
         list(lake.events.history(_waiting(manifest, latest))),

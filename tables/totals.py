@@ -1,4 +1,4 @@
-"""What the tables have to say to a monitoring system."""
+"""Totals over all runs: what a monitoring system wants to know."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,21 +9,22 @@ from pyspark.sql import functions as F
 from lib import columns as C
 from tables.lake import Lake
 from tables.manifest import Manifest
-from tables.runs import EVENTS, FILES, SESSIONS, TIMES
+from tables.runs import EVENTS, FILES, SESSIONS
 
 SUMMED = (*EVENTS, *[f"sessions_{name}" for name in SESSIONS], *FILES)
 
 
 @dataclass(frozen=True)
-class Figures:
-    """Totals over all runs of the ledger, so that they only grow; the last run; and the keys that are live now.
+class Totals:
+    """Sums over all runs of the ledger, so that they only grow; the last run; and the keys that are live now.
 
+    runs: by mode. rejected, seconds: by reason, by phase.
     keys: those with a session that may still change; idle_keys: those of them without an open one.
     last_run: its row of the ledger, times in microseconds.
     """
 
     runs: Mapping[str, int]
-    totals: Mapping[str, int]
+    sums: Mapping[str, int]
     rejected: Mapping[str, int]
     seconds: Mapping[str, float]
     keys: int
@@ -32,25 +33,22 @@ class Figures:
     last_run: Mapping[str, Any] | None
 
 
-def figures(lake: Lake) -> Figures:
-    """Read them: the ledger and the live rows, a second or so."""
-    ledger, manifest = lake.runs.table.read(), lake.sessions.position().manifest
-    sums = ledger.agg(*[F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in SUMMED]).collect()[0].asDict()
-    numbers = [F.unix_micros(name).alias(name) if name in TIMES else C.col(name) for name in ledger.columns]
-    last = ledger.orderBy(F.desc(C.RUN_SEQ)).limit(1).select(*numbers).collect()
+def read_totals(lake: Lake) -> Totals:
+    """From the ledger and the live rows, in a second or so."""
+    ledger, last = lake.runs.table.read(), lake.runs.last(1)
     live = lake.sessions.table.read().where(~C.col(C.IS_FINAL))
     is_open = F.bool_or(C.col(C.STATUS) == "open").alias("is_open")
     by_key = live.groupBy(*C.cols(tuple(lake.config.source.key)), F.lit(0).alias("__any")).agg(is_open)
     keys = by_key.agg(F.count(F.lit(1)), F.count_if(~C.col("is_open"))).collect()[0]
-    return Figures(
+    return Totals(
         runs={row["mode"]: row["count"] for row in ledger.groupBy("mode").count().collect()},
-        totals=sums,
+        sums=lake.runs.sums(SUMMED),
         rejected=_summed(ledger, "rejected"),
         seconds=_summed(ledger, "seconds"),
         keys=keys[0],
         idle_keys=keys[1],
-        manifest=manifest,
-        last_run=last[0].asDict() if last else None,
+        manifest=lake.sessions.position().manifest,
+        last_run=last[0] if last else None,
     )
 
 

@@ -1,0 +1,1 @@
+"""The commands as typer reads them, by theme; what they do is imported when one is called."""

@@ -1,0 +1,108 @@
+"""`init` and `ingest`: tables to begin with, and events from files."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from jobs.command_line import options as opt
+from jobs.command_line.session import result, session
+from lib.errors import UsageError, without_passwords
+
+app = typer.Typer()
+
+
+@app.command(epilog="Example: sessionizer init -c shop.yaml")
+def init(
+    config: opt.Config = opt.CONFIG,
+    retention_days: Annotated[
+        int | None, typer.Option(min=1, help="Have the source keep its log and removed files for so many days.")
+    ] = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Make the tables; turn on the change data feed of the source."""
+    from jobs.commands.init import init as make
+
+    said: list[str] = []
+    with session(config, quiet=as_json) as (spark, loaded, _):
+        make(spark, loaded, retention_days, lambda line: said.append(without_passwords(line)))
+    result({"done": said}, as_json, lambda: [print(line) for line in said])
+
+
+@app.command(
+    epilog="Example: sessionizer ingest access.log.gz --format access-log · "
+    "sessionizer ingest clicks.csv --format csv --time-format epoch_ms --schema 'amount double'"
+)
+def ingest(
+    files: Annotated[list[Path], typer.Argument(help="Files on this machine; .gz is unpacked.", metavar="FILE…")],
+    format: Annotated[str, typer.Option("--format", "-f", help="csv | json | parquet | access-log")],
+    config: opt.Config = opt.CONFIG,
+    time_format: Annotated[
+        str, typer.Option(help="iso | epoch_s | epoch_ms | a pattern such as 'dd.MM.yyyy HH:mm', of event_time.")
+    ] = "iso",
+    csv_sep: Annotated[str, typer.Option(help=r"What separates csv fields; '\t' is a tab.")] = ",",
+    csv_quote: Annotated[str, typer.Option(help="What quotes csv fields; '' is nothing.")] = '"',
+    csv_header: Annotated[bool, typer.Option(help="Whether the first csv line names the columns.")] = True,
+    rename: Annotated[list[str] | None, typer.Option(help="old=new; may be given several times.")] = None,
+    schema: Annotated[str | None, typer.Option(help="Column types, 'amount double, …'; csv is text else.")] = None,
+    add_columns: Annotated[bool, typer.Option("--add-columns", help="Let new columns extend the table.")] = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Add files to the source table; the same content twice adds nothing, torn lines go to rejected_events."""
+    import time
+    from dataclasses import asdict
+    from datetime import UTC, datetime
+
+    from jobs.console import stdout, table
+    from jobs.ingest.ingest import IngestOptions
+    from jobs.ingest.ingest import ingest as load
+
+    formats = ("csv", "json", "parquet", "access-log")
+    if format not in formats:
+        raise UsageError(f"--format must be one of {', '.join(formats)}", value=format)
+    options = IngestOptions(
+        format=format,  # type: ignore[arg-type]
+        time_format=time_format,
+        csv_sep=csv_sep.replace("\\t", "\t"),
+        csv_quote=csv_quote,
+        csv_header=csv_header,
+        rename=dict(_renaming(text) for text in rename or []),
+        schema=schema,
+        add_columns=add_columns,
+    )
+    begun = time.monotonic()
+    with session(config, quiet=as_json) as (spark, loaded, say):
+        say(f"reading {files[0]}" + (f" and {len(files) - 1} more" if len(files) > 1 else ""))
+        reports = load(
+            spark,
+            loaded,
+            files,
+            options,
+            now=datetime.now(UTC),
+            on_file=lambda r: say(f"{r.file}: {r.added:,} events added"),
+        )
+
+    def show() -> None:
+        rows = [[r.file, r.lines, r.added, r.unreadable, _note(r)] for r in reports]
+        stdout().print(table(["file", "lines", "added", "unreadable", ""], rows))
+        if torn := sum(r.unreadable for r in reports):
+            print(f"{torn:,} lines could not be read: they are in rejected_events, with reason 'unreadable'.")
+        print(f"{sum(r.added for r in reports):,} events added in {time.monotonic() - begun:.1f} s.")
+
+    result({"files": [asdict(r) for r in reports]}, as_json, show)
+
+
+def _renaming(text: str) -> tuple[str, str]:
+    old, equals, new = text.partition("=")
+    if not (old and equals and new):
+        raise UsageError("--rename must be old=new", value=text)
+    return old, new
+
+
+def _note(report: Any) -> str:
+    notes = {
+        "already there": report.skipped,
+        "grown: new lines only": report.grown and not report.skipped,
+        "last line unfinished, left for later": report.held_back > 0,
+    }
+    return ", ".join(note for note, holds in notes.items() if holds)

@@ -1,0 +1,133 @@
+"""`backfill`, `readmit`, `rebuild` and `verify`: what has been computed, once more from the events."""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from jobs.command_line import options as opt
+from jobs.command_line.session import result, session
+from lib.errors import UsageError
+
+if TYPE_CHECKING:
+    from lib.config import Config
+
+app = typer.Typer()
+
+
+@app.command(
+    epilog="Example: sessionizer backfill --from 2026-01-01 --to 2026-02-01 --dry-run · "
+    "sessionizer backfill --from 2026-01-01 --to 2026-01-02 --key alice"
+)
+def backfill(
+    from_: Annotated[str, typer.Option("--from", metavar="TIME", help="Sessions that end at or after this.")],
+    to: Annotated[str, typer.Option("--to", metavar="TIME", help="Sessions that start before this.")],
+    config: opt.Config = opt.CONFIG,
+    key: Annotated[
+        list[str] | None, typer.Option(help="Only this key; several times for several. JSON where it has many columns.")
+    ] = None,
+    chunk: Annotated[str, typer.Option(metavar="DURATION", help="How much is committed at a time.")] = "7d",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show how many sessions would change; write nothing.")
+    ] = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Recompute from events every session that touches a span of time; late events of it are taken in.
+
+    The watermark and the position stay; a `run` may go on at the same time. Cut off, it goes on where it stopped.
+    """
+    from jobs.commands.look_back import LookBack
+    from jobs.commands.look_back import backfill as recompute
+    from jobs.reporting.run_output import as_document, show_backfill
+    from lib.time.durations import parse_duration
+
+    low, high = opt.instant(from_, "--from"), opt.instant(to, "--to")
+    if low is None or high is None:
+        raise UsageError("--from and --to must both be there")
+    with session(config, quiet=as_json) as (spark, loaded, say):
+        keys = _keys(key, loaded)
+        asked = LookBack(low, high, keys, max(parse_duration(chunk), 1), dry_run)
+        done = recompute(spark, loaded, asked, say, lambda _, n, of: say.bar(n, of, "spans"))
+        result(as_document(done), as_json, lambda: show_backfill(done))
+
+
+@app.command(epilog="Example: sessionizer readmit --from 2026-01-01 --to 2026-01-02")
+def readmit(
+    from_: Annotated[str | None, typer.Option("--from", metavar="TIME", help="Late events from this time on.")] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Late events before this time.")] = None,
+    config: opt.Config = opt.CONFIG,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change; write nothing.")] = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Take quarantined late events into the sessions after all."""
+    from jobs.commands.look_back import FUTURE, LookBack
+    from jobs.commands.look_back import readmit as take_in
+    from jobs.reporting.run_output import as_document, show_backfill
+
+    low, high = opt.instant(from_, "--from"), opt.instant(to, "--to")
+    asked = LookBack(-FUTURE if low is None else low, FUTURE if high is None else high, dry_run=dry_run)
+    with session(config, quiet=as_json) as (spark, loaded, say):
+        done = take_in(spark, loaded, asked, say)
+        result(as_document(done), as_json, lambda: show_backfill(done))
+
+
+@app.command(epilog="Example: sessionizer rebuild --yes")
+def rebuild(
+    config: opt.Config = opt.CONFIG,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Make all sessions anew from the source as it stands, in one commit; RESTORE brings the old ones back."""
+    from jobs.commands.look_back import rebuild as make_anew
+    from jobs.reporting.run_output import as_document, show_backfill
+
+    if not yes and not (sys.stdin.isatty() and typer.confirm("Replace all sessions by newly computed ones?")):
+        raise UsageError("rebuild replaces all sessions, and nobody has said yes", remedy="add --yes")
+    with session(config, quiet=as_json) as (spark, loaded, say):
+        done = [make_anew(spark, loaded, say=say)]
+        result(as_document(done), as_json, lambda: show_backfill(done))
+
+
+@app.command(epilog="Example: sessionizer verify · sessionizer verify --from 2026-01-01 --to 2026-01-08 --sample 1%")
+def verify(
+    config: opt.Config = opt.CONFIG,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Sessions that end at or after this.")
+    ] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Sessions that start before this.")] = None,
+    sample: Annotated[str | None, typer.Option(metavar="SHARE", help="A share of the keys, such as 1%.")] = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Recompute the sessions from their events and compare row by row; exit 1 if anything differs."""
+    from jobs.commands.verify import Asked, as_document, show
+    from jobs.commands.verify import verify as compare
+
+    asked = Asked(opt.instant(from_, "--from"), opt.instant(to, "--to"), opt.share(sample))
+    with session(config, quiet=as_json) as (spark, loaded, say):
+        verdict = compare(spark, loaded, asked, say)
+        result(as_document(verdict), as_json, lambda: show(verdict))
+    if not verdict.clean:
+        raise typer.Exit(1)
+
+
+def _keys(values: list[str] | None, config: "Config") -> tuple[str, ...] | None:
+    """Each key as a JSON object of the key columns."""
+    if not values:
+        return None
+    names = config.source.key
+    if not names:
+        raise UsageError("--key needs key columns, and source.key is []")
+    if len(names) == 1:
+        return tuple(json.dumps({names[0]: value}) for value in values)
+    try:
+        parsed = [json.loads(value) for value in values]
+    except ValueError:
+        parsed = []
+    if not parsed or any(not isinstance(p, dict) or set(p) != set(names) for p in parsed):
+        raise UsageError(
+            "--key must be a JSON object of all key columns, since there are several",
+            value=values[0],
+            remedy="write --key '" + json.dumps(dict.fromkeys(names, "…"), ensure_ascii=False) + "'",
+        )
+    return tuple(json.dumps(p) for p in parsed)

@@ -1,0 +1,75 @@
+"""`sessions` and `changes`: what the sessions table says of a key, and of a run."""
+
+from typing import Annotated
+
+import typer
+
+from jobs.command_line import options as opt
+from jobs.command_line.session import result, session
+
+app = typer.Typer()
+
+
+@app.command(
+    epilog="Example: sessionizer sessions --key ann --earliest-end 2026-01-01 --latest-start 2026-01-02 · "
+    "sessionizer sessions --key ann --backward --limit 1 · sessionizer sessions --key-from a --key-to b --as-of 12"
+)
+def sessions(
+    config: opt.Config = opt.CONFIG,
+    key: opt.Key = None,
+    key_from: opt.KeyFrom = None,
+    key_to: opt.KeyTo = None,
+    earliest_end: Annotated[str | None, typer.Option(metavar="TIME", help="session_end >= this (ISO-8601).")] = None,
+    latest_start: Annotated[str | None, typer.Option(metavar="TIME", help="session_start <= this.")] = None,
+    latest_end: Annotated[str | None, typer.Option(metavar="TIME", help="session_end <= this.")] = None,
+    backward: opt.Backward = False,
+    as_of: Annotated[
+        str | None, typer.Option(metavar="VERSION|TIME", help="The table as it was at this version or time.")
+    ] = None,
+    limit: opt.Limit = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Look up the sessions of a key, or of a range of keys, in time order."""
+    from jobs.commands.lookups import LookUp, as_documents, show
+    from tables.lake import Lake
+
+    is_version = as_of is not None and as_of.isdecimal()
+    asked = LookUp(
+        key=tuple(key or ()),
+        key_from=tuple(key_from or ()),
+        key_to=tuple(key_to or ()),
+        earliest_end=opt.instant(earliest_end, "--earliest-end"),
+        latest_start=opt.instant(latest_start, "--latest-start"),
+        latest_end=opt.instant(latest_end, "--latest-end"),
+        backward=backward,
+        version=int(as_of) if as_of is not None and is_version else None,
+        at=None if is_version else opt.instant(as_of, "--as-of"),
+        limit=limit,
+    )
+    with session(config, quiet=as_json) as (spark, loaded, _):
+        lake = Lake(spark, loaded)
+        result(as_documents(lake, asked) if as_json else None, as_json, lambda: show(lake, asked))
+
+
+@app.command(
+    epilog="Example: sessionizer changes --mode update --since-run 41 --json · sessionizer changes --mode append"
+)
+def changes(
+    mode: Annotated[str, typer.Option(help="append (turned final) | update (differ or gone) | complete (all rows).")],
+    config: opt.Config = opt.CONFIG,
+    run: Annotated[str | None, typer.Option(metavar="RUN", help="Of this run: run_id or run_seq.")] = None,
+    since_run: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Of all runs after this one; 0 is before the first.")
+    ] = None,
+    limit: opt.Shown = 200,
+    as_csv: opt.Csv = False,
+    as_json: opt.Json = False,
+) -> None:
+    """What a run (by default the last) or all runs after one have changed, for those who follow the sessions."""
+    from jobs.commands.changes import Asked, document, show
+    from tables.lake import Lake
+
+    asked = Asked(mode, run, since_run)
+    with session(config, quiet=as_json or as_csv) as (spark, loaded, _):
+        lake = Lake(spark, loaded)
+        result(document(lake, asked) if as_json else None, as_json, lambda: show(lake, asked, limit, as_csv=as_csv))

@@ -1,0 +1,66 @@
+"""Options that several commands have, and what their texts mean."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lib.errors import UsageError
+
+CONFIG = Path("sessionizer.yaml")
+Config = Annotated[Path, typer.Option("--config", "-c", help="The config file.", metavar="FILE")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for machines.")]
+Metrics = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the metrics to this Prometheus text file.")]
+Once = Annotated[bool, typer.Option("--once", help="One increment, not until caught up.")]
+ToVersion = Annotated[int | None, typer.Option(min=0, help="Read the source up to this version.")]
+Advance = Annotated[str | None, typer.Option(metavar="TIME", help="Have the watermark reach at least this (ISO-8601).")]
+Now = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Take this for the present time, in judging future events.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what the next increment would change.")]
+Key = Annotated[list[str] | None, typer.Option(help="One key; give it once for each key column.")]
+KeyFrom = Annotated[list[str] | None, typer.Option(help="Keys from this on, inclusive.")]
+KeyTo = Annotated[list[str] | None, typer.Option(help="Keys up to this, inclusive.")]
+Backward = Annotated[bool, typer.Option("--backward", help="Latest first.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Rows at most; a table shows 200 without it.")]
+Shown = Annotated[int, typer.Option(min=1, help="Rows shown at most in a terminal table.")]
+Csv = Annotated[bool, typer.Option("--csv", help="All rows as CSV.")]
+
+
+def instant(text: str | None, option: str) -> int | None:
+    """ISO-8601 as microseconds since the epoch; without a zone it is UTC."""
+    from datetime import UTC, datetime, timedelta
+
+    from jobs.console import EPOCH
+
+    if text is None:
+        return None
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"{option} must be a time", value=text, remedy="write it as 2026-11-21T10:00:00Z") from error
+    aware = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+    return (aware - EPOCH) // timedelta(microseconds=1)
+
+
+def share(text: str | None, option: str = "--sample") -> float | None:
+    """`1%` or `0.01` as a number between 0 and 1."""
+    if text is None:
+        return None
+    try:
+        found = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        found = -1.0
+    if not 0 < found <= 1:
+        raise UsageError(f"{option} must be a share above 0", value=text, remedy="write it as 1% or 0.01")
+    return found
+
+
+def duration(text: str, option: str) -> int:
+    """`36h` or `7d` in microseconds."""
+    from lib.time.durations import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"{option} must be a duration", value=text, remedy="write it as 36h or 7d") from error

@@ -1,0 +1,71 @@
+"""`maintain` and `status`: the tables kept in order, and where they stand."""
+
+from typing import Annotated
+
+import typer
+
+from jobs.command_line import options as opt
+from jobs.command_line.session import result, session
+from lib.errors import UsageError
+
+app = typer.Typer()
+
+
+@app.command(epilog="Example: sessionizer maintain --dry-run · sessionizer maintain --keep rejected_events=90d")
+def maintain(
+    config: opt.Config = opt.CONFIG,
+    retain: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION", help="Keep removed files so long from now on; by default as each table's property says."
+        ),
+    ] = None,
+    recent: Annotated[
+        str, typer.Option(metavar="DURATION", help="Compact days of final sessions so far behind the horizon.")
+    ] = "7d",
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TABLE=DURATION",
+            help="Forget what is older in rejected_events, event_sessions or session_updates; may be given again.",
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done; do nothing.")] = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Compact hot and recent files, delete those no longer needed, clean up the log; daily is often enough."""
+    from jobs.commands.maintain import Asked, as_document, show
+    from jobs.commands.maintain import maintain as take_care
+
+    asked = Asked(
+        retain=None if retain is None else opt.duration(retain, "--retain"),
+        recent=opt.duration(recent, "--recent"),
+        keep=dict(_keeping(text) for text in keep or []),
+        dry_run=dry_run,
+    )
+    with session(config, quiet=as_json) as (spark, loaded, say):
+        done = take_care(spark, loaded, asked, say)
+        result(as_document(done, asked), as_json, lambda: show(done, asked))
+
+
+@app.command(epilog="Example: sessionizer status")
+def status(config: opt.Config = opt.CONFIG, as_json: opt.Json = False) -> None:
+    """Where the sessions table stands: position, lag, watermark, counts, last runs."""
+    from jobs.commands.status import show, status_without_spark
+    from jobs.commands.status import status as look
+    from jobs.config_file import load_config
+    from tables.local import NeedsSpark
+
+    try:
+        found = status_without_spark(load_config(config))
+    except NeedsSpark as reason:
+        with session(config, f"starting Spark, since {reason}", quiet=as_json) as (spark, loaded, _):
+            found = look(spark, loaded)
+    result(found, as_json, lambda: show(found))
+
+
+def _keeping(text: str) -> tuple[str, int]:
+    name, equals, duration = text.partition("=")
+    if not (name and equals and duration):
+        raise UsageError("--keep must be TABLE=DURATION", value=text, remedy="write --keep rejected_events=90d")
+    return name, opt.duration(duration, "--keep")

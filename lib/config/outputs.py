@@ -1,0 +1,31 @@
+"""`outputs` and `limits`: what a run writes beside the sessions, and how much it takes."""
+
+from pydantic import Field
+
+from lib.config.types import Count, Location, Section, no_default
+
+
+class Outputs(Section):
+    """The tables written beside the sessions."""
+
+    rejected_events: Location = Field(
+        "",
+        description="Late and invalid events; default: beside the sessions table",
+        json_schema_extra=no_default,
+    )
+    runs: Location = Field(
+        "", description="One row per run; default: beside the sessions table", json_schema_extra=no_default
+    )
+    session_updates: Location | None = Field(
+        None, description="One row per event with the running aggregates of its session"
+    )
+    event_sessions: Location | None = Field(None, description="Every event with its session_id")
+
+
+class Limits(Section):
+    """How much one run takes."""
+
+    max_versions_per_run: Count | None = Field(None, description="Source versions a run reads at most")
+    max_events_per_run: Count | None = Field(
+        None, description="Events after which a run takes no further source version"
+    )

@@ -1,0 +1,58 @@
+"""`sliding`: windows of the same events."""
+
+from typing import Literal, Self
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from lib.config.aggregate import Aggregate
+from lib.config.types import Gap, Location, Section, Wait, beside, broken_rule, default_as_text, no_default
+from lib.time import durations
+
+
+class Sliding(Section):
+    """Sliding windows of the same events, which `sessionizer slide` makes."""
+
+    table: Location = Field(description="Path, URL or catalog name of the windows table")
+    time_difference: Gap = Field(
+        10 * durations.MINUTE,
+        description="From the start of a window to its end, both inclusive: how far apart its events may lie",
+        json_schema_extra=default_as_text,
+    )
+    grace: Wait = Field(
+        durations.HOUR,
+        description="How far the watermark may be past the end of a window that still takes events",
+        json_schema_extra=default_as_text,
+    )
+    time_unit: Gap = Field(
+        durations.MILLISECOND,
+        description="Event times are truncated to it; the right window of an event starts one unit after it",
+        json_schema_extra=default_as_text,
+    )
+    lateness: Literal["event", "session"] = Field(
+        "event",
+        description="event: an event is late by its own time; session: it enters the windows that are still open, and "
+        "is late if there is none (Kafka)",
+    )
+    aggregates: tuple[Aggregate, ...] = Field((), description="Columns computed over the events of a window")
+    rejected_events: Location = Field(
+        "",
+        description="Late and invalid events of the windows; default: beside the windows table",
+        json_schema_extra=no_default,
+        validate_default=True,
+    )
+
+    @field_validator("rejected_events", mode="before")
+    @classmethod
+    def _default_to_beside_windows(cls, location: object, info: ValidationInfo) -> object:
+        table = info.data.get("table")
+        return beside(table, "rejected_window_events") if table and not location else location
+
+    @model_validator(mode="after")
+    def _windows_start_on_whole_units(self) -> Self:
+        if self.time_difference % self.time_unit:
+            raise broken_rule(
+                "must have a time_difference of whole time_units",
+                "Choose a time_unit such as 1ms, or 1us for times of microseconds",
+                durations.format_duration(self.time_unit),
+            )
+        return self

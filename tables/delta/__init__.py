@@ -1,0 +1,33 @@
+"""The few Delta primitives; nothing else in the project reads or writes a table."""
+
+from tables.delta.commits import (
+    BYTES_WRITTEN,
+    CUT_OFF,
+    FILES_WRITTEN,
+    GONE,
+    ROWS_WRITTEN,
+    Commit,
+    Entry,
+    Superseded,
+    told,
+)
+from tables.delta.place import LOCK_FILE
+from tables.delta.settings import CHANGE_FEED, REMOVED_FILES_KEPT
+from tables.delta.table import WRITES, Table
+
+__all__ = [
+    "BYTES_WRITTEN",
+    "CHANGE_FEED",
+    "CUT_OFF",
+    "FILES_WRITTEN",
+    "GONE",
+    "LOCK_FILE",
+    "REMOVED_FILES_KEPT",
+    "ROWS_WRITTEN",
+    "WRITES",
+    "Commit",
+    "Entry",
+    "Superseded",
+    "Table",
+    "told",
+]

@@ -1,0 +1,95 @@
+"""Commits: what goes into one besides rows, what a table's history says of one, what Delta raises against one."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from delta.exceptions import (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
+    ConcurrentWriteException,
+    DeltaConcurrentModificationException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
+
+# What Spark and Delta say of a version whose files, or whose place in the log, are there no more.
+GONE = (
+    "FILE_NOT_EXIST",
+    "DELTA_VERSION_NOT_FOUND",
+    "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",
+    "DELTA_LOG_FILE_NOT_FOUND",
+)
+CUT_OFF = ("ChecksumException", "JsonEOFException", "JsonParseException")  # what Java says of such entries of a log
+# What Delta raises for a commit that another one has overtaken: in Python none of them is a kind of the first.
+OVERTAKEN = (
+    *(DeltaConcurrentModificationException, ConcurrentAppendException, ConcurrentDeleteDeleteException),
+    *(ConcurrentDeleteReadException, ConcurrentTransactionException, ConcurrentWriteException),
+    *(MetadataChangedException, ProtocolChangedException),
+)
+# Operation metrics have other names in appends and in MERGEs.
+ROWS_WRITTEN = ("numTargetRowsInserted", "numOutputRows", "numCopiedRows")
+FILES_WRITTEN = ("numFiles", "numTargetFilesAdded")
+BYTES_WRITTEN = ("numOutputBytes", "numTargetBytesAdded")
+
+
+class Superseded(Exception):
+    """Another run has committed since this one read the table: start over from the new version."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What goes into a commit besides rows.
+
+    app_id, txn: the fence. Delta writes nothing if `txn` is not greater than the last one of `app_id`.
+    """
+
+    app_id: str
+    txn: int
+    metadata: str | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One commit in a table's history."""
+
+    version: int
+    timestamp_us: int
+    operation: str
+    parameters: Mapping[str, str]
+    metrics: Mapping[str, str]
+    metadata: str | None
+
+    def metric(self, names: tuple[str, ...]) -> int:
+        """The first of these operation metrics that the commit has, else 0."""
+        return int(next((self.metrics[n] for n in names if n in self.metrics), 0))
+
+
+def entry_of(version: int, info: Mapping[str, Any]) -> Entry:
+    """The commit that this `commitInfo` of the log tells of."""
+    millis = info.get("inCommitTimestamp") or info.get("timestamp") or 0
+    return Entry(
+        version=version,
+        timestamp_us=int(millis) * 1000,
+        operation=info.get("operation", ""),
+        parameters={k: "" if v is None else str(v) for k, v in (info.get("operationParameters") or {}).items()},
+        metrics=info.get("operationMetrics") or {},
+        metadata=info.get("userMetadata"),
+    )
+
+
+@contextmanager
+def racing() -> Iterator[None]:
+    """Inside it, a commit that another one has overtaken is Superseded."""
+    try:
+        yield
+    except OVERTAKEN as error:
+        raise Superseded(str(error).splitlines()[0]) from error
+
+
+def told(error: BaseException) -> str:
+    """All that an error says, with the causes that Java knows of it."""
+    return f"{error}\n{getattr(error, '_stackTrace', '')}"

@@ -1,0 +1,95 @@
+"""Reading a table: its rows, its change feed, its history, its fences."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import deltalake
+from pyspark import inheritable_thread_target
+from pyspark.sql import DataFrame, DataFrameReader
+
+from lib.config import location_kind
+from tables.delta.commits import Commit, Entry, entry_of
+from tables.delta.log import DeltaLog
+from tables.delta.plain import is_in, open_plainly
+
+FENCES_NEAR = 5  # commits looked at one by one before all transactions of the table are loaded
+
+
+class Reading(DeltaLog):
+    """What can be asked of a table."""
+
+    def read(self, version: int | None = None) -> DataFrame:
+        """All rows, as of a version or the latest."""
+        reader = self.spark.read.format("delta")
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
+        return self._load(reader)
+
+    def changes(self, first: int, last: int) -> DataFrame:
+        """The change feed of these versions, both inclusive, with Delta's three `_…` columns."""
+        reader = self.spark.read.format("delta").option("readChangeFeed", "true")
+        reader = reader.option("startingVersion", first).option("endingVersion", last)
+        return self._load(reader)
+
+    def history(self, limit: int | None = None) -> Iterator[Entry]:
+        """Commits, newest first, read one by one as they are asked for; ends where the log was cleaned up."""
+        for version in _back_from(self.version, limit):
+            if (entry := self.entry(version)) is None:
+                return
+            yield entry
+
+    def entry(self, version: int) -> Entry | None:
+        """One commit, or None if the log no longer has it. Reads one small file, without a Spark job."""
+        actions = self._actions(version)
+        infos = [self._parsed(line, version)["commitInfo"] for line in actions if line.startswith('{"commitInfo"')]
+        return entry_of(version, infos[0] if infos else {}) if actions else None
+
+    def has_fence(self, commit: Commit) -> bool:
+        """Whether this transaction of the application, or a later one, is in the table."""
+        if (table := self._plain()) is not None:
+            return is_in(table, commit)
+        last = next((txn for _, txn in self._fences(commit.app_id, FENCES_NEAR)), None)
+        if last is None:
+            last = self.transaction(commit.app_id)
+        return last is not None and last >= commit.txn
+
+    def version_with(self, commit: Commit) -> int | None:
+        """The version that this transaction of the application, or the last one before it, has made."""
+        return next((version for version, txn in self._fences(commit.app_id) if txn <= commit.txn), None)
+
+    @contextmanager
+    def reading_ahead(self) -> Iterator[None]:
+        """Inside it Delta finds out, beside, which files the latest version has; errors come where they are needed."""
+        with ThreadPoolExecutor(1) as beside:
+            beside.submit(inheritable_thread_target(self.spark)(self.size))
+            yield
+
+    def _plain(self) -> deltalake.DeltaTable | None:
+        """A small table's latest version without Spark; None where Spark alone knows how to open or write it."""
+        return open_plainly(self.location) if self.small and location_kind(self.location) == "path" else None
+
+    def _load(self, reader: DataFrameReader) -> DataFrame:
+        return reader.table(self.location) if self.by_name else reader.load(self.location)
+
+    def _fences(self, app_id: str, near: int | None = None) -> Iterator[tuple[int, int]]:
+        """Versions and transactions of this application, newest first, of all or of so many last commits."""
+        for version in _back_from(self.version, near):
+            for line in self._actions(version, whole=True):
+                if line.startswith('{"txn"'):
+                    fence = self._parsed(line, version)["txn"]
+                    if fence["appId"] == app_id:
+                        yield version, int(fence["version"])
+
+    def _parsed(self, line: str, version: int) -> Any:
+        try:
+            return json.loads(line)
+        except ValueError as error:
+            raise self._damaged(version) from error
+
+
+def _back_from(latest: int, number: int | None) -> range:
+    """So many versions, newest first; None: all."""
+    return range(latest, -1 if number is None else max(latest - number, -1), -1)

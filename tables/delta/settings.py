@@ -1,0 +1,64 @@
+"""Properties of tables, and settings of Spark for single commits: the fence, what it says, how a MERGE writes."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+
+from pyspark.sql import SparkSession
+
+from tables.delta.commits import Commit
+
+CHANGE_FEED = "delta.enableChangeDataFeed"
+REMOVED_FILES_KEPT = "delta.deletedFileRetentionDuration"
+LOG_KEPT = "delta.logRetentionDuration"
+FENCES_KEPT = "delta.setTransactionRetentionDuration"
+COLUMN_MAPPING = "delta.columnMapping.mode"
+# Bytes: files that are compacted, and what comes of them at most. Files that a first load has made by time are larger.
+SMALL, LARGE = 8 << 20, 32 << 20
+SHUFFLED = 2 * SMALL  # bytes before Parquet that make a file which is not small
+AS_IT_IS = {"spark.databricks.delta.merge.materializeSource": "none"}
+ALSO_OTHERS = {"spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false"}
+
+
+@contextmanager
+def committing(spark: SparkSession, commit: Commit) -> Iterator[None]:
+    """Commits inside carry the fence and the metadata of this one."""
+    fence = {
+        "spark.databricks.delta.write.txnAppId": commit.app_id,
+        "spark.databricks.delta.write.txnVersion": str(commit.txn),
+    }
+    with having(spark, fence), saying(spark, commit.metadata):
+        yield
+
+
+def saying(spark: SparkSession, metadata: str | None) -> AbstractContextManager[None]:
+    """Commits inside carry this text."""
+    return having(spark, {} if metadata is None else {"spark.databricks.delta.commitInfo.userMetadata": metadata})
+
+
+@contextmanager
+def having(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Spark's own settings are put back as they were; Delta's are of one write, so that no fence ever stays."""
+    before = {name: spark.conf.get(name, None) for name in settings if name.startswith("spark.sql.")}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in settings:
+            if (was := before.get(name)) is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, was)
+
+
+def by_all_cores() -> dict[str, str]:
+    """Settings for a MERGE of many rows: else Delta gives each partition of the table to one task, however large.
+
+    As many tasks as the join has, but that small ones are put together, so that files do not become small.
+    """
+    return {
+        "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+        "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(SHUFFLED),
+    }
