@@ -2,7 +2,7 @@
 
 import duckdb
 
-from tables.local import LocalLake, NeedsSpark
+from tables.local import LocalTableSet, NeedsSpark
 from tables.views import views_named_in
 
 LOCKED = (
@@ -13,7 +13,7 @@ LOCKED = (
 )
 
 
-def connect(lake: LocalLake, query: str) -> duckdb.DuckDBPyConnection:
+def connect(tables: LocalTableSet, query: str) -> duckdb.DuckDBPyConnection:
     """A connection that knows the tables and views that a query names, those that exist.
 
     Errors: NeedsSpark for a table that only Spark reads, and for a view over the change feed.
@@ -22,7 +22,7 @@ def connect(lake: LocalLake, query: str) -> duckdb.DuckDBPyConnection:
     if feed := next((view.name for view in views if "feed" in view.reads), None):
         raise NeedsSpark(f"{feed} reads Delta's change feed")
     connection, known = duckdb.connect(), set()
-    for name, table in lake.existing().items():
+    for name, table in tables.existing().items():
         if name in query.lower() or any(name in view.reads for view in views):
             connection.register(f"_{name}", table.dataset())
             connection.execute(f'CREATE TEMP VIEW "{name}" AS FROM "_{name}"')

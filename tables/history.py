@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame
 from lib import columns as C
 from lib.errors import TableError, UsageError
 from tables.delta import CHANGE_FEED, GONE
-from tables.lake import Lake
 from tables.manifest import Manifest
 from tables.position import HARMLESS
+from tables.table_set import TableSet
 
 # The same of its log and of its changes.
 OF_LOG_OR_FEED = (
@@ -38,10 +38,10 @@ BEFORE_ALL_RUNS = RunCommit(None, 0, -1)
 class History:
     """What the sessions table was, and how it came to be what it is."""
 
-    def __init__(self, lake: Lake) -> None:
-        self.runs = lake.runs.table
-        self.table = lake.sessions.table
-        self.sessions = lake.sessions
+    def __init__(self, tables: TableSet) -> None:
+        self.runs = tables.runs.table
+        self.table = tables.sessions.table
+        self.sessions = tables.sessions
 
     def version_at(self, us: int) -> int:
         """The latest version that is not after this time. Errors: TableError if there is none (any more)."""

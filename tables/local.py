@@ -145,8 +145,8 @@ class LocalTable:
         return NeedsSpark(f"{self.field} cannot be opened without it ({str(error).splitlines()[0]})")
 
 
-class LocalLake:
-    """The tables of one configuration, as `Lake` has them. Errors: NeedsSpark unless all lie on paths."""
+class LocalTableSet:
+    """The tables of one configuration, as `TableSet` has them. Errors: NeedsSpark unless all lie on paths."""
 
     def __init__(self, config: Config) -> None:
         self.config = config

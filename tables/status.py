@@ -9,11 +9,11 @@ from lib import columns as C
 from lib.config import Config
 from lib.errors import SessionizerError
 from tables.delta import BYTES_WRITTEN, Entry
-from tables.lake import Lake
-from tables.local import LocalLake, LocalTable, NeedsSpark
+from tables.local import LocalTable, LocalTableSet, NeedsSpark
 from tables.manifest import Manifest
 from tables.position import position_of
 from tables.runs import EVENTS, TIMES
+from tables.table_set import TableSet
 
 SMALL_BYTES, SMALL_LIVE = 32 << 20, 200_000  # compressed bytes of new events, and live rows: what counts as little
 
@@ -35,40 +35,40 @@ class Status:
     last_runs: Sequence[Mapping[str, Any]]
 
 
-def read_status(lake: Lake, last_runs: int) -> Status:
+def read_status(tables: TableSet, last_runs: int) -> Status:
     """By Spark: any table."""
-    lake.require()
-    manifest = lake.sessions.position().manifest
-    latest = lake.events.table.version
-    counts = lake.sessions.table.read().groupBy(C.STATUS).count().collect()
-    sums = lake.runs.sums(EVENTS)
+    tables.require()
+    manifest = tables.sessions.position().manifest
+    latest = tables.events.table.version
+    counts = tables.sessions.table.read().groupBy(C.STATUS).count().collect()
+    sums = tables.runs.sums(EVENTS)
     return Status(
         manifest,
         latest,
-        list(lake.events.table.history(_waiting(manifest, latest))),
+        list(tables.events.table.history(_waiting(manifest, latest))),
         {row[C.STATUS]: row["count"] for row in counts},
         sums["runs"],
         {name: sums[name] for name in EVENTS},
-        lake.runs.last(last_runs),
+        tables.runs.last(last_runs),
     )
 
 
-def read_local_status(lake: LocalLake, last_runs: int) -> Status:
+def read_local_status(tables: LocalTableSet, last_runs: int) -> Status:
     """Without Spark. Errors: NeedsSpark."""
     import pyarrow as pa  # noqa: PLC0415
 
-    lake.require()
-    manifest = position_of(lake.sessions).manifest
-    latest = lake.events.version
+    tables.require()
+    manifest = position_of(tables.sessions).manifest
+    latest = tables.events.version
     try:
-        by_status, ledger = _counts(lake.sessions), _rows(lake.runs, TIMES)
+        by_status, ledger = _counts(tables.sessions), _rows(tables.runs, TIMES)
     except (OSError, pa.ArrowException) as error:
         raise NeedsSpark(f"a file cannot be read without it ({str(error).splitlines()[0]})") from error
     ledger.sort(key=lambda row: -row[C.RUN_SEQ])
     return Status(
         manifest,
         latest,
-        list(lake.events.history(_waiting(manifest, latest))),
+        list(tables.events.history(_waiting(manifest, latest))),
         by_status,
         len(ledger),
         {name: sum(row[name] or 0 for row in ledger) for name in EVENTS},
@@ -107,11 +107,11 @@ def _waiting(manifest: Manifest | None, latest: int) -> int:
 def is_small(config: Config) -> bool:
     """Whether the next run has little to do, as far as the logs tell at once, without Spark."""
     try:
-        lake = LocalLake(config)
-        manifest = position_of(lake.sessions).manifest
+        tables = LocalTableSet(config)
+        manifest = position_of(tables.sessions).manifest
         if manifest is None or manifest.live_sessions > SMALL_LIVE:
             return False
-        behind = lake.events.history(_waiting(manifest, lake.events.version))
+        behind = tables.events.history(_waiting(manifest, tables.events.version))
         return sum(entry.metric(BYTES_WRITTEN) for entry in behind) < SMALL_BYTES
     except (NeedsSpark, SessionizerError):
         return False

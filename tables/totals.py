@@ -7,9 +7,9 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from lib import columns as C
-from tables.lake import Lake
 from tables.manifest import Manifest
 from tables.runs import EVENTS, FILES, SESSIONS
+from tables.table_set import TableSet
 
 SUMMED = (*EVENTS, *[f"sessions_{name}" for name in SESSIONS], *FILES)
 
@@ -33,21 +33,21 @@ class Totals:
     last_run: Mapping[str, Any] | None
 
 
-def read_totals(lake: Lake) -> Totals:
+def read_totals(tables: TableSet) -> Totals:
     """From the ledger and the live rows, in a second or so."""
-    ledger, last = lake.runs.table.read(), lake.runs.last(1)
-    live = lake.sessions.table.read().where(~C.col(C.IS_FINAL))
+    ledger, last = tables.runs.table.read(), tables.runs.last(1)
+    live = tables.sessions.table.read().where(~C.col(C.IS_FINAL))
     is_open = F.bool_or(C.col(C.STATUS) == "open").alias("is_open")
-    by_key = live.groupBy(*C.cols(tuple(lake.config.source.key)), F.lit(0).alias("__any")).agg(is_open)
+    by_key = live.groupBy(*C.cols(tuple(tables.config.source.key)), F.lit(0).alias("__any")).agg(is_open)
     keys = by_key.agg(F.count(F.lit(1)), F.count_if(~C.col("is_open"))).collect()[0]
     return Totals(
         runs={row["mode"]: row["count"] for row in ledger.groupBy("mode").count().collect()},
-        sums=lake.runs.sums(SUMMED),
+        sums=tables.runs.sums(SUMMED),
         rejected=_summed(ledger, "rejected"),
         seconds=_summed(ledger, "seconds"),
         keys=keys[0],
         idle_keys=keys[1],
-        manifest=lake.sessions.position().manifest,
+        manifest=tables.sessions.position().manifest,
         last_run=last[0] if last else None,
     )
 

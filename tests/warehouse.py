@@ -12,8 +12,8 @@ from jobs.run.driver import run
 from jobs.run.phases import RunOptions, RunReport
 from lib import columns as C
 from lib.config import Config
-from tables.lake import Lake
 from tables.manifest import Manifest
+from tables.table_set import TableSet
 from tests.oracle import us
 from tests.text_tables import clock, rows
 
@@ -63,8 +63,8 @@ class Warehouse:
         )
 
     @property
-    def lake(self) -> Lake:
-        return Lake(self.spark, self.config)
+    def tables(self) -> TableSet:
+        return TableSet(self.spark, self.config)
 
     # The source.
 
@@ -93,19 +93,19 @@ class Warehouse:
 
     def sessions(self, *columns: str, version: int | None = None) -> list[tuple[Any, ...]]:
         """Session rows in order, of these columns; times as the tests write them."""
-        return self.sorted_rows(self.lake.sessions.table.read(version), *columns)
+        return self.sorted_rows(self.tables.sessions.table.read(version), *columns)
 
     def sessions_table(self) -> list[tuple[Any, ...]]:
         """All session rows but the columns that tell how they came about."""
-        frame = self.lake.sessions.table.read()
+        frame = self.tables.sessions.table.read()
         return self.sorted_rows(frame, *[n for n in frame.columns if n not in HOW])
 
     def rejected(self, *columns: str) -> list[tuple[Any, ...]]:
-        return self.sorted_rows(self.lake.rejected_events.table.read(), *columns)
+        return self.sorted_rows(self.tables.rejected_events.table.read(), *columns)
 
     def ledger(self, *columns: str) -> list[tuple[Any, ...]]:
         """Rows of `runs`, in the order of run_seq."""
-        kept = self.lake.runs.table.read().orderBy(C.RUN_SEQ).select(*columns)
+        kept = self.tables.runs.table.read().orderBy(C.RUN_SEQ).select(*columns)
         return [tuple(r) for r in kept.collect()]
 
     def sorted_rows(self, frame: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
@@ -119,15 +119,15 @@ class Warehouse:
         return sorted((tuple(r) for r in frame.select(*texts).collect()), key=repr)
 
     def position(self) -> Manifest:
-        manifest = self.lake.sessions.position().manifest
+        manifest = self.tables.sessions.position().manifest
         assert manifest is not None
         return manifest
 
     def versions(self) -> dict[str, int]:
         """The version that each table is at: the same before and after means that nothing was written."""
-        lake = self.lake
-        tables = (lake.events.table, lake.sessions.table, lake.rejected_events.table, lake.runs.table)
-        return {t.field: t.version for t in tables if t.exists()}
+        tables = self.tables
+        by_name = (tables.events.table, tables.sessions.table, tables.rejected_events.table, tables.runs.table)
+        return {t.field: t.version for t in by_name if t.exists()}
 
     def delta(self) -> DeltaTable:
         return DeltaTable.forPath(self.spark, self.config.sessions.table)
@@ -137,5 +137,5 @@ class Warehouse:
 
 
 def files_of_final_rows(warehouse: Warehouse) -> set[str]:
-    frame = warehouse.lake.sessions.table.read().where(C.col(C.IS_FINAL))
+    frame = warehouse.tables.sessions.table.read().where(C.col(C.IS_FINAL))
     return {r[0] for r in frame.select(F.input_file_name()).distinct().collect()}

@@ -31,7 +31,7 @@ def sessions(
 ) -> None:
     """Look up the sessions of a key, or of a range of keys, in time order."""
     from jobs.commands.lookups import LookUp, as_documents, show
-    from tables.lake import Lake
+    from tables.table_set import TableSet
 
     is_version = as_of is not None and as_of.isdecimal()
     asked = LookUp(
@@ -47,8 +47,8 @@ def sessions(
         limit=limit,
     )
     with session(config, quiet=as_json) as (spark, loaded, _):
-        lake = Lake(spark, loaded)
-        result(as_documents(lake, asked) if as_json else None, as_json, lambda: show(lake, asked))
+        tables = TableSet(spark, loaded)
+        result(as_documents(tables, asked) if as_json else None, as_json, lambda: show(tables, asked))
 
 
 @app.command(
@@ -67,9 +67,9 @@ def changes(
 ) -> None:
     """What a run (by default the last) or all runs after one have changed, for those who follow the sessions."""
     from jobs.commands.changes import Asked, document, show
-    from tables.lake import Lake
+    from tables.table_set import TableSet
 
     asked = Asked(mode, run, since_run)
     with session(config, quiet=as_json or as_csv) as (spark, loaded, _):
-        lake = Lake(spark, loaded)
-        result(document(lake, asked) if as_json else None, as_json, lambda: show(lake, asked, limit, as_csv=as_csv))
+        tables = TableSet(spark, loaded)
+        result(document(tables, asked) if as_json else None, as_json, lambda: show(tables, asked, limit, as_csv=as_csv))

@@ -34,7 +34,7 @@ def run(
 
     if metrics_file is not None:
         from jobs.reporting.metrics import check_writable, write_metrics
-        from tables.lake import Lake
+        from tables.table_set import TableSet
 
         check_writable(metrics_file)
     options = RunOptions(
@@ -47,5 +47,5 @@ def run(
     with session(config, quiet=as_json or log_json, increments=True) as (spark, loaded, say):
         reports = sessionize(spark, loaded, options, say, lambda r: log_line(r, loaded) if log_json else None)
         if metrics_file is not None:
-            write_metrics(Lake(spark, loaded), metrics_file, wall_clock())
+            write_metrics(TableSet(spark, loaded), metrics_file, wall_clock())
         result(as_document(reports), as_json, lambda: show(spark, loaded, reports, notes=not log_json))

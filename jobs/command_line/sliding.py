@@ -30,7 +30,7 @@ def slide(
 
     if metrics_file is not None:
         from jobs.reporting.metrics import check_writable, write_window_metrics
-        from tables.lake import Lake
+        from tables.table_set import TableSet
 
         check_writable(metrics_file)
     override = WatermarkOverride(opt.instant(advance_watermark_to, "--advance-watermark-to"), flush)
@@ -39,7 +39,7 @@ def slide(
         reports = slide_windows(spark, loaded, options, say)
         if metrics_file is not None:
             seconds = reports[-1].timing.seconds if reports and not dry_run else None
-            write_window_metrics(Lake(spark, loaded), metrics_file, seconds, wall_clock())
+            write_window_metrics(TableSet(spark, loaded), metrics_file, seconds, wall_clock())
         result(as_document(reports), as_json, lambda: show(reports))
 
 
@@ -61,7 +61,7 @@ def windows(
 ) -> None:
     """Look up the sliding windows of a key, or of a range of keys, in time order."""
     from jobs.commands.windows import WindowLookUp, as_documents, show
-    from tables.lake import Lake
+    from tables.table_set import TableSet
 
     asked = WindowLookUp(
         key=tuple(key or ()),
@@ -74,5 +74,5 @@ def windows(
         limit=limit,
     )
     with session(config, quiet=as_json) as (spark, loaded, _):
-        lake = Lake(spark, loaded)
-        result(as_documents(lake, asked) if as_json else None, as_json, lambda: show(lake, asked))
+        tables = TableSet(spark, loaded)
+        result(as_documents(tables, asked) if as_json else None, as_json, lambda: show(tables, asked))

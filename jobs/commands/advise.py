@@ -15,7 +15,7 @@ from lib.errors import UsageError
 from lib.rule import Rule
 from lib.time.durations import MINUTE, format_duration
 from lib.time.watermarks import WatermarkState
-from tables.lake import Lake
+from tables.table_set import TableSet
 
 KINDS = (".png", ".svg", ".pdf", ".html")
 WIDEST = 40  # characters of a bar
@@ -23,7 +23,7 @@ WIDEST = 40  # characters of a bar
 
 def advice(spark: SparkSession, config: Config, most: int, now: int) -> Advice:
     """Advice from about `most` events of the source: all events of a share of the keys. Needs no sessions table."""
-    table = Lake(spark, config).events.table
+    table = TableSet(spark, config).events.table
     table.require("check the path, or make the table from files with `sessionizer ingest FILE… --format …`")
     events, rule = table.read(), replace(Rule.of(config), gap=30 * MINUTE)
     share = min(1.0, most / max(events.count(), 1)) if rule.key else 1.0

@@ -15,7 +15,7 @@ from lib.errors import TableError, UsageError
 from lib.reading.lookups import in_order
 from lib.reading.net_changes import CHANGE, net_changes
 from tables.history import History, RunCommit
-from tables.lake import Lake
+from tables.table_set import TableSet
 
 WHAT = "sessions, or its change feed, of these runs"
 MODES = ("append", "update", "complete")
@@ -50,7 +50,7 @@ class Found:
     rows: DataFrame = field(repr=False)
 
 
-def changes(lake: Lake, asked: Asked) -> Found:
+def changes(tables: TableSet, asked: Asked) -> Found:
     """The rows that a consumer asks for, without `_state`.
 
     complete: all rows, as they are or as the run left them.
@@ -59,18 +59,18 @@ def changes(lake: Lake, asked: Asked) -> Found:
     whatever lay in between: merges, RESTORE, OPTIMIZE, changes by hand.
     Errors: UsageError for a run that there never was; TableError where the change feed is off or gone.
     """
-    lake.sessions.require()
-    history = History(lake)
+    tables.sessions.require()
+    history = History(tables)
     version, last = history.now()
     if asked.run is not None:
         last = history.run(asked.run)
     since = None if asked.since_run is None else history.run(asked.since_run)
-    columns = tuple(name for name in lake.sessions.table.schema.names if name != C.STATE)
+    columns = tuple(name for name in tables.sessions.table.schema.names if name != C.STATE)
     match asked.mode:
         case "complete":
             rows = history.read(version if asked.run is None else _version(last))
         case "append":
-            lake.runs.table.require("`sessionizer init` makes it")
+            tables.runs.table.require("`sessionizer init` makes it")
             ids = [str(last.run_id)] if since is None else history.later_runs(since, last)
             rows = history.read(version).where(C.col(C.IS_FINAL) & C.col(C.RUN_ID).isin(ids))
         case _:
@@ -78,13 +78,13 @@ def changes(lake: Lake, asked: Asked) -> Found:
             first, to = (_version(last), _version(last)) if since is None else (_version(since) + 1, version)
             rows = net_changes(history.changes(max(first, 0), max(to, 0)), columns)
             columns = (CHANGE, *columns)
-    return Found(last, in_order(rows.select(*C.cols(columns)), lake.config.source.key))
+    return Found(last, in_order(rows.select(*C.cols(columns)), tables.config.source.key))
 
 
-def document(lake: Lake, asked: Asked) -> dict[str, Any]:
+def document(tables: TableSet, asked: Asked) -> dict[str, Any]:
     """Mode, last run and row objects; times as ISO-8601 UTC."""
-    with History(lake).reading(WHAT, START_ANEW):
-        found = changes(lake, asked)
+    with History(tables).reading(WHAT, START_ANEW):
+        found = changes(tables, asked)
         return {
             "mode": asked.mode,
             "last_run": found.last_run.run_id,
@@ -93,10 +93,10 @@ def document(lake: Lake, asked: Asked) -> dict[str, Any]:
         }
 
 
-def show(lake: Lake, asked: Asked, limit: int, *, as_csv: bool = False) -> None:
+def show(tables: TableSet, asked: Asked, limit: int, *, as_csv: bool = False) -> None:
     """All rows as CSV, or a table of the first ones; where to go on from is a note on stderr."""
-    with History(lake).reading(WHAT, START_ANEW):
-        found = changes(lake, asked)
+    with History(tables).reading(WHAT, START_ANEW):
+        found = changes(tables, asked)
         if as_csv:
             sys.stdout.writelines(csv_lines(found.rows))
         else:

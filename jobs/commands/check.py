@@ -21,7 +21,7 @@ from jobs.reporting.quality import Quality, Verdict, as_documents
 from jobs.run.phases import Say
 from lib import columns as C
 from lib.config import Config
-from tables.lake import Lake
+from tables.table_set import TableSet
 
 
 @dataclass(frozen=True)
@@ -56,20 +56,20 @@ class Checked:
 
 def check(spark: SparkSession, config: Config, asked: Asked, say: Say) -> Checked:
     """Run the suites of all tables, and the user's own."""
-    lake = Lake(spark, config)
-    lake.require()
+    tables = TableSet(spark, config)
+    tables.require()
     own = [*([Path(config.expectations)] if config.expectations else []), *asked.suites]
     suites = {file.stem: read_suite(file) for file in own}
     oldest = None if asked.longest_lag is None else asked.now - asked.longest_lag
-    sessions, events = lake.sessions.table.read().drop(C.STATE), lake.events.table.read()
+    sessions, events = tables.sessions.table.read().drop(C.STATE), tables.events.table.read()
     say("importing Great Expectations")
     quality = Quality(asked.docs)
     verdicts: list[Verdict] = []
     for frame, named_by, checks in (
         (sessions, C.SESSION_ID, {"sessions": sessions_suite(config), **suites}),
-        (lake.rejected_events.table.read(), C.EVENT_HASH, {"rejected_events": rejected_events_suite()}),
+        (tables.rejected_events.table.read(), C.EVENT_HASH, {"rejected_events": rejected_events_suite()}),
         (events, None, {"events": events_suite(config, events.columns)}),
-        (lake.runs.table.read(), C.RUN_ID, {"runs": runs_suite(asked.most_late, oldest)}),
+        (tables.runs.table.read(), C.RUN_ID, {"runs": runs_suite(asked.most_late, oldest)}),
     ):
         whole = frame is sessions and suites  # a suite of one's own may look at any column
         with _held(frame if whole else _named(frame, [*checks.values()], named_by)) as rows:

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs.run.kinds import Kind, output_schemas, sessions_of, sliding_of
 from lib.config import Config
 from tables.delta.settings import CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT
-from tables.lake import Lake
+from tables.table_set import TableSet
 
 RETENTION = {REMOVED_FILES_KEPT: "interval 1 week", LOG_KEPT: "interval 30 days"}
 
@@ -18,8 +18,8 @@ def init(spark: SparkSession, config: Config, retention_days: int | None, say: C
     Turns on the change data feed of a source that has it off, after saying so. `retention_days`: keep the source's
     log and removed files for so long, because repair and reading changes end where they end.
     """
-    lake = Lake(spark, config)
-    source = lake.events.table
+    tables = TableSet(spark, config)
+    source = tables.events.table
     source.require("make it first, for example with `sessionizer ingest FILE… --format csv`")
     if source.setting(CHANGE_FEED) != "true":
         say(f"turning on the change data feed of {source.location}: new events are read from it")
@@ -33,16 +33,16 @@ def init(spark: SparkSession, config: Config, retention_days: int | None, say: C
         removed = kept[REMOVED_FILES_KEPT].removeprefix("interval ")
         say(f"{source.location} keeps removed files for {removed}; `sessionizer init --retention-days 30` makes it 30")
     events = source.read()
-    _make(sessions_of(lake), events, say)
-    for name, schema in output_schemas(lake, events).items() if lake.traces else ():
-        if name in lake.traces and not lake.traces[name].table.exists():
-            lake.traces[name].create_if_missing(schema)
-            say(f"made {lake.traces[name].table.location}")
-    if not lake.runs.table.exists():
-        lake.runs.create_if_missing()
+    _make(sessions_of(tables), events, say)
+    for name, schema in output_schemas(tables, events).items() if tables.traces else ():
+        if name in tables.traces and not tables.traces[name].table.exists():
+            tables.traces[name].create_if_missing(schema)
+            say(f"made {tables.traces[name].table.location}")
+    if not tables.runs.table.exists():
+        tables.runs.create_if_missing()
         say(f"made {config.outputs.runs}")
     if config.sliding is not None:
-        _make(sliding_of(lake), events, say)
+        _make(sliding_of(tables), events, say)
 
 
 def _make(kind: Kind, events: DataFrame, say: Callable[[str], None]) -> None:

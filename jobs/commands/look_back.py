@@ -24,8 +24,8 @@ from lib import columns as C
 from lib.admission.freed import Readmission, asked_for
 from lib.config import Config
 from lib.errors import SessionizerError, UsageError
-from tables.lake import Lake
 from tables.manifest import Mode
+from tables.table_set import TableSet
 
 IMPOSSIBLE = (SessionizerError, PySparkException, Py4JJavaError)  # what stops a repair, but for races
 DAY = 24 * 3600 * 1_000_000
@@ -69,14 +69,14 @@ def backfill(
     """
     if asked.low >= asked.high:
         raise UsageError("--from must be earlier than --to")
-    lake = Lake(spark, config)
-    lake.require()
+    tables = TableSet(spark, config)
+    tables.require()
     chunks = asked.chunks()
-    begun = 0 if asked.dry_run else _done_before(lake, asked, len(chunks))
+    begun = 0 if asked.dry_run else _done_before(tables, asked, len(chunks))
     reports = []
     for number, (low, high) in list(enumerate(chunks, 1))[begun:]:
         say(f"recomputing span {number} of {len(chunks)}")
-        step = partial(_look_back, lake, sessions_of(lake), "backfill", asked.arguments(low, high), asked, say)
+        step = partial(_look_back, tables, sessions_of(tables), "backfill", asked.arguments(low, high), asked, say)
         report = with_retries(step, say)
         reports.append(report)
         on_chunk(report, number, len(chunks))
@@ -85,18 +85,18 @@ def backfill(
 
 def readmit(spark: SparkSession, config: Config, asked: LookBack, say: Say = lambda _: None) -> list[RunReport]:
     """Take the quarantined late events of a span into the sessions after all; they leave rejected_events."""
-    lake = Lake(spark, config)
-    lake.require()
-    kind = sessions_of(lake)
-    settled(lake, kind, say)
-    wanted = asked_for(lake.rejected_events.table.read(), Readmission(asked.low, asked.high), kind.rule)
+    tables = TableSet(spark, config)
+    tables.require()
+    kind = sessions_of(tables)
+    settled(tables, kind, say)
+    wanted = asked_for(tables.rejected_events.table.read(), Readmission(asked.low, asked.high), kind.rule)
     time = F.unix_micros(C.col(C.EVENT_TIME))
     bounds = wanted.agg(F.min(time).alias("low"), F.max(time).alias("high")).collect()[0]
     if bounds["low"] is None:
         return []
     low, high = int(bounds["low"]), int(bounds["high"]) + 1
     whole = LookBack(low, high, None, high - low, asked.dry_run, asked.now)
-    step = partial(_look_back, lake, kind, "readmit", whole.arguments(low, high), whole, say)
+    step = partial(_look_back, tables, kind, "readmit", whole.arguments(low, high), whole, say)
     return [with_retries(step, say)]
 
 
@@ -106,14 +106,14 @@ def rebuild(spark: SparkSession, config: Config, now: int | None = None, say: Sa
     Nothing is late, and the position is the version read, so that this serves a source, too, that was made again or
     has lost its changes. The table as it was stays reachable by time travel; RESTORE brings it back with its position.
     """
-    lake = Lake(spark, config)
-    lake.require()
+    tables = TableSet(spark, config)
+    tables.require()
     asked = LookBack(0, 0, now=now)
-    return with_retries(partial(_look_back, lake, sessions_of(lake), "rebuild", {}, asked, say), say)
+    return with_retries(partial(_look_back, tables, sessions_of(tables), "rebuild", {}, asked, say), say)
 
 
 def _look_back(  # noqa: PLR0913
-    lake: Lake, kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: LookBack, say: Say
+    tables: TableSet, kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: LookBack, say: Say
 ) -> RunReport:
     phases = Phases()
     with phases("plan"):
@@ -121,17 +121,17 @@ def _look_back(  # noqa: PLR0913
         if not asked.dry_run:
             # What an unfinished run would still write, a rebuild replaces: it need not be possible any more.
             with suppress(*IMPOSSIBLE) if mode == "rebuild" else nullcontext():
-                repair(lake, kind, position, say)
+                repair(tables, kind, position, say)
         if position.manifest is not None and mode != "rebuild":
             check_rule(kind, position.manifest)
         now = asked.now if asked.now is not None else wall_clock()
         context = (
-            RunContext.anew(lake, kind, position, now)
+            RunContext.anew(tables, kind, position, now)
             if mode == "rebuild"
-            else RunContext.look_back(lake, kind, position, now, mode, arguments)
+            else RunContext.look_back(tables, kind, position, now, mode, arguments)
         )
     say("reading events again")
-    with phases("sessionize"), lake.events.reading(context.increment):
+    with phases("sessionize"), tables.events.reading(context.increment):
         outcome = context.outcome()
     manifest = manifest_of(context, outcome, phases.started)
     if asked.dry_run:
@@ -140,11 +140,11 @@ def _look_back(  # noqa: PLR0913
     return commit(context, outcome, manifest, phases)
 
 
-def _done_before(lake: Lake, asked: LookBack, number: int) -> int:
+def _done_before(tables: TableSet, asked: LookBack, number: int) -> int:
     """How many chunks of just this backfill are done, if it has not come to its end."""
     last = position = 0
-    manifest = lake.sessions.position().manifest
-    for done in lake.sessions.manifests():
+    manifest = tables.sessions.position().manifest
+    for done in tables.sessions.manifests():
         if done.mode != "backfill":
             continue
         same = done.arguments == asked.arguments(done.arguments["low"], done.arguments["high"])

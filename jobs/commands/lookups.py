@@ -13,7 +13,7 @@ from lib import columns as C
 from lib.errors import UsageError
 from lib.reading.lookups import Instant, find_sessions, microseconds
 from tables.history import History
-from tables.lake import Lake
+from tables.table_set import TableSet
 
 NOT_SHOWN = (C.EXPIRES_AT, C.END_REASON, C.IS_FINAL, C.IS_LATE, C.SUPERSEDES, C.SESSION_DATE, C.RUN_ID)
 SHOWN = 200
@@ -55,22 +55,22 @@ class LookUp(OfKeys):
     at: int | None = None
 
 
-def sessions_at(lake: Lake, version: int | None = None, at: Instant | None = None) -> DataFrame:
+def sessions_at(tables: TableSet, version: int | None = None, at: Instant | None = None) -> DataFrame:
     """The sessions as of a version, or as of a time (the last version that is not after it), or as they are.
 
     Errors: UsageError for a version that is not there yet, TableError for one that is gone.
     """
-    lake.sessions.require()
-    history = History(lake)
+    tables.sessions.require()
+    history = History(tables)
     if at is not None:
         version = history.version_at(microseconds(at))
-    return lake.sessions.table.read() if version is None else history.read(version)
+    return tables.sessions.table.read() if version is None else history.read(version)
 
 
-def look_up(lake: Lake, asked: LookUp) -> DataFrame:
+def look_up(tables: TableSet, asked: LookUp) -> DataFrame:
     """The rows that a look-up finds, in order, without `_state`."""
-    sessions = sessions_at(lake, asked.version, asked.at).drop(C.STATE)
-    key = lake.config.source.key
+    sessions = sessions_at(tables, asked.version, asked.at).drop(C.STATE)
+    key = tables.config.source.key
     return find_sessions(
         sessions,
         key,
@@ -81,16 +81,16 @@ def look_up(lake: Lake, asked: LookUp) -> DataFrame:
     )
 
 
-def as_documents(lake: Lake, asked: LookUp) -> list[Any]:
+def as_documents(tables: TableSet, asked: LookUp) -> list[Any]:
     """Row objects; times as ISO-8601 UTC."""
-    with History(lake).reading(WHAT):
-        return documents(asked.first(look_up(lake, asked)))
+    with History(tables).reading(WHAT):
+        return documents(asked.first(look_up(tables, asked)))
 
 
-def show(lake: Lake, asked: LookUp) -> None:
+def show(tables: TableSet, asked: LookUp) -> None:
     """A table of the columns that a person wants to see."""
-    with History(lake).reading(WHAT):
-        show_frame(asked.first(look_up(lake, asked).drop(*NOT_SHOWN)), asked.limit or SHOWN)
+    with History(tables).reading(WHAT):
+        show_frame(asked.first(look_up(tables, asked).drop(*NOT_SHOWN)), asked.limit or SHOWN)
 
 
 def _fitting(values: tuple[str, ...], sessions: DataFrame, key: Sequence[str], option: str) -> tuple[str, ...] | None:

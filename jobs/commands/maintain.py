@@ -17,7 +17,7 @@ from lib.errors import UsageError
 from lib.time.durations import format_duration
 from lib.time.micros import DAY
 from tables.delta import REMOVED_FILES_KEPT, Superseded, Table
-from tables.lake import Lake
+from tables.table_set import TableSet
 from tables.window_table import WindowTable
 
 WEEK = 7 * DAY
@@ -100,13 +100,13 @@ def maintain(spark: SparkSession, config: Config, asked: Asked, say: Say = lambd
     position repeat its manifest, so that cleaning the log never removes the last one.
     Errors: UsageError where a table keeps removed files for too short a time.
     """
-    lake = Lake(spark, config)
-    lake.require()
+    tables = TableSet(spark, config)
+    tables.require()
     if not asked.dry_run:
-        settled(lake, sessions_of(lake), say)
-        if _slides(lake):
-            settled(lake, sliding_of(lake), say)
-    charges = _charges(lake, asked)
+        settled(tables, sessions_of(tables), say)
+        if _slides(tables):
+            settled(tables, sliding_of(tables), say)
+    charges = _charges(tables, asked)
     for charge in charges if asked.retain is None else ():
         _check_retention(charge.table)
     return [_upkeep(charge, asked, say) for charge in charges]
@@ -129,36 +129,36 @@ def as_document(done: list[Upkeep], asked: Asked) -> dict[str, Any]:
     return {"dry_run": asked.dry_run, "tables": tables}
 
 
-def _charges(lake: Lake, asked: Asked) -> list[_Charge]:
+def _charges(tables: TableSet, asked: Asked) -> list[_Charge]:
     """The tables there are, sessions first."""
-    manifest = lake.sessions.position().manifest
+    manifest = tables.sessions.position().manifest
     horizon = manifest.horizon_after if manifest else None
     since = None if horizon is None else horizon - asked.recent
     charges = [
-        _Charge("sessions", lake.sessions.table, lake.sessions, lake.sessions.recent(since)),
-        _Charge("rejected_events", lake.rejected_events.table, forget=_old_rejects(lake, asked)),
+        _Charge("sessions", tables.sessions.table, tables.sessions, tables.sessions.recent(since)),
+        _Charge("rejected_events", tables.rejected_events.table, forget=_old_rejects(tables, asked)),
     ]
-    for name, trace in lake.traces.items():
+    for name, trace in tables.traces.items():
         keep = asked.keep.get(name)
         # Rows of events that may still be joined by others stay, however old.
         before = None if keep is None or horizon is None else min(asked.now - keep, horizon)
         charges.append(_Charge(name, trace.table, forget=() if before is None else ((trace.forgettable(before), {}),)))
-    charges.append(_Charge("runs", lake.runs.table))
-    if _slides(lake):
-        windows = lake.windows
+    charges.append(_Charge("runs", tables.runs.table))
+    if _slides(tables):
+        windows = tables.windows
         charges.append(_Charge("windows", windows.table, windows))
-        charges.append(_Charge("windows_rejected_events", lake.rejected_window_events.table))
+        charges.append(_Charge("windows_rejected_events", tables.rejected_window_events.table))
     return charges
 
 
-def _old_rejects(lake: Lake, asked: Asked) -> tuple[tuple[str, Mapping[str, str]], ...]:
+def _old_rejects(tables: TableSet, asked: Asked) -> tuple[tuple[str, Mapping[str, str]], ...]:
     keep = asked.keep.get("rejected_events")
-    last = None if keep is None else lake.runs.last_before(asked.now - keep)
-    return () if last is None else lake.rejected_events.forgettable(last)
+    last = None if keep is None else tables.runs.last_before(asked.now - keep)
+    return () if last is None else tables.rejected_events.forgettable(last)
 
 
-def _slides(lake: Lake) -> bool:
-    return lake.config.sliding is not None and lake.windows.table.exists()
+def _slides(tables: TableSet) -> bool:
+    return tables.config.sliding is not None and tables.windows.table.exists()
 
 
 def _check_retention(table: Table) -> None:

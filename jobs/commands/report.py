@@ -19,8 +19,8 @@ from jobs.reporting.run_output import MUCH_LATE
 from lib import __version__
 from lib.config import Config
 from lib.errors import without_passwords
-from tables.lake import Lake
-from tables.local import LocalLake
+from tables.local import LocalTableSet
+from tables.table_set import TableSet
 
 
 @dataclass(frozen=True)
@@ -34,16 +34,16 @@ class Check:
 
 def by_duckdb(config: Config) -> Engine:
     """Answers without Spark. Errors: NeedsSpark where the tables do not lie on paths or use what only Spark reads."""
-    lake = LocalLake(config)
-    lake.require()
-    for table in (lake.sessions, lake.rejected_events, lake.runs):
+    tables = LocalTableSet(config)
+    tables.require()
+    for table in (tables.sessions, tables.rejected_events, tables.runs):
         table.dataset()
     return Engine("DuckDB", lambda query: sql_duckdb.documents(sql_duckdb.checked_query(config, query)), '"')
 
 
 def by_spark(spark: SparkSession, config: Config) -> Engine:
     """Answers by Spark: any table."""
-    Lake(spark, config).require()
+    TableSet(spark, config).require()
     return Engine("Spark", lambda query: sql.documents(sql.query_frame(spark, config, query)), "`")
 
 

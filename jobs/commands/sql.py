@@ -17,7 +17,7 @@ from lib.config import Config
 from lib.errors import UsageError
 from lib.expressions import first_line
 from tables.history import History
-from tables.lake import Lake
+from tables.table_set import TableSet
 from tables.views import views_named_in
 
 _RUNS = re.compile(r"^[\s:|+-]*'?ScriptTransformation\b|\b(?:try_)?reflect\(|\bjava_method\(", re.MULTILINE)
@@ -64,15 +64,15 @@ def views(spark: SparkSession, config: Config, query: str) -> None:
     Each of those files holds one SELECT, with the frames that it reads in braces: events, sessions, rejected_events,
     runs, and `feed`, the change feed of sessions as far back as Delta keeps it.
     """
-    lake = Lake(spark, config)
+    tables = TableSet(spark, config)
     known = {
-        "events": lake.events.table,
-        "sessions": lake.sessions.table,
-        "rejected_events": lake.rejected_events.table,
-        "runs": lake.runs.table,
+        "events": tables.events.table,
+        "sessions": tables.sessions.table,
+        "rejected_events": tables.rejected_events.table,
+        "runs": tables.runs.table,
     }
     if config.sliding is not None:
-        known |= {"windows": lake.windows.table, "rejected_window_events": lake.rejected_window_events.table}
+        known |= {"windows": tables.windows.table, "rejected_window_events": tables.rejected_window_events.table}
     frames = {name: found.read() for name, found in known.items() if found.exists()}
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
@@ -82,8 +82,8 @@ def views(spark: SparkSession, config: Config, query: str) -> None:
         if "windows" in view.reads and "windows" not in frames:
             continue
         if "feed" in view.reads:
-            history = History(lake)
-            frames["feed"] = history.changes(history.feed_start(time.time_ns() // 1000), lake.sessions.table.version)
+            history = History(tables)
+            frames["feed"] = history.changes(history.feed_start(time.time_ns() // 1000), tables.sessions.table.version)
         used: dict[str, Any] = {name: frames[name] for name in view.reads}
         spark.sql(view.text, **used).createOrReplaceTempView(view.name)
 

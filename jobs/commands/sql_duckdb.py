@@ -12,7 +12,7 @@ from jobs.commands.sql import csv_line, show_rows
 from lib.config import Config
 from lib.errors import UsageError
 from tables.duckdb import connect
-from tables.local import LocalLake
+from tables.local import LocalTableSet
 
 WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
 ZONED = "TIMESTAMP WITH TIME ZONE"
@@ -39,7 +39,7 @@ def checked_query(config: Config, query: str) -> Query:
     """
     text = query.strip().rstrip(";")
     try:
-        connection = connect(LocalLake(config), text)
+        connection = connect(LocalTableSet(config), text)
         statements = connection.extract_statements(text)
         if len(statements) != 1:
             raise UsageError("sql takes one query (SELECT …) and changes nothing", value=text)

@@ -12,22 +12,22 @@ from lib.config import Config
 from lib.errors import without_passwords
 from lib.time.durations import format_duration
 from tables.delta import ROWS_WRITTEN
-from tables.lake import Lake
-from tables.local import LocalLake
+from tables.local import LocalTableSet
 from tables.runs import TIMES
 from tables.status import Status, read_local_status, read_status
+from tables.table_set import TableSet
 
 LAST_RUNS = 5
 
 
 def status(spark: SparkSession, config: Config) -> dict[str, Any]:
     """Position, lag, watermark, counts and the last runs, as a document; times as ISO-8601."""
-    return _document(read_status(Lake(spark, config), LAST_RUNS), config)
+    return _document(read_status(TableSet(spark, config), LAST_RUNS), config)
 
 
 def status_without_spark(config: Config) -> dict[str, Any]:
     """The same. Errors: NeedsSpark, where the tables do not lie on paths or use what only Spark reads."""
-    return _document(read_local_status(LocalLake(config), LAST_RUNS), config)
+    return _document(read_local_status(LocalTableSet(config), LAST_RUNS), config)
 
 
 def _document(now: Status, config: Config) -> dict[str, Any]:

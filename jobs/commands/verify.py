@@ -28,7 +28,7 @@ from lib.time.watermarks import WatermarkState, clocks_of_keys
 from lib.windows.sessions.lifecycle import TRAIL
 from lib.windows.sessions.sessions import Sessions
 from lib.windows.windows import Stored
-from tables.lake import Lake
+from tables.table_set import TableSet
 
 SHOWN = 20
 FOREVER = 10**17  # µs
@@ -68,25 +68,25 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
     The accepted events: the source as of the consumed version, without rejected_events. With `lateness: session` and
     no `revive` sessions depend on how events arrived, so that only rules which need no recompute are checked.
     """
-    lake = Lake(spark, config)
-    lake.require()
-    kind, compute = sessions_of(lake), Checkpoints()
-    position = settled(lake, kind, say)
+    tables = TableSet(spark, config)
+    tables.require()
+    kind, compute = sessions_of(tables), Checkpoints()
+    position = settled(tables, kind, say)
     if position.manifest is not None:
         check_rule(kind, position.manifest)
-    context = RunContext.look_back(lake, kind, position, wall_clock(), "verify", {})
+    context = RunContext.look_back(tables, kind, position, wall_clock(), "verify", {})
     rule = replace(context.rule, traces=False)
-    rows = _asked_for(lake.sessions.table.read(position.version), asked, rule)
+    rows = _asked_for(tables.sessions.table.read(position.version), asked, rule)
     kept = compute.held(rows)
     broken = dict(broken_rules(rows, rule))
-    broken["the counts of every run add up"] = _ledger_gaps(lake)
+    broken["the counts of every run add up"] = _ledger_gaps(tables)
     counted = _counted(broken)
     examples = {name: [str(tuple(row)) for row in broken[name].limit(3).collect()] for name, n in counted.items() if n}
     recomputes = rule.lateness == "event" or rule.revive
     if not recomputes:
         return Verdict(kept.count(), 0, False, 0, (), counted, examples)
     say("recomputing the sessions from their events")
-    with lake.events.reading(context.increment):
+    with tables.events.reading(context.increment):
         expected, events = _expected(context, rule, asked, compute)
         aggregates = bind(rule, context.sample())
         told = compute.held(differences(kept, _asked_for(expected, asked, rule), rule, aggregates))
@@ -207,9 +207,9 @@ def _counted(frames: dict[str, DataFrame]) -> dict[str, int]:
     return {row["name"]: row["rows"] for row in reduce(DataFrame.unionByName, counts).collect()}
 
 
-def _ledger_gaps(lake: Lake) -> DataFrame:
+def _ledger_gaps(tables: TableSet) -> DataFrame:
     """Runs whose counts do not add up."""
-    runs = lake.runs.table.read()
+    runs = tables.runs.table.read()
     parts = sum((C.col(n) for n in ("late", "invalid", "duplicates")), C.col("accepted"))
     return runs.where((C.col("mode") == "run") & (C.col("events_read") != parts)).select(C.RUN_ID)
 

@@ -10,7 +10,7 @@ from jobs.commands.sql import documents
 from jobs.commands.sql import show as show_frame
 from lib import columns as C
 from lib.reading.lookups import find_windows
-from tables.lake import Lake
+from tables.table_set import TableSet
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,10 @@ class WindowLookUp(OfKeys):
     start_to: int | None = None
 
 
-def look_up(lake: Lake, asked: WindowLookUp) -> DataFrame:
+def look_up(tables: TableSet, asked: WindowLookUp) -> DataFrame:
     """The rows that a look-up finds, in order, without `_state`."""
-    lake.windows.require()
-    rows, key = lake.windows.table.read(asked.version).drop(C.STATE), lake.config.source.key
+    tables.windows.require()
+    rows, key = tables.windows.table.read(asked.version).drop(C.STATE), tables.config.source.key
     return find_windows(
         rows,
         key,
@@ -34,11 +34,11 @@ def look_up(lake: Lake, asked: WindowLookUp) -> DataFrame:
     )
 
 
-def as_documents(lake: Lake, asked: WindowLookUp) -> list[Any]:
+def as_documents(tables: TableSet, asked: WindowLookUp) -> list[Any]:
     """Row objects; times as ISO-8601 UTC."""
-    return documents(asked.first(look_up(lake, asked)))
+    return documents(asked.first(look_up(tables, asked)))
 
 
-def show(lake: Lake, asked: WindowLookUp) -> None:
+def show(tables: TableSet, asked: WindowLookUp) -> None:
     """A table for a person."""
-    show_frame(asked.first(look_up(lake, asked).drop(C.RUN_ID)), asked.limit or SHOWN)
+    show_frame(asked.first(look_up(tables, asked).drop(C.RUN_ID)), asked.limit or SHOWN)

@@ -34,7 +34,7 @@ from lib.admission.verdicts import LATE
 from lib.config import Config
 from lib.errors import UsageError
 from lib.reading.lookups import microseconds
-from tables.lake import Lake
+from tables.table_set import TableSet
 
 WIDEST = 110
 FIRST_HOUR, HOURS = 8, 9
@@ -144,12 +144,12 @@ def make_room(folder: Path) -> None:
 
 def look(spark: SparkSession, config: Config, report: RunReport) -> Scene:
     """What the tables say of the visitors to watch: their sessions of Thursday, and their late events."""
-    lake, mine, m = Lake(spark, config), F.col("user_id").isin(list(CAST)), report.manifest
-    rows = lake.sessions.table.read().where(mine & (F.unix_micros(C.SESSION_END) >= microseconds(THURSDAY)))
+    tables, mine, m = TableSet(spark, config), F.col("user_id").isin(list(CAST)), report.manifest
+    rows = tables.sessions.table.read().where(mine & (F.unix_micros(C.SESSION_END) >= microseconds(THURSDAY)))
     times = [F.unix_micros(name) for name in (C.SESSION_START, C.SESSION_END)]
     shown = rows.select(C.SESSION_ID, "user_id", *times, C.EVENT_COUNT, C.STATUS, C.SUPERSEDES)
     bars = tuple(Bar(*row) for row in shown.orderBy(C.SESSION_START).collect())
-    late = lake.rejected_events.table.read().where(mine & (F.col(C.REASON) == LATE))
+    late = tables.rejected_events.table.read().where(mine & (F.col(C.REASON) == LATE))
     late_times = late.select("user_id", F.unix_micros(C.EVENT_TIME)).collect() if m.events["late"] else []
     return Scene(tuple(CAST), bars, late=_times(late_times), watermark=m.watermark_after, horizon=m.horizon_after)
 
@@ -172,7 +172,7 @@ def next_commands(folder: Path) -> Iterator[str]:
 def _increment(spark: SparkSession, config: Config, file: Path) -> RunReport:
     with progress(f"ingesting {file.name}") as say:
         ingest(spark, config, [file], IngestOptions(format="csv", schema=SCHEMA), now=datetime.now(UTC))
-        if not Lake(spark, config).sessions.table.exists():
+        if not TableSet(spark, config).sessions.table.exists():
             say("making the tables")
             init(spark, config, None, lambda _: None)
         (report,) = run(spark, config, RunOptions(), say)

@@ -9,9 +9,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from lib.errors import UsageError, without_passwords
-from tables.lake import Lake
 from tables.manifest import Manifest
 from tables.runs import SESSIONS
+from tables.table_set import TableSet
 from tables.totals import Totals, read_totals
 
 COUNTERS = {
@@ -41,15 +41,15 @@ def check_writable(file: Path) -> None:
         )
 
 
-def write_metrics(lake: Lake, file: Path, now_us: int) -> None:
+def write_metrics(tables: TableSet, file: Path, now_us: int) -> None:
     """Replace the file by the metrics as they are now; a reader sees the old ones or the new ones."""
-    _write(_Metrics(read_totals(lake), without_passwords(lake.config.sessions.table), now_us), file)
+    _write(_Metrics(read_totals(tables), without_passwords(tables.config.sessions.table), now_us), file)
 
 
-def write_window_metrics(lake: Lake, file: Path, seconds: Mapping[str, float] | None, now_us: int) -> None:
+def write_window_metrics(tables: TableSet, file: Path, seconds: Mapping[str, float] | None, now_us: int) -> None:
     """The same for sliding windows: where they stand, and the last run. seconds: its phases, if it ran just now."""
-    manifest = lake.windows.position().manifest
-    _write(_WindowMetrics(manifest, without_passwords(lake.windows.table.location), seconds or {}, now_us), file)
+    manifest = tables.windows.position().manifest
+    _write(_WindowMetrics(manifest, without_passwords(tables.windows.table.location), seconds or {}, now_us), file)
 
 
 def _write(metrics: Collector, file: Path) -> None:

@@ -11,9 +11,9 @@ from jobs.run.phases import RunReport, wall_clock
 from lib import columns as C
 from lib.config import Config
 from lib.errors import without_passwords
-from tables.lake import Lake
 from tables.manifest import Manifest
 from tables.runs import TIMES
+from tables.table_set import TableSet
 
 SHOWN = 20
 MUCH_LATE = 0.05
@@ -45,7 +45,7 @@ def show(spark: SparkSession, config: Config, reports: Sequence[RunReport], *, n
     """The runs as a table, and (notes, on stderr) what a person should know of them."""
     out = stdout()
     if not reports:
-        manifest = Lake(spark, config).sessions.position().manifest
+        manifest = TableSet(spark, config).sessions.position().manifest
         version = manifest.source_to_version if manifest else None
         watermark = short(manifest.watermark_after if manifest else None)
         out.print(f"Nothing new: the source is consumed up to version {version}, the watermark is {watermark}.")

@@ -17,10 +17,10 @@ from jobs.run.policies import check_expectations, check_policies, check_rule
 from jobs.run.retries import with_retries
 from lib.config import Config
 from tables.events import Increment
-from tables.lake import Lake
 from tables.manifest import Manifest
 from tables.position import Position
 from tables.runs import Timing
+from tables.table_set import TableSet
 
 Done = Callable[[RunReport], None]
 
@@ -37,24 +37,24 @@ def run(
     A run that another one has overtaken starts over from the new version.
     Errors: SourceError, TableError, ConfigError as named; RunFailed after too many races in a row.
     """
-    lake = Lake(spark, config)
-    lake.require()
-    return _increments(lake, sessions_of(lake), options, say, done)
+    tables = TableSet(spark, config)
+    tables.require()
+    return _increments(tables, sessions_of(tables), options, say, done)
 
 
 def slide(
     spark: SparkSession, config: Config, options: RunOptions, say: Say = lambda _: None, done: Done = lambda _: None
 ) -> list[RunReport]:
     """The same of sliding windows."""
-    lake = Lake(spark, config)
-    kind = sliding_of(lake)
-    lake.events.require()
+    tables = TableSet(spark, config)
+    kind = sliding_of(tables)
+    tables.events.require()
     for table in (kind.home.table, kind.rejected_events.table):
         table.require("`sessionizer init` makes it")
-    return _increments(lake, kind, options, say, done)
+    return _increments(tables, kind, options, say, done)
 
 
-def repair(lake: Lake, kind: Kind, position: Position, say: Say = lambda _: None) -> bool:
+def repair(tables: TableSet, kind: Kind, position: Position, say: Say = lambda _: None) -> bool:
     """Bring the side tables in line with the table; False if nothing is missing.
 
     What a run that was cut off after its commit has left out is written: the manifest says what it read and by which
@@ -62,26 +62,26 @@ def repair(lake: Lake, kind: Kind, position: Position, say: Say = lambda _: None
     """
     manifest = position.manifest
     if position.restored:
-        side_tables.undo_after(lake, kind, manifest.run_seq if manifest else 0)
-    if manifest is None or side_tables.is_entered(lake, kind, manifest):
+        side_tables.undo_after(tables, kind, manifest.run_seq if manifest else 0)
+    if manifest is None or side_tables.is_entered(tables, kind, manifest):
         return position.restored
     say(f"finishing run {manifest.run_id}, which was cut off after its commit")
-    if not side_tables.is_complete(lake, kind, manifest):
+    if not side_tables.is_complete(tables, kind, manifest):
         check_rule(kind, manifest)
-        lake.events.check_same(manifest)
-        context = RunContext.again(lake, kind, manifest)
-        with lake.events.reading(context.increment):
+        tables.events.check_same(manifest)
+        context = RunContext.again(tables, kind, manifest)
+        with tables.events.reading(context.increment):
             side_tables.write(context, context.outcome(), manifest)
-    side_tables.enter(lake, kind, manifest, Timing())
+    side_tables.enter(tables, kind, manifest, Timing())
     return True
 
 
-def settled(lake: Lake, kind: Kind, say: Say) -> Position:
+def settled(tables: TableSet, kind: Kind, say: Say) -> Position:
     """The position, once the side tables are in line with it."""
 
     def step() -> Position:
         position = kind.home.position()
-        repair(lake, kind, position, say)
+        repair(tables, kind, position, say)
         return position
 
     return with_retries(step, say, kind.name)
@@ -98,13 +98,13 @@ def commit(context: RunContext, outcome: Outcome, manifest: Manifest, phases: Ph
     with phases("side_tables"):
         side_tables.write(context, outcome, manifest)
     timing = phases.timing(entry)
-    side_tables.enter(context.lake, context.kind, manifest, timing)
+    side_tables.enter(context.tables, context.kind, manifest, timing)
     return RunReport(manifest, timing)
 
 
-def _increments(lake: Lake, kind: Kind, options: RunOptions, say: Say, done: Done) -> list[RunReport]:
+def _increments(tables: TableSet, kind: Kind, options: RunOptions, say: Say, done: Done) -> list[RunReport]:
     reports: list[RunReport] = []
-    while (report := with_retries(partial(_increment, lake, kind, options, say), say, kind.name)) is not None:
+    while (report := with_retries(partial(_increment, tables, kind, options, say), say, kind.name)) is not None:
         reports.append(report)
         done(report)
         if options.once or options.dry_run:
@@ -113,24 +113,24 @@ def _increments(lake: Lake, kind: Kind, options: RunOptions, say: Say, done: Don
     return reports
 
 
-def _increment(lake: Lake, kind: Kind, options: RunOptions, say: Say) -> RunReport | None:
+def _increment(tables: TableSet, kind: Kind, options: RunOptions, say: Say) -> RunReport | None:
     phases = Phases()
     with phases("plan"):
         position = kind.home.position()
         if not options.dry_run:
-            repair(lake, kind, position, say)
+            repair(tables, kind, position, say)
         done = position.manifest
         if done is not None:
             check_rule(kind, done)
-        increment = lake.events.plan(done, options.to_version)
+        increment = tables.events.plan(done, options.to_version)
         if increment is None:
             if options.override == NO_OVERRIDE and not _may_idle(kind, done):
                 return None
             increment = _nothing_new(done)
     now = options.now if options.now is not None else wall_clock()
     say(_reading(increment))
-    with phases("sessionize"), kind.home.table.reading_ahead(), lake.events.reading(increment):
-        context = RunContext.next(lake, kind, position, increment, now, options.override)
+    with phases("sessionize"), kind.home.table.reading_ahead(), tables.events.reading(increment):
+        context = RunContext.next(tables, kind, position, increment, now, options.override)
         outcome = context.outcome()
     check_policies(outcome, context)
     unchanged = not outcome.counts["rows"] and stands(context.clock, outcome.clock)

@@ -20,9 +20,9 @@ from lib.windows.sessions.sessions import Sessions
 from lib.windows.sliding.rule import SlidingRule
 from lib.windows.sliding.sliding import SlidingWindows
 from lib.windows.windows import Stored, Windows
-from tables.lake import Lake
 from tables.manifest import Manifest, Mode
 from tables.rejected_events import RejectedEvents
+from tables.table_set import TableSet
 from tables.window_table import WindowTable
 
 NO_TIME = WatermarkState(now=0)
@@ -62,25 +62,25 @@ class Kind:
         return schema_hash(events, self.shape)
 
 
-def sessions_of(lake: Lake) -> Kind:
+def sessions_of(tables: TableSet) -> Kind:
     """Sessions, as the configuration states them."""
-    rule = Rule.of(lake.config)
+    rule = Rule.of(tables.config)
     return Kind(
         name="sessions",
         rule=rule,
         shape=rule,
-        summary=lake.config.rule_summary(),
-        fingerprint=lake.config.fingerprint(),
+        summary=tables.config.rule_summary(),
+        fingerprint=tables.config.fingerprint(),
         make=lambda rule, events, now: Sessions(rule, bind(rule, events), now),
-        home=lake.sessions,
-        rejected_events=lake.rejected_events,
+        home=tables.sessions,
+        rejected_events=tables.rejected_events,
         anew="`sessionizer rebuild` makes all sessions anew by the new rule; or set the old rule again",
     )
 
 
-def sliding_of(lake: Lake) -> Kind:
+def sliding_of(tables: TableSet) -> Kind:
     """Sliding windows, as the configuration states them. Errors: ConfigError where it has none."""
-    rule = SlidingRule.of(lake.config)
+    rule = SlidingRule.of(tables.config)
     return Kind(
         name="windows",
         rule=rule.events,
@@ -88,8 +88,8 @@ def sliding_of(lake: Lake) -> Kind:
         summary=rule.summary(),
         fingerprint=rule.fingerprint(),
         make=lambda events_rule, events, _: SlidingWindows(rule.with_events(events_rule), bind(events_rule, events)),
-        home=lake.windows,
-        rejected_events=lake.rejected_window_events,
+        home=tables.windows,
+        rejected_events=tables.rejected_window_events,
         anew="set the old rule again, or remove the windows table and its rejected events, then `sessionizer init` "
         "and `sessionizer slide`",
         mode="slide",
@@ -108,9 +108,9 @@ def schema_of(make: Callable[[Rule, DataFrame, int], Windows], rule: Rule, event
     return T.StructType([*fields[:-1], T.StructField(C.RUN_ID, T.StringType()), fields[-1]]).toNullable()
 
 
-def output_schemas(lake: Lake, events: DataFrame) -> dict[str, T.StructType]:
+def output_schemas(tables: TableSet, events: DataFrame) -> dict[str, T.StructType]:
     """The columns of event_sessions and of session_updates, run_id included; reads nothing."""
-    rule = Rule.of(lake.config)
+    rule = Rule.of(tables.config)
     judged = Admission(events, rule, NO_TIME, None, Planned(), is_first=True).judged()
     named = judged.withColumn(C.SESSION, C.col(C.VERDICT))
     ids = judged.select(C.col(C.VERDICT).alias("__old_id"), C.col(C.VERDICT).alias(C.SESSION_ID))

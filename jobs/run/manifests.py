@@ -30,7 +30,7 @@ def manifest_of(context: RunContext, outcome: Outcome, started_at: int) -> Manif
         mode=context.mode,
         arguments={**asked, **context.arguments},
         product_version=__version__,
-        source_id=context.lake.events.table.id,
+        source_id=context.tables.events.table.id,
         source_from_version=increment.first,
         source_to_version=increment.last if increment.last >= 0 else None,
         source_began=context.began,

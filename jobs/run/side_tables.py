@@ -8,9 +8,9 @@ from jobs.run.pipeline import Outcome
 from lib.aggregates.binding import bind
 from lib.windows.sessions.memberships import event_sessions, session_updates
 from tables.delta import Commit, Superseded, Table
-from tables.lake import Lake
 from tables.manifest import Manifest
 from tables.runs import Timing
+from tables.table_set import TableSet
 from tables.traces import Trace
 
 REJECTED, RUNS = "rejected_events", "runs"
@@ -21,8 +21,8 @@ def write(context: RunContext, outcome: Outcome, manifest: Manifest) -> None:
 
     rejected_events comes last: the same outcome is computed again from what it held before.
     """
-    lake, kind = context.lake, context.kind
-    if outputs := _outputs(lake, kind):
+    tables, kind = context.tables, context.kind
+    if outputs := _outputs(tables, kind):
         of, live = outcome.memberships(), context.stored().live
         adds_only = not manifest.sessions["moved"] and of.removed is None
         for name, table in outputs.items():
@@ -45,37 +45,37 @@ def write(context: RunContext, outcome: Outcome, manifest: Manifest) -> None:
             kind.rejected_events.write(rejected, gone, manifest, _fence(kind, REJECTED))
 
 
-def enter(lake: Lake, kind: Kind, manifest: Manifest, timing: Timing) -> None:
+def enter(tables: TableSet, kind: Kind, manifest: Manifest, timing: Timing) -> None:
     """Write the row of the ledger, which says that the run is complete."""
     if kind.has_ledger:
         with suppress(Superseded):  # as above
-            lake.runs.append(manifest, timing, _fence(kind, RUNS))
+            tables.runs.append(manifest, timing, _fence(kind, RUNS))
 
 
-def undo_after(lake: Lake, kind: Kind, run_seq: int) -> None:
+def undo_after(tables: TableSet, kind: Kind, run_seq: int) -> None:
     """Take back what runs after this one have written: a RESTORE has undone them."""
     kind.rejected_events.undo_after(run_seq, _fence(kind, REJECTED))
     if kind.has_ledger:
-        lake.runs.table.delete(f"run_seq > {run_seq}")
-    for name, output in _outputs(lake, kind).items():
+        tables.runs.table.delete(f"run_seq > {run_seq}")
+    for name, output in _outputs(tables, kind).items():
         output.table.restore(Commit(_fence(kind, name), run_seq))
 
 
-def is_entered(lake: Lake, kind: Kind, manifest: Manifest) -> bool:
+def is_entered(tables: TableSet, kind: Kind, manifest: Manifest) -> bool:
     """Whether nothing is missing of this run: the ledger has it."""
-    return _has(kind, RUNS, lake.runs.table, manifest) if kind.has_ledger else is_complete(lake, kind, manifest)
+    return _has(kind, RUNS, tables.runs.table, manifest) if kind.has_ledger else is_complete(tables, kind, manifest)
 
 
-def is_complete(lake: Lake, kind: Kind, manifest: Manifest) -> bool:
+def is_complete(tables: TableSet, kind: Kind, manifest: Manifest) -> bool:
     """Whether all but the ledger have what this run owes them."""
     if _owes_rejects(manifest) and not _has(kind, REJECTED, kind.rejected_events.table, manifest):
         return False
-    return all(_has(kind, name, output.table, manifest) for name, output in _outputs(lake, kind).items())
+    return all(_has(kind, name, output.table, manifest) for name, output in _outputs(tables, kind).items())
 
 
-def _outputs(lake: Lake, kind: Kind) -> dict[str, Trace]:
+def _outputs(tables: TableSet, kind: Kind) -> dict[str, Trace]:
     """The optional tables that follow each event."""
-    return lake.traces if kind.name == "sessions" else {}
+    return tables.traces if kind.name == "sessions" else {}
 
 
 def _owes_rejects(manifest: Manifest) -> bool:

@@ -23,7 +23,7 @@ from jobs.run.driver import run
 from jobs.run.phases import RunOptions
 from lib import columns as C
 from lib.config import Config
-from tables.lake import Lake
+from tables.table_set import TableSet
 from tests.mutations import mutated
 from tests.summary import Tally
 
@@ -114,12 +114,12 @@ def test_every_damaged_line_is_accounted_for_once(spark: SparkSession, tmp_path:
         (report,) = ingest(spark, config, [path], flood.options, now=NOW)
         return report
 
-    report, lake = take(file), Lake(spark, config)
+    report, tables = take(file), TableSet(spark, config)
     assert report.lines == report.added + report.unreadable
     assert min(report.added, report.unreadable) > flood.lines // 100
     if name != "csv":
         assert report.lines == sum(1 for line in content.split(b"\n") if line.removesuffix(b"\r").strip(b" "))
-    events, rejected = lake.events.table.read(), lake.rejected_events.table.read()
+    events, rejected = tables.events.table.read(), tables.rejected_events.table.read()
     assert (events.count(), rejected.count()) == (report.added, report.unreadable)
     assert {row.reason for row in rejected.select(C.REASON).distinct().collect()} == {"unreadable"}
     texts = events.select(F.to_json(F.struct("*")).alias("text")).unionByName(
@@ -138,14 +138,14 @@ def test_every_damaged_line_is_accounted_for_once(spark: SparkSession, tmp_path:
     for known in (file, zipped):
         again = take(known)
         assert (again.lines, again.skipped) == (0, True)
-    assert lake.events.table.read().count() == report.added
+    assert tables.events.table.read().count() == report.added
 
     init(spark, config, None, lambda _: None)
     (done,) = run(spark, config, RunOptions(now=int(NOW.timestamp() * 1e6)), lambda _: None)
     counts = done.manifest.events
     assert counts["events_read"] == report.added
     assert counts["accepted"] + counts["invalid"] == report.added
-    in_sessions = lake.sessions.table.read().agg(F.sum(C.EVENT_COUNT)).collect()[0][0]
+    in_sessions = tables.sessions.table.read().agg(F.sum(C.EVENT_COUNT)).collect()[0][0]
     assert in_sessions == counts["accepted"]
 
 
@@ -175,7 +175,7 @@ def test_a_character_that_separates_records_survives_in_a_file_of_quoted_newline
     file = tmp_path / "file.csv"
     file.write_bytes(b'event_time,note\n2026-01-01,"two\nlines"\n2026-01-02,one\x1eline\n')
     ingest(spark, config, [file], IngestOptions("csv"), now=NOW)
-    notes = Lake(spark, config).events.table.read().orderBy("event_time").select("note").collect()
+    notes = TableSet(spark, config).events.table.read().orderBy("event_time").select("note").collect()
     assert [row.note for row in notes] == ["two\nlines", "one\x1eline"]
 
 
@@ -204,7 +204,7 @@ def test_a_set_of_a_million_values_keeps_to_its_cap(spark: SparkSession, tmp_pat
         )
         init(spark, config, None, lambda _: None)
         run(spark, config, RunOptions(now=int(NOW.timestamp() * 1e6)), lambda _: None)
-        (session,) = Lake(spark, config).sessions.table.read().collect()
+        (session,) = TableSet(spark, config).sessions.table.read().collect()
         first = MANY // 2 if session.event_count < MANY else 0
         assert session.seen == ["value number " + f"{n:0100}" for n in range(first, first + 100)]
         assert session.seen_truncated

@@ -70,7 +70,7 @@ class Quoted(Warehouse):
         kinds = ("STRING", "STRING", "TIMESTAMP", "INT", "INT", "STRING")
         quoted = [f"`{n.replace('`', '``')}` {k}" for n, k in zip(names, kinds, strict=True)]
         frame = self.spark.createDataFrame(events(*rows), ", ".join(quoted)).coalesce(1)
-        source = self.lake.events.table
+        source = self.tables.events.table
         source.create(frame.schema, [], {CHANGE_FEED: "true"})
         source.append(frame, Commit(f"rows {rows}", 1))
 
@@ -109,12 +109,12 @@ def test_names_that_need_quotes_from_the_source_to_the_answer(spark: SparkSessio
 
     query = f"SELECT `{USER}`, `{SUM}`, `first.``page```, `{ORDER}` FROM sessions WHERE `shop.``x``` = 'b'"
     assert documents(query_frame(spark, lake.config, query)) == [{USER: "bob", SUM: 12, FIRST: "bob:2", ORDER: 14}]
-    (found,) = as_documents(lake.lake, LookUp(key=("bob", "b")))
+    (found,) = as_documents(lake.tables, LookUp(key=("bob", "b")))
     assert (found[USER], found[SHOP], found[SUM]) == ("bob", "b", 12)
-    traced = lake.lake.traces["session_updates"].table.read()
+    traced = lake.tables.traces["session_updates"].table.read()
     last = traced.where(traced["session_id"] == found["session_id"]).orderBy("n").collect()[-1]
     assert (last[USER], last[SUM], last[FIRST]) == ("bob", 12, "bob:2")
-    assert lake.lake.traces["event_sessions"].table.read().count() == 7
+    assert lake.tables.traces["event_sessions"].table.read().count() == 7
     maintain(spark, lake.config, Care(recent=0), lake.said.append)
     assert lake.sessions(*columns) == after
 

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from lib import columns as C
 from lib.config import Config
 from tables.delta import Table
-from tables.local import LocalLake
+from tables.local import LocalTableSet
 from tables.position import position_of
 from tests.few_rows import FOR_FEW_ROWS, for_few_rows
 from tests.jobs.driver import JOBS
@@ -107,7 +107,7 @@ class Race:
         return (expected - found).total(), (found - expected).total()
 
     def expected(self) -> Counter[tuple[Any, ...]]:
-        position = position_of(LocalLake(self.lake.config).sessions).manifest
+        position = position_of(LocalTableSet(self.lake.config).sessions).manifest
         assert position is not None
         read = (
             DeltaTable(self.lake.config.source.table, version=position.source_to_version).to_pyarrow_table().to_pylist()
@@ -122,15 +122,15 @@ class Race:
         return Counter([*rows, *[("rejected", e["at"], e["n"]) for e in read if e["user"] is None]])
 
     def found(self) -> Counter[tuple[Any, ...]]:
-        lake = LocalLake(self.lake.config)
+        tables = LocalTableSet(self.lake.config)
         columns = ["user", C.SESSION_START, C.SESSION_END, C.EVENT_COUNT, "total"]
-        rows = [tuple(r.values()) for r in lake.sessions.dataset().to_table(columns=columns).to_pylist()]
-        rejected = lake.rejected_events.dataset().to_table(columns=[C.EVENT_TIME, C.EVENT]).to_pylist()
+        rows = [tuple(r.values()) for r in tables.sessions.dataset().to_table(columns=columns).to_pylist()]
+        rejected = tables.rejected_events.dataset().to_table(columns=[C.EVENT_TIME, C.EVENT]).to_pylist()
         return Counter([*rows, *[("rejected", r[C.EVENT_TIME], json.loads(r[C.EVENT])["n"]) for r in rejected]])
 
     def entered_twice(self) -> int:
         """Rows of the ledger beyond one a run."""
-        rows = LocalLake(self.lake.config).runs.dataset().to_table(columns=[C.RUN_SEQ])[C.RUN_SEQ].to_pylist()
+        rows = LocalTableSet(self.lake.config).runs.dataset().to_table(columns=[C.RUN_SEQ])[C.RUN_SEQ].to_pylist()
         return len(rows) - len(set(rows))
 
     def check(self, tally: Tally, what: str) -> None:

@@ -26,7 +26,7 @@ from jobs.run.driver import run, slide
 from jobs.run.phases import RunOptions
 from jobs.spark import spark_session
 from lib.config import Config
-from tables.lake import Lake
+from tables.table_set import TableSet
 from tests.kills import killing, shooting, shot
 
 Job = Callable[..., Any]
@@ -71,7 +71,7 @@ def _verify(spark: SparkSession, config: Config) -> bool:
 
 def _restore(spark: SparkSession, config: Config, back: int) -> int:
     """By hand, to the run before the last `back` ones; a local disk wants the lock for any commit."""
-    sessions = Lake(spark, config).sessions
+    sessions = TableSet(spark, config).sessions
     with sessions.table.lock():
         runs = list(sessions.manifests())
         version = runs[min(back, len(runs) - 1)].sessions_version + 1

@@ -37,9 +37,9 @@ class Consumer:
         self.seen = "0"
 
     def catch_up(self) -> None:
-        lake = self.warehouse.lake
-        updates = document(lake, Asked("update", since_run=self.seen))
-        self.finals += [row["session_id"] for row in document(lake, Asked("append", since_run=self.seen))["rows"]]
+        tables = self.warehouse.tables
+        updates = document(tables, Asked("update", since_run=self.seen))
+        self.finals += [row["session_id"] for row in document(tables, Asked("append", since_run=self.seen))["rows"]]
         for row in updates["rows"]:
             change = row.pop("change")
             assert (row["session_id"] in self.copy) == (change != "insert")
@@ -54,7 +54,7 @@ class Consumer:
 
 
 def table(warehouse: Warehouse, version: int | None = None) -> list[Row]:
-    return documents(warehouse.lake.sessions.table.read(version).drop(C.STATE))
+    return documents(warehouse.tables.sessions.table.read(version).drop(C.STATE))
 
 
 def day_of_clicks(chance: random.Random, hour: int) -> list[tuple[Any, ...]]:
@@ -107,7 +107,7 @@ def warehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def told(warehouse: Warehouse, mode: str, **which: str) -> list[str]:
     """Rows as `change user start`, in order."""
-    rows = document(warehouse.lake, Asked(mode, **which))["rows"]
+    rows = document(warehouse.tables, Asked(mode, **which))["rows"]
     return [f"{row.get('change', '')} {row['user']} {row['session_start'][11:16]}".strip() for row in rows]
 
 
@@ -125,7 +125,7 @@ def test_what_one_run_has_done(warehouse: Warehouse) -> None:
 
 
 def test_what_all_runs_after_one_have_done(warehouse: Warehouse) -> None:
-    since_first = document(warehouse.lake, Asked("update", since_run="1"))
+    since_first = document(warehouse.tables, Asked("update", since_run="1"))
     assert since_first["last_run_seq"] == 3
     assert since_first["last_run"] == warehouse.position().run_id
     changes_of = {row["session_start"][11:16] + row["user"]: row["change"] for row in since_first["rows"]}
@@ -195,7 +195,7 @@ def test_what_cannot_be_asked_is_named(warehouse: Warehouse) -> None:
         Asked("complete", since_run="2")
     for unknown in ("77", "20200101T000000Z-000001-abcdef"):
         with pytest.raises(UsageError, match="no such run"):
-            changes(warehouse.lake, Asked("append", run=unknown))
+            changes(warehouse.tables, Asked("append", run=unknown))
 
 
 @pytest.mark.slow
@@ -210,7 +210,7 @@ def test_a_restored_table_is_followed_too(warehouse: Warehouse, tmp_path: Path) 
     copy.delta().restoreToVersion(1)
     consumers[0].catch_up()
     assert consumers[0].has_the_table()
-    assert consumers[0].seen == History(copy.lake).run("1").run_id
+    assert consumers[0].seen == History(copy.tables).run("1").run_id
     copy.append("user|at|n\nzed|14:30|1")
     copy.run()
     for consumer in consumers:
@@ -225,7 +225,7 @@ def test_without_a_change_feed_append_and_complete_still_work(warehouse: Warehou
         file.unlink()
     with pytest.raises(TableError, match=r"cannot be read any more.*start anew from `changes --mode complete`"):
         told(copy, "update", since_run="1")
-    copy.lake.sessions.table.change_setting("delta.enableChangeDataFeed", "false")
+    copy.tables.sessions.table.change_setting("delta.enableChangeDataFeed", "false")
     with pytest.raises(TableError, match="does not record its changes") as error:
         told(copy, "update")
     assert "--mode append" in error.value.remedy
@@ -235,7 +235,7 @@ def test_without_a_change_feed_append_and_complete_still_work(warehouse: Warehou
 
 def test_a_run_that_only_the_ledger_remembers(warehouse: Warehouse, tmp_path: Path) -> None:
     copy = copied(warehouse, tmp_path)
-    table = copy.lake.sessions.table
+    table = copy.tables.sessions.table
     table.checkpoint()
     for version in (0, 1):
         for name in (f"{version:020d}.json", f".{version:020d}.json.crc", f"{version:020d}.crc"):
@@ -245,7 +245,7 @@ def test_a_run_that_only_the_ledger_remembers(warehouse: Warehouse, tmp_path: Pa
     with pytest.raises(SessionizerError, match=r"does not reach back to this run.*--mode append"):
         told(copy, "update", since_run="1")
     with pytest.raises(TableError, match=r"cleaned up the log of those days.*oldest version it knows is 2"):
-        History(copy.lake).version_at(0)
+        History(copy.tables).version_at(0)
 
 
 def optimize_with_manifest(warehouse: Warehouse) -> None:
@@ -256,7 +256,7 @@ def optimize_with_manifest(warehouse: Warehouse) -> None:
         warehouse.delta().optimize().executeCompaction()
     finally:
         warehouse.spark.conf.unset(name)
-    assert next(warehouse.lake.sessions.table.history()).operation == "OPTIMIZE"
+    assert next(warehouse.tables.sessions.table.history()).operation == "OPTIMIZE"
 
 
 def copied(warehouse: Warehouse, folder: Path) -> Warehouse:

@@ -248,7 +248,7 @@ def test_a_changed_rule_stops_the_run_and_rebuild_goes_on_by_the_new_one(spark: 
     warehouse.append([("ann", clock("10:50"), 4)])
     warehouse.run()
     old = warehouse.sessions_table()
-    version = warehouse.lake.sessions.table.version
+    version = warehouse.tables.sessions.table.version
     aggregates = [{"name": "total", "fn": "sum", "of": "n"}, {"name": "least", "fn": "min", "of": "n"}]
     kept = warehouse.config
     warehouse.config = warehouse.configured(
@@ -278,7 +278,7 @@ def test_a_changed_rule_stops_the_run_and_rebuild_goes_on_by_the_new_one(spark: 
 
 
 def duplicate(warehouse: Warehouse) -> None:
-    table = warehouse.lake.sessions.table.read().where(ANN)
+    table = warehouse.tables.sessions.table.read().where(ANN)
     table.write.format("delta").mode("append").save(warehouse.config.sessions.table)
 
 
@@ -298,7 +298,7 @@ QUICK = ("a changed aggregate",)
 @pytest.mark.parametrize("kind", [pytest.param(k, marks=() if k in QUICK else SLOW) for k in PUT_IN])
 def test_verify_finds_what_was_put_in_by_hand(made: Made, kind: str) -> None:
     warehouse = made()
-    right = warehouse.lake.sessions.table.version
+    right = warehouse.tables.sessions.table.version
     PUT_IN[kind](warehouse)
     assert not verify(warehouse.spark, warehouse.config, Asked()).clean
     warehouse.delta().restoreToVersion(right)

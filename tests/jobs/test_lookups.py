@@ -87,10 +87,10 @@ def test_the_table_as_it_was(command: Command, warehouse: Warehouse) -> None:
     ann = ("--key", "1", "--key", "ann")
     assert command.starts(*ann, "--as-of", "1") == ["10:00", "12:00"]
     assert command.json("--as-of", "0") == []
-    history = History(warehouse.lake)
-    times = [entry.timestamp_us for entry in warehouse.lake.sessions.table.history()][::-1]
+    history = History(warehouse.tables)
+    times = [entry.timestamp_us for entry in warehouse.tables.sessions.table.history()][::-1]
     assert [history.version_at(t) for t in (times[0], times[1], times[2] - 1, times[2] + 10**15)] == [0, 1, 1, 2]
-    assert sessions_at(warehouse.lake, at=times[1]).count() == 3
+    assert sessions_at(warehouse.tables, at=times[1]).count() == 3
     assert command.starts(*ann, "--as-of", "2126-01-01") == ["10:00", "12:00", "14:00"]
 
 
@@ -127,11 +127,11 @@ def test_a_version_that_is_gone_is_named(warehouse: Warehouse, tmp_path: Path) -
     shutil.copytree(warehouse.folder, copy.folder)
     for file in (copy.folder / "sessions").rglob("*.parquet"):
         file.unlink()
-    history = History(copy.lake)
+    history = History(copy.tables)
     with (
         pytest.raises(TableError, match="version 1 of sessions cannot be read any more"),
         history.reading("version 1 of sessions"),
     ):
-        sessions_at(copy.lake, 1).collect()
+        sessions_at(copy.tables, 1).collect()
     with pytest.raises(UsageError, match="no such version"):
-        sessions_at(copy.lake, 3)
+        sessions_at(copy.tables, 3)

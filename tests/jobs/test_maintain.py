@@ -66,7 +66,7 @@ def upkeep(warehouse: Warehouse, **asked: Any) -> dict[str, Upkeep]:
 
 
 def all_rows(warehouse: Warehouse) -> dict[str, list[tuple[Any, ...]]]:
-    tables = (warehouse.lake.sessions.table, *warehouse.lake.side_tables())
+    tables = (warehouse.tables.sessions.table, *warehouse.tables.side_tables())
     frames = {t.field: t.read() for t in tables}
     return {name: sorted(map(tuple, frame.collect()), key=repr) for name, frame in frames.items()}
 
@@ -101,7 +101,7 @@ def test_files_become_fewer_and_all_else_stays(warehouse: Warehouse) -> None:
 
 
 def test_commits_of_upkeep_repeat_the_manifest_and_are_no_runs(warehouse: Warehouse) -> None:
-    sessions, ids = warehouse.lake.sessions, [m.run_id for m in warehouse.lake.sessions.manifests()]
+    sessions, ids = warehouse.tables.sessions, [m.run_id for m in warehouse.tables.sessions.manifests()]
     (entry,) = sessions.table.history(1)
     upkeep(warehouse)
     (last,) = sessions.table.history(1)
@@ -110,7 +110,7 @@ def test_commits_of_upkeep_repeat_the_manifest_and_are_no_runs(warehouse: Wareho
     assert [m.run_id for m in sessions.manifests()] == ids
     assert len(ids) == len(RUNS)
     assert sessions.committed(warehouse.position()) == entry
-    assert History(warehouse.lake).run(ids[0]).version == entry.version
+    assert History(warehouse.tables).run(ids[0]).version == entry.version
 
     # An upkeep that began before a run and was faster than its commit carries the manifest of the run before.
     older = list(sessions.manifests())[1]
@@ -123,7 +123,7 @@ def test_commits_of_upkeep_repeat_the_manifest_and_are_no_runs(warehouse: Wareho
 def test_the_clean_up_of_the_log_leaves_the_position(warehouse: Warehouse) -> None:
     upkeep(warehouse)
     position, log = warehouse.position(), warehouse.folder / "sessions" / "_delta_log"
-    table = warehouse.lake.sessions.table
+    table = warehouse.tables.sessions.table
     version = table.version
     upkeep(warehouse, now=wall_clock() + 10 * DAY)
     assert table.version == version, "10 of 30 days: the log has it for long enough"
@@ -134,7 +134,7 @@ def test_the_clean_up_of_the_log_leaves_the_position(warehouse: Warehouse) -> No
     upkeep(warehouse)
     assert not (log / f"{position.sessions_version + 1:020d}.json").exists(), "Delta has removed the run's own commit"
     assert warehouse.position() == position
-    assert [m.run_id for m in warehouse.lake.sessions.manifests()] == [position.run_id]
+    assert [m.run_id for m in warehouse.tables.sessions.manifests()] == [position.run_id]
     assert warehouse.run() == []
     warehouse.append(MORE)
     (report,) = warehouse.run()
@@ -143,10 +143,10 @@ def test_the_clean_up_of_the_log_leaves_the_position(warehouse: Warehouse) -> No
 
 @pytest.mark.slow
 def test_after_a_restore_the_runs_that_it_has_undone_stay_undone(warehouse: Warehouse) -> None:
-    first = list(warehouse.lake.sessions.manifests())[-1]
+    first = list(warehouse.tables.sessions.manifests())[-1]
     warehouse.delta().restoreToVersion(first.sessions_version + 1)
     upkeep(warehouse)
-    position = warehouse.lake.sessions.position()
+    position = warehouse.tables.sessions.position()
     assert (position.manifest, position.restored) == (first, True)
     assert warehouse.ledger(C.RUN_ID) == [(first.run_id,)]
     assert sum(report.manifest.events["events_read"] for report in warehouse.run()) == len(RUNS[1]) + len(RUNS[2])
@@ -160,12 +160,12 @@ def test_files_that_no_kept_version_has_are_deleted(warehouse: Warehouse) -> Non
     os.utime(orphan, (0, 0))
     assert upkeep(warehouse, dry_run=True)["sessions"].deleted == 1
     assert orphan.exists()
-    version = warehouse.lake.sessions.table.version
+    version = warehouse.tables.sessions.table.version
     assert upkeep(warehouse)["sessions"].deleted == 1
     assert not orphan.exists()
     # All that the runs have removed is younger than a week: every version can still be read.
-    assert warehouse.lake.sessions.table.read(version - 1).count() > 0
-    (last,) = warehouse.lake.sessions.table.history(1)
+    assert warehouse.tables.sessions.table.read(version - 1).count() > 0
+    (last,) = warehouse.tables.sessions.table.history(1)
     assert last.operation == "VACUUM END"
     assert Manifest.parse(last.metadata) == warehouse.position()
 
@@ -181,7 +181,7 @@ def test_what_a_run_a_repair_and_a_backfill_need_is_there_after_the_shortest_ret
     assert (unfinished.run_id,) in warehouse.ledger(C.RUN_ID)
     assert files_of(warehouse.folder / "events") == events, "the source is left alone"
     # Whoever began before holds one of these versions.
-    table = warehouse.lake.sessions.table
+    table = warehouse.tables.sessions.table
     assert all(table.read(version).collect() is not None for version in range(table.version + 1))
     whole = LookBack(us(clock("00:00")), us(clock("+1d 00:00")))
     assert len(backfill(warehouse.spark, warehouse.config, whole)) == 1
@@ -208,18 +208,18 @@ def test_what_may_not_be_asked(asked: dict[str, Any], rule: str) -> None:
 
 @pytest.mark.slow
 def test_how_long_removed_files_are_kept(warehouse: Warehouse) -> None:
-    table = warehouse.lake.runs.table
+    table = warehouse.tables.runs.table
     table.change_setting(REMOVED_FILES_KEPT, "interval 2 hours")
     versions = warehouse.versions()
     with pytest.raises(UsageError, match=r"outputs\.runs must keep removed files for 24h.*: got '2h"):
         upkeep(warehouse)
     assert warehouse.versions() == versions
     upkeep(warehouse, retain=40 * DAY)
-    tables = (warehouse.lake.sessions.table, *warehouse.lake.side_tables())
+    tables = (warehouse.tables.sessions.table, *warehouse.tables.side_tables())
     assert [table.kept_us() for table in tables] == [(40 * DAY, 40 * DAY)] * 4
     upkeep(warehouse, retain=2 * DAY)
     assert [table.kept_us() for table in tables] == [(2 * DAY, 40 * DAY)] * 4
-    assert warehouse.position() == Manifest.parse(next(warehouse.lake.sessions.table.history()).metadata)
+    assert warehouse.position() == Manifest.parse(next(warehouse.tables.sessions.table.history()).metadata)
 
 
 @pytest.mark.slow
@@ -235,7 +235,7 @@ def test_old_rows_of_side_tables_are_forgotten_but_what_makes_the_accepted_set(w
     assert forgotten == {"sessions": 0, "rejected_events": 3, "event_sessions": 3, "runs": 0}
     assert {name: one.forgotten for name, one in done.items()} == forgotten
     assert warehouse.rejected(C.REASON, "user", C.EVENT) == [("late", "ann", None)]
-    kept = warehouse.lake.traces["event_sessions"].table.read()
+    kept = warehouse.tables.traces["event_sessions"].table.read()
     assert [row[0] for row in warehouse.sorted_rows(kept, C.EVENT_TIME)] == [
         "2026-01-01 12:00:00",
         "2026-01-01 12:10:00",
@@ -255,7 +255,7 @@ def test_the_history_of_tables_by_day_is_compacted_near_the_horizon_only(spark: 
         warehouse.run()
     before = [row[0] for row in warehouse.sessions(C.SESSION_DATE)]
     done = upkeep(warehouse, recent=2 * DAY)["sessions"]
-    files = warehouse.lake.sessions.table.read().inputFiles()
+    files = warehouse.tables.sessions.table.read().inputFiles()
     per_day = {day: sum(f"session_date={day}" in file for file in files) for day in before}
     assert per_day == {"2026-01-01": 2, "2026-01-07": 1, "2026-01-08": 1}
     assert done.compacted == 2

@@ -29,7 +29,7 @@ def read(file: Path) -> dict[tuple[str, ...], float]:
 def test_the_metrics_say_what_the_ledger_says(lake_to_see: Warehouse, tmp_path: Path) -> None:
     file = tmp_path / "sessionizer.prom"
     file.write_text("of an earlier run")
-    write_metrics(lake_to_see.lake, file, us(clock("+1d 13:10")))
+    write_metrics(lake_to_see.tables, file, us(clock("+1d 13:10")))
     found = read(file)
     expected = {
         ("runs_total", "run"): 3,

@@ -38,7 +38,7 @@ def year(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Wareh
 
 def test_a_backfill_of_a_day_reads_the_files_of_that_day(year: Warehouse) -> None:
     table, source = year.config.sessions.table, year.config.source.table
-    assert len(year.lake.sessions.table.read().inputFiles()) >= FILES
+    assert len(year.tables.sessions.table.read().inputFiles()) >= FILES
     year.delta().update(F.col("session_start") == F.timestamp_micros(F.lit(DAY)), {"total": F.lit(9)})
     with scans(year.spark, table, source) as read:
         (report,) = backfill(year.spark, year.config, LookBack(DAY, DAY + 24 * 3600 * 1_000_000, now=NOW))

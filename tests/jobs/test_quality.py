@@ -59,7 +59,7 @@ def test_what_is_broken_is_told_apart_from_what_crashed(
 
 @pytest.mark.slow
 def test_each_broken_promise_is_found_and_names_the_rows(lake_to_see: Warehouse) -> None:
-    good = lake_to_see.lake.sessions.table.read().drop(C.STATE)
+    good = lake_to_see.tables.sessions.table.read().drop(C.STATE)
     first = good.orderBy(C.SESSION_ID).limit(1)
     one = first.select(C.SESSION_ID).collect()[0][0]
     bad = first.withColumns(
@@ -125,4 +125,4 @@ def test_a_file_that_is_no_suite_is_named(tmp_path: Path, content: str, says: st
 def test_an_expectation_that_there_is_not_is_named(lake_to_see: Warehouse, tmp_path: Path) -> None:
     suite = read_suite(suite_file(tmp_path, {"type": "expect_good_weather", "kwargs": {}}))
     with pytest.raises(ConfigError, match="expect_good_weather"):
-        Quality().validate(lake_to_see.lake.sessions.table.read(), "sessions", suite)
+        Quality().validate(lake_to_see.tables.sessions.table.read(), "sessions", suite)

@@ -60,7 +60,7 @@ def by_pandas(path: str) -> list[Any]:
 
 @pytest.mark.parametrize("read", [by_deltalake, by_duckdb, by_polars, by_pandas])
 def test_every_reader_sees_the_rows_that_spark_sees(lake_to_see: Warehouse, read: Any) -> None:
-    expected = lake_to_see.lake.sessions.table.read().select(*C.cols(AND_MORE)).collect()
+    expected = lake_to_see.tables.sessions.table.read().select(*C.cols(AND_MORE)).collect()
     found = plain(read(lake_to_see.config.sessions.table))
     assert found == plain([tuple(row) for row in expected])
     assert len(found) == 4
@@ -79,7 +79,7 @@ def test_the_sessions_of_one_day_open_few_files(lake_to_see: Warehouse) -> None:
         of_all = connection.execute(query).fetchall()
         connection.register("found", table.to_pyarrow_dataset(file_pruning_predicate=condition))
         assert connection.execute(query).fetchall() == of_all == [(2,)]
-    frame = lake_to_see.lake.sessions.table.read()
+    frame = lake_to_see.tables.sessions.table.read()
     read = frame.where(C.col(C.SESSION_START).between("2026-01-02", "2026-01-02 23:59:59.999999"))
     opened = {row[0] for row in read.select(F.input_file_name()).distinct().collect()}
     assert len(opened) == len(needed)

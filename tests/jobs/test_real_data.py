@@ -38,7 +38,7 @@ def messages(spark: SparkSession, data: Path) -> DataFrame:
 
 
 def sessions_of(warehouse: Warehouse) -> DataFrame:
-    return warehouse.lake.sessions.table.read()
+    return warehouse.tables.sessions.table.read()
 
 
 def assert_counts_add_up(warehouse: Warehouse) -> None:
@@ -128,7 +128,7 @@ def test_online_retail_rows_without_a_customer_are_rejected_and_counted(
     sessions, revenue = sessions_of(warehouse).agg(F.count(F.lit(1)), F.sum("revenue")).collect()[0]
     wanted = typed.where("CustomerID IS NOT NULL").agg(F.sum(F.expr("CAST(Quantity * UnitPrice AS DECIMAL(18,4))")))
     assert (sessions, revenue) == (19_969, wanted.collect()[0][0])
-    rejected = warehouse.lake.rejected_events.table.read()
+    rejected = warehouse.tables.rejected_events.table.read()
     assert rejected.agg(F.count(F.lit(1)), F.count_distinct(C.EVENT_HASH, C.ORDINAL)).collect() == [(135_080, 135_080)]
     assert_counts_add_up(warehouse)
 

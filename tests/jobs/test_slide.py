@@ -57,7 +57,7 @@ def slide(of: Warehouse, **options: Any) -> list[RunReport]:
 def found(of: Warehouse) -> dict[Any, list[int]]:
     columns = ("user", C.WINDOW_START, "members", C.EVENT_COUNT, "total", C.WINDOW_END)
     found = {}
-    for user, start, members, count, total, end in in_micros(of.lake.windows.table.read(), *columns).collect():
+    for user, start, members, count, total, end in in_micros(of.tables.windows.table.read(), *columns).collect():
         assert (user, start) not in found
         assert (len(members), sum(members), start + D) == (count, total, end)
         found[user, start] = list(members)
@@ -71,7 +71,7 @@ def definition(*tables: str, without: tuple[int, ...] = ()) -> dict[Any, list[in
 
 
 def rejected(of: Warehouse) -> list[tuple[Any, ...]]:
-    return of.sorted_rows(of.lake.rejected_window_events.table.read(), "user", C.EVENT_TIME, C.REASON)
+    return of.sorted_rows(of.tables.rejected_window_events.table.read(), "user", C.EVENT_TIME, C.REASON)
 
 
 @pytest.fixture(scope="module")
@@ -108,10 +108,10 @@ def test_final_results_and_every_change_are_two_reads(after_two_runs: tuple[Ware
     final = query_frame(lake.spark, lake.config, "SELECT * FROM final_windows")
     horizon = clock("09:05").replace(tzinfo=None)
     assert final.where(C.col(C.WINDOW_END) >= F.lit(horizon) - F.expr("INTERVAL 30 MINUTES")).count() == 0
-    assert final.count() == lake.lake.windows.table.read().where(C.IS_FINAL).count() > 0
+    assert final.count() == lake.tables.windows.table.read().where(C.IS_FINAL).count() > 0
     each_once = final.groupBy("user", C.WINDOW_START).count().where("count > 1")
     assert each_once.count() == 0
-    feed = lake.lake.windows.table.changes(0, lake.lake.windows.table.version)
+    feed = lake.tables.windows.table.changes(0, lake.tables.windows.table.version)
     assert {row[0] for row in feed.select(C.RUN_ID).distinct().collect()} >= {
         first.manifest.run_id,
         second.manifest.run_id,
@@ -121,24 +121,24 @@ def test_final_results_and_every_change_are_two_reads(after_two_runs: tuple[Ware
 def test_look_ups_go_forward_and_backward(after_two_runs: tuple[Warehouse, Any, Any]) -> None:
     lake, _, _ = after_two_runs
     asked = WindowLookUp(key=("ann",), start_from=us(clock("07:50")), start_to=us(clock("08:02")))
-    starts = [row[C.WINDOW_START] for row in as_documents(lake.lake, asked)]
+    starts = [row[C.WINDOW_START] for row in as_documents(lake.tables, asked)]
     wanted = sorted(s for user, s in definition(FIRST) if user == "ann" and s <= us(clock("08:02")))
     assert [us(clock(s[11:-1])) for s in starts] == wanted
-    backward = as_documents(lake.lake, replace(asked, backward=True, limit=2))
+    backward = as_documents(lake.tables, replace(asked, backward=True, limit=2))
     assert [row[C.WINDOW_START] for row in backward] == starts[::-1][:2]
 
 
 def test_a_flush_makes_all_windows_final(after_two_runs: tuple[Warehouse, Any, Any], spark: SparkSession) -> None:
     lake, _, _ = after_two_runs
     before = found(lake)
-    version = lake.lake.windows.table.version
+    version = lake.tables.windows.table.version
     [dry] = slide(lake, override=WatermarkOverride(flush=True), dry_run=True)
-    assert lake.lake.windows.table.version == version
+    assert lake.tables.windows.table.version == version
     assert dry.manifest.live_sessions == 0
     [report] = slide(lake, override=WatermarkOverride(flush=True))
     assert report.manifest.sessions["updated"] == report.manifest.sessions["finalised"] > 0
     assert found(lake) == before
-    assert lake.lake.windows.table.read().where(~C.col(C.IS_FINAL)).count() == 0
+    assert lake.tables.windows.table.read().where(~C.col(C.IS_FINAL)).count() == 0
 
 
 @pytest.mark.slow
@@ -149,7 +149,7 @@ def test_corrections_recompute_the_windows_they_touch(spark: SparkSession, tmp_p
     slide(lake)
     lake.append(SECOND)
     slide(lake)
-    source = lake.lake.events.table
+    source = lake.tables.events.table
     spark.sql(f"DELETE FROM delta.`{source.location}` WHERE n IN (2, 5, 9)")  # 9 is late, and rejected
     spark.sql(f"UPDATE delta.`{source.location}` SET at = at + INTERVAL 3 MINUTES WHERE n = 3")
     [report] = slide(lake)
@@ -196,7 +196,7 @@ def test_a_run_that_was_cut_off_is_finished_by_the_next(
     # Of two runs from one version the slower one starts over.
     with monkeypatch.context() as patched:
         lake.append([("ann", clock("09:06"), 11)])
-        commit = lake.lake.windows.__class__.commit
+        commit = lake.tables.windows.__class__.commit
         raced: list[int] = []
 
         def race(self: Any, changes: Any, manifest: Any, *rest: Any, **named: Any) -> Any:
@@ -205,7 +205,7 @@ def test_a_run_that_was_cut_off_is_finished_by_the_next(
                 slide(lake)
             return commit(self, changes, manifest, *rest, **named)
 
-        patched.setattr(lake.lake.windows.__class__, "commit", race)
+        patched.setattr(lake.tables.windows.__class__, "commit", race)
         assert slide(lake) == []
     assert "another run was faster: starting over from its result" in lake.said
     added = "user | at | n\n ann | 09:06 | 11"
@@ -218,12 +218,12 @@ def test_what_may_not_go_on_stops_before_anything_is_written(spark: SparkSession
     lake.init()
     slide(lake)
     lake.append(SECOND)
-    version = lake.lake.windows.table.version
+    version = lake.tables.windows.table.version
     with pytest.raises(RunFailed, match=r"1 events are late, and late_events is fail; the first: late: .*\"n\":9"):
         slide(lake)
     lake.config = warehouse(spark, tmp_path, {"time_difference": "5m"}).config
     with pytest.raises(ConfigError, match="time_difference: '10m0s' → '5m0s'"):
         slide(lake)
-    assert lake.lake.windows.table.version == version
+    assert lake.tables.windows.table.version == version
     with pytest.raises(ConfigError, match="the config has no sliding windows"):
         slide_windows(spark, Warehouse(spark, tmp_path).config, RunOptions())

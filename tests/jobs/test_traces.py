@@ -30,8 +30,8 @@ def traced(spark: SparkSession, folder: Path, late_events: str = "amend", **sect
 
 
 def sessions_by_range(warehouse: Warehouse) -> list[tuple[Any, ...]]:
-    events = warehouse.lake.events.table.read().alias("e")
-    sessions = warehouse.lake.sessions.table.read().alias("s")
+    events = warehouse.tables.events.table.read().alias("e")
+    sessions = warehouse.tables.sessions.table.read().alias("s")
     joined = events.join(sessions, "user").where("at BETWEEN session_start AND session_end")
     return warehouse.sorted_rows(joined.withColumnRenamed("at", C.EVENT_TIME), "user", C.EVENT_TIME, C.SESSION_ID)
 
@@ -63,8 +63,8 @@ def test_every_event_has_its_session_after_late_ones_were_taken_in(spark: SparkS
     told_again = (backfill, span[0], span[2])  # by then nothing is wrong, and no event may be told twice
     for take_in, low, high in ((backfill, span[0], span[1]), (readmit, span[1], span[2]), told_again):
         take_in(spark, warehouse.config, LookBack(low, high))
-        events = warehouse.sorted_rows(warehouse.lake.traces["event_sessions"].table.read(), *IDENTITY)
-        ends = warehouse.lake.traces["session_updates"].table.read().groupBy(C.SESSION_ID).agg({"n": "max"})
+        events = warehouse.sorted_rows(warehouse.tables.traces["event_sessions"].table.read(), *IDENTITY)
+        ends = warehouse.tables.traces["session_updates"].table.read().groupBy(C.SESSION_ID).agg({"n": "max"})
         assert warehouse.sorted_rows(ends, C.SESSION_ID, "max(n)") == warehouse.sessions(C.SESSION_ID, C.EVENT_COUNT)
     assert events == sessions_by_range(warehouse)
     assert warehouse.rejected("user") == []

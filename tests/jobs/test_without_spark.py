@@ -126,7 +126,7 @@ def test_tables_that_only_spark_reads_are_left_to_it(
     lake_to_see: Warehouse, tmp_path: Path, properties: dict[str, str], feature: str
 ) -> None:
     table = str(tmp_path / "sessions")
-    writer = lake_to_see.lake.sessions.table.read().write.format("delta").options(**properties)
+    writer = lake_to_see.tables.sessions.table.read().write.format("delta").options(**properties)
     writer.save(table)
     config = lake_to_see.configured(
         sessions={"table": table},

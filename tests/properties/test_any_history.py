@@ -207,7 +207,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.book.rejected = {n for n in self.book.rejected if not low <= self.book.consumed[n][1] < high}
 
     def here(self) -> tuple[int, Book]:
-        return self.warehouse.lake.sessions.table.version, copy.deepcopy(self.book)
+        return self.warehouse.tables.sessions.table.version, copy.deepcopy(self.book)
 
     def done_although_killed(self, kill: tuple[int, bool] | None, job: Callable[[], Any]) -> None:
         """The job, killed before or after its nth write, if it has so many, and then asked for again."""
@@ -222,7 +222,7 @@ class AnyHistory(RuleBasedStateMachine):
         job()
 
     def check(self) -> None:
-        found = self.warehouse.lake.sessions.table.read().select(*COMPARED).collect()
+        found = self.warehouse.tables.sessions.table.read().select(*COMPARED).collect()
         times = [tuple(v.astimezone(at(0).tzinfo) if hasattr(v, "astimezone") else v for v in row) for row in found]
         assert sorted(times, key=repr) == self.book.rows()
         rejected = [json.loads(row[0])["n"] for row in self.warehouse.rejected("event")]

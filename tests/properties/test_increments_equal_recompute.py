@@ -64,12 +64,12 @@ def test_sessions_are_those_of_the_accepted_events(
         counted += len(reports)
 
     expected = oracle.sessions(accepted, KEY, gap, boundary == "splits", lateness)
-    found = rows_of(warehouse.lake.sessions.table.read())
+    found = rows_of(warehouse.tables.sessions.table.read())
     assert not differences(found, sorted(expected, key=lambda r: r["session_id"]))
-    rejected = warehouse.lake.rejected_events.table.read().where("reason = 'late'")
+    rejected = warehouse.tables.rejected_events.table.read().where("reason = 'late'")
     times = rejected.select(*KEY, F.unix_micros("event_time")).collect()
     assert sorted(tuple(row) for row in times) == sorted(late)
-    ledger = warehouse.lake.runs.table.read().agg(F.count("*"), F.sum("events_read")).collect()[0]
+    ledger = warehouse.tables.runs.table.read().agg(F.count("*"), F.sum("events_read")).collect()[0]
     assert tuple(ledger) == (counted, sum(len(of_case) for of_case in drawn))
 
 

@@ -141,7 +141,7 @@ def test_a_run_that_replaces_all_live_rows_leaves_the_same_as_one_that_merges(
     first = warehouse.position().run_id
     (second,) = warehouse.run()
     assert_as_undisturbed(warehouse, after_two_runs)
-    (entry,) = warehouse.lake.sessions.table.history(1)
+    (entry,) = warehouse.tables.sessions.table.history(1)
     assert (entry.operation, entry.parameters["predicate"]) == ("WRITE", "is_final = false")
     assert {Path(f).name for f in files_of_final_rows(warehouse)} == {Path(f).name for f in before}
     ids = [w.sessions(C.SESSION_ID, C.SUPERSEDES, C.STATE) for w in (warehouse, after_two_runs)]
@@ -167,7 +167,7 @@ def test_final_rows_are_merged_where_live_ones_would_be_replaced(after_two_runs:
     warehouse.append("user|at|n\nann|08:15|1\ndan|13:10|1")
     warehouse.run()
     assert warehouse.sessions("user", "event_count") == [("ann", 3), ("bob", 4), ("cat", 2), ("dan", 2)]
-    assert [entry.operation for entry in warehouse.lake.sessions.table.history(1)] == ["MERGE"]
+    assert [entry.operation for entry in warehouse.tables.sessions.table.history(1)] == ["MERGE"]
 
 
 def test_a_table_of_another_layout_is_replaced_alike(spark: Any, tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_table_by_name_is_replaced_alike(
         warehouse = Warehouse(spark, tmp_path, **SECTIONS, sessions=named, outputs=outputs)
         warehouse.append(FIRST_EVENTS)
         warehouse.init().run()
-        table = warehouse.lake.sessions.table
+        table = warehouse.tables.sessions.table
         before = (table.id, table.partition_columns, table.setting("delta.enableChangeDataFeed"))
         warehouse.append(MORE_EVENTS)
         warehouse.run()
@@ -264,7 +264,7 @@ def test_metadata_of_others_is_no_manifest(text: str | None) -> None:
 def test_the_manifest_is_found_behind_many_other_commits(after_two_runs: Warehouse, copied: Copied) -> None:
     warehouse = copied(after_two_runs)
     for n in range(12):
-        warehouse.lake.sessions.table.change_setting("note", str(n))
+        warehouse.tables.sessions.table.change_setting("note", str(n))
     assert warehouse.position() == after_two_runs.position()
 
 
@@ -352,7 +352,7 @@ def test_limits_cut_the_source_into_increments(
     taken: list[tuple[int | None, int]],
 ) -> None:
     three_versions.config = three_versions.configured(**SECTIONS, limits=limits)
-    events = three_versions.lake.events
+    events = three_versions.tables.events
     done: Manifest | None = None
     found: list[tuple[int | None, int]] = []
     while (increment := events.plan(done, None)) is not None:
@@ -380,17 +380,17 @@ def test_the_very_first_run_begins_where_start_says(
     three_versions: Warehouse, start: Any, to_version: int | None, planned: Increment | None
 ) -> None:
     three_versions.config = three_versions.configured(**SECTIONS, source={"start": start})
-    found = three_versions.lake.events.plan(None, to_version)
+    found = three_versions.tables.events.plan(None, to_version)
     assert found == planned or (found and planned and (found.first, found.last) == (planned.first, planned.last))
 
 
 def test_start_at_a_timestamp_takes_the_commits_from_it_on(three_versions: Warehouse) -> None:
-    times = {e.version: e.timestamp_us for e in three_versions.lake.events.table.history()}
+    times = {e.version: e.timestamp_us for e in three_versions.tables.events.table.history()}
 
     def first(start: int) -> int | None:
         begin = StartTimestamp(timestamp=at(start)).model_dump()
         three_versions.config = three_versions.configured(**SECTIONS, source={"start": begin})
-        planned = three_versions.lake.events.plan(None, None)
+        planned = three_versions.tables.events.plan(None, None)
         return None if planned is None else planned.first
 
     assert [first(times[0] - 1), first(times[1]), first(times[1] + 1), first(times[2])] == [0, 1, 2, 2]
@@ -491,7 +491,7 @@ def test_the_fence_alone_stops_a_run_that_was_overtaken_after_its_last_look(
 
 def test_a_fence_that_was_seen_writes_nothing(after_two_runs: Warehouse, copied: Copied) -> None:
     warehouse = copied(after_two_runs)
-    table, before = warehouse.lake.sessions.table, warehouse.versions()
+    table, before = warehouse.tables.sessions.table, warehouse.versions()
     fence = Commit(f"{table.id}:sessions", warehouse.position().run_seq, "again")
     all_rows = table.read()
     table.append(all_rows, fence)
@@ -545,7 +545,7 @@ def test_after_a_restore_the_next_run_removes_the_side_rows_of_the_runs_that_wer
 def test_after_a_restore_to_before_the_first_run_all_is_read_anew(after_two_runs: Warehouse, copied: Copied) -> None:
     warehouse = copied(after_two_runs)
     warehouse.delta().restoreToVersion(0)
-    assert warehouse.lake.sessions.position().manifest is None
+    assert warehouse.tables.sessions.position().manifest is None
     (report,) = warehouse.run()
     # All at once nothing is late, ann's event of 08:20 neither.
     assert (report.manifest.events["accepted"], report.manifest.events["late"]) == (10, 0)
@@ -563,7 +563,7 @@ def test_odd_names_paths_and_times_are_like_any_other(spark: Any, tmp_path: Path
         aggregates=[{"name": "a.b, c", "fn": "sum", "of": "`n n`"}, {"name": "from", "fn": "first", "of": "`n n`"}],
     )
     columns = "`the.user` STRING, `sp ace` INT, `select` BOOLEAN, `ß🙂` BINARY, at TIMESTAMP, `n n` INT"
-    source = warehouse.lake.events.table
+    source = warehouse.tables.events.table
     source.create(spark.createDataFrame([], columns).schema, [], {})
     warehouse.init()
     for minute, n in (("00", 1), ("10", 2)):
@@ -614,7 +614,7 @@ def test_of_two_processes_at_once_one_wins_and_the_other_starts_over(
             worker.ask("run", warehouse.config)
         assert sorted(map(str, (one.answer(), other.answer()))) == ["[4]", "[]"]
     assert_as_undisturbed(warehouse, after_two_runs)
-    seen = [Manifest.parse(e.metadata) for e in warehouse.lake.sessions.table.history()]
+    seen = [Manifest.parse(e.metadata) for e in warehouse.tables.sessions.table.history()]
     ids = sorted(m.run_id for m in seen if m is not None)
     assert sorted(r[0] for r in warehouse.ledger(C.RUN_ID)) == ids
     assert len(ids) == 2

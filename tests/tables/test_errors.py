@@ -138,8 +138,8 @@ def test_updates_deletes_and_restores_of_the_source_where_corrections_fail(
 
 def test_changes_whose_files_were_vacuumed(after_one_run: Warehouse, copied: Copied) -> None:
     warehouse = copied(after_one_run)
-    added = {Path(f).name for f in warehouse.lake.events.table.read(1).inputFiles()}
-    for name in added - {Path(f).name for f in warehouse.lake.events.table.read(0).inputFiles()}:
+    added = {Path(f).name for f in warehouse.tables.events.table.read(1).inputFiles()}
+    for name in added - {Path(f).name for f in warehouse.tables.events.table.read(0).inputFiles()}:
         (warehouse.folder / "events" / name).unlink()
     message = refusal(warehouse, SourceError)
     assert_says(message, "changes of versions 1 to 1 cannot be read", "vacuumed", "sessionizer rebuild")
@@ -206,7 +206,7 @@ def test_a_new_column_is_ignored_until_the_config_names_it(after_two_runs: Wareh
     wider.write.format("delta").mode("append").option("mergeSchema", "true").save(warehouse.config.source.table)
     (report,) = warehouse.run()
     assert report.manifest.events["accepted"] == 1
-    assert "page" not in warehouse.lake.sessions.table.schema.fieldNames()
+    assert "page" not in warehouse.tables.sessions.table.schema.fieldNames()
 
 
 # A config that does not fit

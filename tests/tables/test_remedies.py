@@ -46,7 +46,7 @@ def vacuum_unread_changes(warehouse: Warehouse) -> None:
 
 
 def files_of(warehouse: Warehouse) -> set[str]:
-    return {Path(f).name for f in warehouse.lake.events.table.read().inputFiles()}
+    return {Path(f).name for f in warehouse.tables.events.table.read().inputFiles()}
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_rebuild_goes_on_from_the_source_as_it_stands(
     with pytest.raises(SourceError, match=rf"(?s){message}.*`sessionizer rebuild`"):
         warehouse.run()
     rebuild(warehouse.spark, warehouse.config, now=NOW)
-    assert warehouse.position().source_to_version == warehouse.lake.events.table.version
+    assert warehouse.position().source_to_version == warehouse.tables.events.table.version
     warehouse.append(DAN)
     assert [r.manifest.events["accepted"] for r in warehouse.run()] == [1]
     assert_right(warehouse)
@@ -134,7 +134,7 @@ def test_sessions_restored_by_timestamp_are_restored_again_by_version(
     after_two_runs: Warehouse, copied: Copied
 ) -> None:
     warehouse = copied(after_two_runs)
-    first = next(e for e in warehouse.lake.sessions.table.history() if e.version == 1)
+    first = next(e for e in warehouse.tables.sessions.table.history() if e.version == 1)
     time = datetime.fromtimestamp((first.timestamp_us + 1_000) / 1e6, UTC)
     warehouse.delta().restoreToTimestamp(f"{time:%Y-%m-%d %H:%M:%S.%f}")
     with pytest.raises(TableError, match=r"restored by timestamp.*by version"):

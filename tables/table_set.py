@@ -16,7 +16,7 @@ from tables.window_table import WindowTable
 from tables.windows import windows_table
 
 
-class Lake:
+class TableSet:
     """The source and the tables that the product writes."""
 
     def __init__(self, spark: SparkSession, config: Config) -> None:
