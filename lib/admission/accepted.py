@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -68,20 +68,21 @@ def as_rejects(rejected: DataFrame, rule: Rule) -> DataFrame:
     )
 
 
-def placed(rows: DataFrame, rejects: DataFrame) -> DataFrame:
+def placed(rows: DataFrame, rejects: DataFrame, number: Column | None = None) -> DataFrame:
     """Rows with `__taken` and `__population`: of equal ones as many as were rejected are taken, the next are apart.
 
-    In: rows with `__hash`; what `as_rejects` returns, without the rejected deletions.
+    In: rows with `__hash`; what `as_rejects` returns, without the rejected deletions. number: of a row among equal
+    ones, from 1 on; null: it is none of them.
     """
     counted = rejects.groupBy(C.HASH).agg(
         F.count_if(C.col(C.KEPT) == OUT).alias("__out"),
         F.sort_array(F.collect_list(F.when(C.col(C.KEPT) == BESIDE, C.col(C.RUN_SEQ)))).alias("__apart"),
     )
-    told = joined(rows.withColumn("__nth", nth()), counted, (C.HASH,), "left")
-    place = (F.col("__nth") - F.col("__out") - 1).cast("int")
+    told = joined(rows.withColumn("__n", nth() if number is None else number), counted, (C.HASH,), "left")
+    place = (F.col("__n") - F.col("__out") - 1).cast("int")
     is_taken = F.coalesce(place < 0, F.lit(False))
     population = F.when(place >= 0, F.get(F.col("__apart"), place)).cast("bigint")
-    return told.withColumns({C.TAKEN: is_taken, C.POPULATION: population}).drop("__nth", "__out", "__apart")
+    return told.withColumns({C.TAKEN: is_taken, C.POPULATION: population}).drop("__n", "__out", "__apart")
 
 
 def _without(valid: DataFrame, rejects: DataFrame, rule: Rule, *, apart: bool) -> DataFrame:

@@ -54,7 +54,7 @@ class Admission:
         valid = validate(self.events, rule, clock)
         rejects = self._rejects()
         if C.CHANGE_TYPE in self.events.columns:
-            valid = reconciled(valid, None if rejects is None else as_rejects(rejects, rule), rule, self.compute)
+            valid = reconciled(valid, None if rejects is None else as_rejects(rejects, rule), rule)
         if (free := self._freed(valid, rejects)) is not None:
             valid = valid.unionByName(free, allowMissingColumns=True)
         known = self._originals(valid, rejects)

@@ -1,18 +1,16 @@
 """Corrections: what the source's change feed says beyond added rows (SEMANTICS §8)."""
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from lib import columns as C
 from lib.admission.accepted import placed
 from lib.admission.verdicts import BESIDE, CORRECTED, CORRECTION, FORGOTTEN, IN, WITHDRAWN
-from lib.bags import hashed, subtract
-from lib.compute import Compute
-from lib.joins import joined
+from lib.bags import hashed
 from lib.rule import Rule
 
 
-def reconciled(valid: DataFrame, rejects: DataFrame | None, rule: Rule, compute: Compute) -> DataFrame:
+def reconciled(valid: DataFrame, rejects: DataFrame | None, rule: Rule) -> DataFrame:
     """Change rows, told as what they do to the accepted bag.
 
     Rows that were removed and added again as they were (an overwrite does that) are gone: nothing has changed. A row
@@ -23,29 +21,30 @@ def reconciled(valid: DataFrame, rejects: DataFrame | None, rule: Rule, compute:
     In: what `validate` returns, of a change feed; what `as_rejects` returns. Out: the same rows with `__hash` and,
     where some events are apart, `__population`.
     """
-    signed = compute.held(hashed(valid))
-    is_gone = C.col(C.VERDICT).isin(WITHDRAWN, FORGOTTEN)
-    is_gone = F.coalesce(is_gone, F.lit(False))
-    minus, plus = signed.where(is_gone), signed.where(~is_gone)
-    gone = compute.held(_where_from(subtract(minus, plus.select(C.HASH)), rejects, rule))
-    came = subtract(plus, minus.select(C.HASH))
-    key = (*rule.key, C.US)
-    removed = gone.select(*C.cols(key)).distinct().withColumn("__removed", F.lit(True))
-    replaced = F.when(F.col("__removed") & C.col(C.VERDICT).isNull(), CORRECTED).otherwise(C.col(C.VERDICT))
-    came = joined(came, removed, key, "left").withColumn(C.VERDICT, replaced).drop("__removed")
-    both = gone.unionByName(came, allowMissingColumns=True)
+    net = _netted(hashed(valid))
+    if rejects is not None:
+        stays = (IN,) if rule.corrections == "apply" else (IN, BESIDE)
+        standing = rejects.where(~C.col(C.KEPT).isin(*stays))
+        net = placed(net, standing, F.when(_is_gone(), F.col("__nth")))
+        net = net.withColumn(C.VERDICT, F.when(C.col(C.TAKEN), FORGOTTEN).otherwise(C.col(C.VERDICT))).drop(C.TAKEN)
+    here = Window.partitionBy(*C.cols((*rule.key, C.US)))
+    replaces = C.col(C.VERDICT).isNull() & C.col(C.US).isNotNull() & F.bool_or(_is_gone()).over(here)
+    told = net.withColumn(C.VERDICT, F.when(replaces, CORRECTED).otherwise(C.col(C.VERDICT))).drop("__nth")
     if rule.corrections == "apply":
-        return both
+        return told
     refused = C.col(C.VERDICT).isin(WITHDRAWN, CORRECTED)
-    return both.withColumn(C.VERDICT, F.when(refused, CORRECTION).otherwise(C.col(C.VERDICT)))
+    return told.withColumn(C.VERDICT, F.when(refused, CORRECTION).otherwise(C.col(C.VERDICT)))
 
 
-def _where_from(gone: DataFrame, rejects: DataFrame | None, rule: Rule) -> DataFrame:
-    """Removed rows with what they were: rejected, apart, or in a session of all."""
-    if rejects is None:
-        return gone
-    standing = rejects.where(C.col(C.KEPT) != IN)
-    if rule.corrections != "apply":
-        standing = standing.where(C.col(C.KEPT) != BESIDE)
-    known = placed(gone, standing)
-    return known.withColumn(C.VERDICT, F.when(C.col(C.TAKEN), FORGOTTEN).otherwise(C.col(C.VERDICT))).drop(C.TAKEN)
+def _netted(signed: DataFrame) -> DataFrame:
+    """The rows without those that undo each other, with `__nth`: 1, 2, … among equal rows that go the same way."""
+    same = Window.partitionBy(C.HASH)
+    gone, came = F.count_if(_is_gone()).over(same), F.count_if(~_is_gone()).over(same)
+    one_way = Window.partitionBy(C.HASH, "__gone").orderBy(C.CHANGE_TYPE)
+    counted = signed.withColumns({"__gone": _is_gone(), "__undone": F.when(_is_gone(), came).otherwise(gone)})
+    numbered = counted.withColumn("__nth", F.row_number().over(one_way) - F.col("__undone"))
+    return numbered.where(F.col("__nth") > 0).drop("__gone", "__undone")
+
+
+def _is_gone() -> Column:
+    return F.coalesce(C.col(C.VERDICT).isin(WITHDRAWN, FORGOTTEN), F.lit(False))
