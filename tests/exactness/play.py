@@ -1,7 +1,7 @@
 """Plays of a few events through the public jobs over real tables; the one place here that imports the product.
 
-Events are told as `a@5 tick@100 | a@7`: an event of a at minute 5 of the day, one of tick at minute 100; behind `|` comes
-the next run. `a@5=3` has n 3, which is 1 elsewhere. Where events have more columns they are a text table.
+Events are told as `a@5 tick@100 | a@7`: an event of a at minute 5 of the day, one of tick at minute 100; what stands
+behind `|` comes in the next run. `a@5=3` has n 3, which is 1 elsewhere. Events of more columns are a text table.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,7 @@
 """After any update or delete of the source the sessions are those of its rows."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -95,7 +96,7 @@ def test_a_backfill_heals_a_state_that_no_column_shows(unseen: Play, copied: Pla
 
 @pytest.fixture(scope="module")
 def doubles(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Play:
-    aggregates = [{"name": fn, "fn": fn, "of": "v"} for fn in FUNCTIONS]
+    aggregates: list[dict[str, Any]] = [{"name": fn, "fn": fn, "of": "v"} for fn in FUNCTIONS]
     aggregates += [{"name": "p50", "fn": "approx_percentile", "of": "v", "percentile": 0.5}]
     done = Play(spark, tmp_path_factory.mktemp("doubles"), "u STRING, at TIMESTAMP, v DOUBLE", aggregates=aggregates)
     events = "\n".join(f"{name} | 5 | {old}" for name, (old, _, _) in CHANGES.items())
@@ -110,7 +111,7 @@ def doubles(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pl
 @fails_today("a double is taken for the same within a tolerance, and next to NaN and infinity always")
 def test_a_corrected_double_is_in_every_aggregate(doubles: Play, change: str) -> None:
     (found,) = doubles.told("max | min | first | last | sum", u=change)
-    assert found == {function: CHANGES[change][2] for function in FUNCTIONS}
+    assert found == dict.fromkeys(FUNCTIONS, CHANGES[change][2])
 
 
 @fails_today("a percentile is taken for the same however far it is off")
