@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.exactness.ageing import age
 from tests.exactness.play import EVENTS, Play
 from tests.few_rows import for_few_rows
 
@@ -39,3 +40,15 @@ def copied(spark: SparkSession, tmp_path: Path) -> Callable[..., Play]:
         return Play(spark, tmp_path / "copy", of.schema, **of.sections | sections)
 
     return copy
+
+
+@pytest.fixture
+def aged(spark: SparkSession, tmp_path: Path) -> Callable[..., Play]:
+    """A play as it is nine days later."""
+
+    def aged(of: Play, days: float = 9) -> Play:
+        shutil.copytree(of.folder, tmp_path / "aged")
+        age(tmp_path / "aged", days)
+        return Play(spark, tmp_path / "aged", of.schema, **of.sections)
+
+    return aged

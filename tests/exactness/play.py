@@ -73,6 +73,12 @@ class Play(Warehouse):
         merged = {name: DEFAULTS[name] | sections.get(name, {}) for name in DEFAULTS}
         return super().configured(**sections | merged)
 
+    def document(self) -> dict[str, Any]:
+        """What stands in the file of this configuration."""
+        merged = {name: DEFAULTS[name] | self.sections.get(name, {}) for name in DEFAULTS}
+        source = {"table": self.config.source.table, "event_time": "at"} | merged["source"]
+        return self.sections | merged | {"source": source, "sessions": {"table": self.config.sessions.table}}
+
     def change(self, **sections: Any) -> "Play":
         """From now on by this configuration, in place of the first."""
         self.config = self.configured(**self.sections | sections)

@@ -1,6 +1,5 @@
 """Time passes between runs: nothing depends on an old version of a table being readable."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tests.exactness.ageing import age
 from tests.exactness.play import Play, SourceError, fails_today
 
 pytestmark = pytest.mark.slow
@@ -16,18 +14,6 @@ pytestmark = pytest.mark.slow
 Plays = Callable[..., Play]
 TOO_OLD = "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION"
 GONE_QUIET = "a version of the source that is nine days old and not the latest cannot be read"
-
-
-@pytest.fixture
-def aged(spark: SparkSession, tmp_path: Path) -> Plays:
-    """A play as it is nine days later."""
-
-    def aged(of: Play, days: float = 9) -> Play:
-        shutil.copytree(of.folder, tmp_path / "aged")
-        age(tmp_path / "aged", days)
-        return Play(spark, tmp_path / "aged", of.schema, **of.sections)
-
-    return aged
 
 
 def test_delta_reads_no_version_that_is_nine_days_old_and_not_the_latest(play: Plays, aged: Plays) -> None:
@@ -98,3 +84,15 @@ def test_a_consumer_nine_days_behind_is_told_what_brings_the_changes_back(behind
         behind.run()
     assert "delta.deletedFileRetentionDuration" in str(told.value)
     assert "rebuild" not in str(told.value)
+
+
+@fails_today("the source is left with the week that Delta keeps removed files")
+def test_init_asks_the_source_to_keep_removed_files_for_30_days(spark: SparkSession, tmp_path: Path) -> None:
+    made = Play(spark, tmp_path).add("a@5").init()
+    assert made.lake.events.table.setting("delta.deletedFileRetentionDuration") == "interval 30 days"
+
+
+def test_init_leaves_what_the_source_says_of_removed_files(spark: SparkSession, tmp_path: Path) -> None:
+    made = Play(spark, tmp_path).add("a@5")
+    made.source("ALTER TABLE {} SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 90 days')").init()
+    assert made.lake.events.table.setting("delta.deletedFileRetentionDuration") == "interval 90 days"
