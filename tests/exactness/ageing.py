@@ -21,7 +21,7 @@ def age(folder: Path, days: float) -> None:
         for file in sorted(log.glob("*.json")):
             lines = [json.dumps(_older(json.loads(line), days)) for line in file.read_text().splitlines()]
             _write(file, "\n".join(lines) + "\n")
-        for file in log.glob("*.crc"):
+        for file in log.glob("[!.]*.crc"):
             _write(file, json.dumps(_older(json.loads(file.read_text()), days)))
         assert not list(log.rglob("*.parquet")), "checkpoints tell times, too, and are not made older here"
     for file in _files(folder):

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import types as T
 
+from jobs import side_tables
 from jobs.look_back import LookBack, backfill, readmit, rebuild
 from jobs.sessionize import RunOptions, RunReport
 from jobs.slide import slide_windows
@@ -20,7 +21,6 @@ from jobs.verify import Asked, Verdict, verify
 from lib.config import Config
 from lib.errors import SessionizerError, SourceError, UsageError
 from lib.pipeline import Push
-from tables.runs import Runs
 from tests.kills import killed_at
 from tests.oracle import us
 from tests.text_tables import DAY, rows
@@ -46,7 +46,9 @@ SHORT = {
 MICROSECOND = timedelta(microseconds=1)
 
 
-def fails_today(reason: str, raises: type[BaseException] = AssertionError) -> pytest.MarkDecorator:
+def fails_today(
+    reason: str, raises: type[BaseException] | tuple[type[BaseException], ...] = AssertionError
+) -> pytest.MarkDecorator:
     """The result asserted is the right one, and not yet what comes out."""
     return pytest.mark.xfail(strict=True, raises=raises, reason=reason)
 
@@ -140,8 +142,9 @@ class Play(Warehouse):
         self.run(push=Push(flush=True))
         return self
 
-    def killed_before_its_ledger_row(self) -> None:
-        with killed_at(Runs, "append"):
+    def run_cut_off(self) -> None:
+        """A run that dies just behind its commit, before it writes any other table."""
+        with killed_at(side_tables, "write"):
             self.run()
 
     def backfill(self, low: float, high: float, *keys: str) -> "Play":

@@ -61,7 +61,7 @@ def test_corrections_of_a_source_with_a_start_go_on_after_nine_days(
 )
 def test_a_run_that_was_cut_off_nine_days_ago_is_finished(play: Plays, aged: Plays) -> None:
     made = play("a@5").add("a@8 a@-900")
-    made.killed_before_its_ledger_row()
+    made.run_cut_off()
     old = aged(made).runs("a@9")
     old.assert_sessions("u | start | end | count \n a | 5 | 9 | 3")
     old.assert_rejected("u | reason \n a | late")
@@ -94,5 +94,9 @@ def test_init_asks_the_source_to_keep_removed_files_for_30_days(spark: SparkSess
 
 def test_init_leaves_what_the_source_says_of_removed_files(spark: SparkSession, tmp_path: Path) -> None:
     made = Play(spark, tmp_path).add("a@5")
-    made.source("ALTER TABLE {} SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 90 days')").init()
+    # Delta keeps removed files no longer than its log.
+    made.source(
+        "ALTER TABLE {} SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 90 days', "
+        "'delta.deletedFileRetentionDuration' = 'interval 90 days')"
+    ).init()
     assert made.lake.events.table.setting("delta.deletedFileRetentionDuration") == "interval 90 days"

@@ -31,7 +31,8 @@ def of_key(spark: SparkSession, types: list[str], at: float) -> DataFrame:
     [
         pytest.param(["TIMESTAMP"], marks=fails_today("a time is cut to the millisecond on its way through JSON")),
         pytest.param(["BINARY"], marks=fails_today("bytes are text on their way through JSON")),
-        ["DOUBLE", "DECIMAL(38,18)", "DATE", "BOOLEAN"],
+        pytest.param(["DECIMAL(38,18)"], marks=fails_today("a decimal is a double on its way through JSON")),
+        ["DOUBLE", "DATE", "BOOLEAN"],
     ],
     ids=" ".join,
 )

@@ -111,6 +111,14 @@ def apart(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Play
     return done
 
 
+@fails_today("a percentile is taken for the same however far it is off")
+def test_a_wrong_percentile_is_found(play: Plays) -> None:
+    p50 = {"name": "p50", "fn": "approx_percentile", "of": "n", "percentile": 0.5}
+    done = play("a@5=5", aggregates=[p50])
+    done.damage("UPDATE {} SET p50 = 500")
+    assert not done.verify().clean
+
+
 # False alarms
 
 
@@ -126,8 +134,10 @@ def test_a_part_of_a_table_with_chains_is_clean(play: Plays) -> None:
     assert part.clean, part
 
 
-@pytest.mark.parametrize("sample", [0.3, 0.6])
-@fails_today("the two zeros of a double are in different samples")
+# The second sample is one that today has one of the two zeros.
+@pytest.mark.parametrize(
+    "sample", [0.5, pytest.param(0.965, marks=fails_today("the two zeros of a double are in different samples"))]
+)
 def test_a_sample_of_keys_with_both_zeros_is_clean(zeros: Play, sample: float) -> None:
     found = zeros.verify(sample=sample)
     assert found.clean, found

@@ -1,0 +1,40 @@
+"""Sliding windows by the same promises as sessions."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.exactness.play import Play
+
+pytestmark = pytest.mark.slow
+
+
+def sliding(folder: Path, **more: Any) -> dict[str, Any]:
+    return {"table": str(folder / "windows"), "time_difference": "10m", "grace": "0s", "aggregates": []} | more
+
+
+def test_an_aggregate_by_sql_may_name_the_columns_of_a_window(spark: SparkSession, tmp_path: Path) -> None:
+    aggregates = [{"name": "is_left", "sql": "window_end = last_event_time"}]
+    done = Play(spark, tmp_path, sliding=sliding(tmp_path, aggregates=aggregates)).add("a@500 a@505").init().slide()
+    done.assert_rows(
+        done.told_windows("window_end | event_count | is_left"),
+        """
+        window_end | event_count | is_left
+        500        | 1           | yes
+        505        | 2           | yes
+        510+1000us | 1           | no
+        """,
+    )
+
+
+def test_a_delete_brings_no_window_back_and_a_restore_no_reject_away(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path, sliding=sliding(tmp_path)).add("tick@600").init().slide()
+    done.add("a@500").slide()
+    done.source("DELETE FROM {} WHERE u = 'a'").slide()
+    assert done.lake.windows.rejected_events.table.read().count() == 0
+    # As before the delete: the late event is in the source's past, and in rejected_events.
+    done.spark.sql(f"RESTORE delta.`{tmp_path / 'windows'}` TO VERSION AS OF {done.lake.windows.table.version - 1}")
+    done.slide()
+    assert done.lake.windows.rejected_events.table.read().count() == 0
