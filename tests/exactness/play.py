@@ -125,6 +125,10 @@ class Play(Warehouse):
         self.now = at(number)
         return self
 
+    def init(self) -> "Play":
+        super().init()
+        return self
+
     def run(self, config: Config | None = None, **options: Any) -> list[RunReport]:
         return super().run(config, **{"now": self.now} | options)
 

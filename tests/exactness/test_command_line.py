@@ -74,3 +74,12 @@ def test_a_run_catches_up_with_versions_that_are_nine_days_old(
     assert [run["accepted"] for run in runs] == [3]
     old.assert_sessions("u | start | end | count \n a | 5 | 8 | 4")
     assert old.lake.events.table.setting("delta.deletedFileRetentionDuration") == before
+
+
+@fails_today("a suite of the user's own takes the place of the built-in one of its name")
+def test_a_suite_of_ones_own_named_sessions_stands_beside_the_built_in_one(shell: Shells) -> None:
+    run, done = shell("a@5")
+    own = [{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "total"}}]
+    (done.folder / "sessions.yaml").write_text(json.dumps({"expectations": own}))
+    checked = json.dumps(run.json("check", "--suite", "sessions.yaml")["expectations"])
+    assert ("total" in checked, "expect_column_values_to_be_unique" in checked) == (True, True)

@@ -11,8 +11,9 @@ from tests.exactness.play import Play, fails_today, minute
 
 pytestmark = pytest.mark.slow
 
-# Every name that a table of ours has, but for `event_time`, as most sources name their time.
+# Every name that a table of ours has.
 OURS = (
+    "event_time",
     *("session_id", "session_start", "session_end", "expires_at", "duration_seconds", "event_count"),
     *("status", "end_reason", "is_final", "is_late", "supersedes", "session_date", "run_id", "_state"),
     *("reason", "watermark", "horizon", "event", "event_hash", "ordinal", "source_version", "run_seq"),
