@@ -34,6 +34,7 @@ DEFAULTS: dict[str, Any] = {
     "session": {"gap": "10m"},
     "time": {"allowed_lateness": "0s"},
 }
+TOTAL = [{"name": "total", "fn": "sum", "of": "n"}]
 NUMBERS: dict[str, Callable[[str], Any]] = {"integer": int, "long": int, "double": float, "float": float}
 SHORT = {
     "start": "session_start",
@@ -73,13 +74,14 @@ class Play(Warehouse):
 
     def configured(self, **sections: Any) -> Config:
         merged = {name: DEFAULTS[name] | sections.get(name, {}) for name in DEFAULTS}
-        return super().configured(**sections | merged)
+        return super().configured(**{"aggregates": TOTAL} | sections | merged)
 
     def document(self) -> dict[str, Any]:
         """What stands in the file of this configuration."""
         merged = {name: DEFAULTS[name] | self.sections.get(name, {}) for name in DEFAULTS}
         source = {"table": self.config.source.table, "event_time": "at"} | merged["source"]
-        return self.sections | merged | {"source": source, "sessions": {"table": self.config.sessions.table}}
+        sessions = {"table": self.config.sessions.table}
+        return {"aggregates": TOTAL} | self.sections | merged | {"source": source, "sessions": sessions}
 
     def change(self, **sections: Any) -> "Play":
         """From now on by this configuration, in place of the first."""

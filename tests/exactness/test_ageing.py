@@ -56,16 +56,27 @@ def test_corrections_of_a_source_with_a_start_go_on_after_nine_days(
     old.assert_sessions("u | start | end | count | total \n a | 5 | 6 | 2 | 3")
 
 
-@fails_today(
-    "a run that was cut off nine days ago is finished from a version that Delta no longer reads", PySparkException
-)
-def test_a_run_that_was_cut_off_nine_days_ago_is_finished(play: Plays, aged: Plays) -> None:
+@pytest.fixture
+def cut_off(play: Plays, aged: Plays) -> Play:
+    """Nine days ago a run died behind its commit: a late event is not yet in rejected_events."""
     made = play("a@5").add("a@8 a@-900")
     made.run_cut_off()
-    old = aged(made).runs("a@9")
-    old.assert_sessions("u | start | end | count \n a | 5 | 9 | 3")
-    old.assert_rejected("u | reason \n a | late")
-    assert len(old.ledger("run_seq")) == 3
+    return aged(made)
+
+
+@fails_today("a cut-off run is finished from a version of sessions that Delta no longer reads", PySparkException)
+def test_a_run_that_was_cut_off_nine_days_ago_is_finished(cut_off: Play) -> None:
+    cut_off.run()
+    cut_off.assert_sessions("u | start | end | count \n a | 5 | 8 | 2")
+    cut_off.assert_rejected("u | reason \n a | late")
+    assert cut_off.ledger("run_seq", "late") == [(1, 0), (2, 1)]
+
+
+@fails_today("a cut-off run is finished from changes of the source that Delta no longer reads", SourceError)
+def test_a_run_that_was_cut_off_nine_days_ago_is_finished_when_new_events_are_there(cut_off: Play) -> None:
+    cut_off.runs("a@9").assert_sessions("u | start | end | count \n a | 5 | 9 | 3")
+    cut_off.assert_rejected("u | reason \n a | late")
+    assert cut_off.ledger("run_seq", "late") == [(1, 0), (2, 1), (3, 0)]
 
 
 # A consumer that is behind
@@ -78,7 +89,7 @@ def behind(play: Plays, aged: Plays) -> Play:
     return aged(made).add("a@8")
 
 
-@fails_today("a consumer that is behind is told to rebuild, though nothing is lost", SourceError)
+@fails_today("a consumer that is behind is told to rebuild, though nothing is lost")
 def test_a_consumer_nine_days_behind_is_told_what_brings_the_changes_back(behind: Play) -> None:
     with pytest.raises(SourceError) as told:
         behind.run()
