@@ -166,8 +166,8 @@ class Play(Warehouse):
         rebuild(self.spark, self.config, now=self.now)
         return self
 
-    def slide(self) -> "Play":
-        slide_windows(self.spark, self.config, RunOptions(now=self.now), self.said.append)
+    def slide(self, to_version: int | None = None) -> "Play":
+        slide_windows(self.spark, self.config, RunOptions(to_version=to_version, now=self.now), self.said.append)
         return self
 
     def verify(self, low: float | None = None, high: float | None = None, sample: float | None = None) -> Verdict:

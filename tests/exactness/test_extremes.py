@@ -68,6 +68,7 @@ def test_a_table_with_an_event_of_the_year_9999_is_clean(far: Play) -> None:
     ["ALTER COLUMN w TYPE DOUBLE", "RENAME COLUMN w TO x", "DROP COLUMN w"],
     ids=["widened", "renamed", "dropped"],
 )
+@fails_today("the hash of a row changes with a column that nobody uses, and rejected rows are found no more")
 def test_a_change_of_a_column_that_nobody_uses_leaves_late_events_rejected(play: Plays, change: str) -> None:
     done = play(
         """
