@@ -110,7 +110,6 @@ def test_a_corrected_double_is_in_every_aggregate(doubles: Play, change: str) ->
     assert found == dict.fromkeys(FUNCTIONS, CHANGES[change][2])
 
 
-@fails_today("a percentile is taken for the same however far it is off")
 def test_a_corrected_double_is_in_an_approximate_percentile(play: Plays) -> None:
     p50 = {"name": "p50", "fn": "approx_percentile", "of": "v", "percentile": 0.5}
     done = play("u | at | v \n a | 5 | 5 \n tick | 100 | 1", "u STRING, at TIMESTAMP, v DOUBLE", aggregates=[p50])

@@ -82,6 +82,7 @@ def test_a_change_of_a_column_that_nobody_uses_leaves_late_events_rejected(play:
     done.source(
         "ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.enableTypeWidening' = 'true')"
     ).run()
+    done.assert_clean()
     done.source(f"ALTER TABLE {{}} {change}").run()
     done.assert_clean()
     # Of the row's time, so that its session is made anew from its events.
