@@ -30,6 +30,7 @@ def test_an_aggregate_by_sql_may_name_the_columns_of_a_window(spark: SparkSessio
     )
 
 
+@fails_today("what a run that is undone has taken out of the windows' rejected events stays out")
 def test_a_restore_of_the_windows_brings_back_what_later_runs_took_out_of_rejected_events(
     spark: SparkSession, tmp_path: Path
 ) -> None:
