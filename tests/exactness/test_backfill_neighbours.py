@@ -1,0 +1,66 @@
+"""A look back writes what its span owns, and nothing beside it."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.exactness.play import Play, fails_today
+
+pytestmark = pytest.mark.slow
+
+Plays = Callable[..., Play]
+IDLE = {"allowed_lateness": "1d", "idle_timeout": {"after": "30m", "clock": "processing_time"}}
+OF_KEYS = {
+    "watermark": {"per": "key"},
+    "idle_timeout": {"after": "30d", "clock": "processing_time"},
+}
+
+
+@fails_today("a session that a backfill reads and does not own is written without its aggregates")
+def test_a_backfill_leaves_the_sessions_beside_its_span_as_they_are(play: Plays) -> None:
+    done = play("bob@595=3 amy@602=4", now=605, time=IDLE)
+    done.at(700).run()
+    before = done.row("bob")
+    assert (before["status"], before["end_reason"], before["total"]) == ("closed", "idle", 3)
+    done.backfill(600, 660)
+    assert done.row("bob") == before
+
+
+@fails_today("a session that a backfill reads and does not own is written without its aggregates")
+def test_a_backfill_after_the_lateness_was_changed_keeps_the_aggregates_beside_its_span(play: Plays) -> None:
+    done = play("bob@595=3 amy@602=4 tick@700", time={"allowed_lateness": "1d"})
+    done.change(time={"allowed_lateness": "0s"}).backfill(600, 660)
+    done.assert_sessions(
+        """
+        u    | start | end | count | total
+        amy  | 602   | 602 | 1     | 4
+        bob  | 595   | 595 | 1     | 3
+        tick | 700   | 700 | 1     | 1
+        """
+    )
+
+
+@fails_today("a backfill does not know the clocks of keys")
+def test_a_backfill_by_clocks_of_keys_leaves_final_sessions_final(play: Plays) -> None:
+    done = play("a@5 a@100", time=OF_KEYS)
+    done.backfill(0, 10)
+    done.assert_sessions(
+        """
+        u | start | end | status | why
+        a | 5     | 5   | final  | gap
+        a | 100   | 100 | open   | -
+        """
+    )
+
+
+@fails_today("a session that a backfill makes anew does not carry the clock of its key")
+def test_a_backfill_by_clocks_of_keys_keeps_the_clock_of_the_key(play: Plays) -> None:
+    done = play("a@100 | a@95", time=OF_KEYS)
+    # The late event comes in: the session, which carries the clock of its key, is made anew.
+    done.backfill(90, 105).runs("a@50")
+    done.assert_rejected(
+        """
+        u | event_time | reason | horizon
+        a | 50         | late   | 100
+        """
+    )

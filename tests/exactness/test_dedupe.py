@@ -1,0 +1,93 @@
+"""Of copies one is accepted, whatever becomes of the others."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.exactness.play import Play, fails_today
+
+pytestmark = pytest.mark.slow
+
+Plays = Callable[..., Play]
+EVENTS = "u STRING, at TIMESTAMP, n INT, v INT"
+BY_N = {
+    "source": {"dedupe": {"by": ["n"], "within": "1h"}},
+    "aggregates": [{"name": "total", "fn": "sum", "of": "v"}],
+}
+ONE = """
+    u | at | n | v
+    a | 0  | 1 | 10
+    """
+COPY = """
+    u | at | n | v
+    a | 1  | 1 | 20
+    """
+TWO = """
+    u | at | n | v
+    a | 0  | 1 | 10
+    a | 1  | 2 | 20
+    """
+COPY_ALONE = """
+    u | start | end | count | total
+    a | 1     | 1   | 1     | 20
+    """
+
+
+@pytest.fixture
+def deduped(play: Plays) -> Callable[[str], Play]:
+    return lambda events: play(events, schema=EVENTS, time={"allowed_lateness": "1d"}, **BY_N)
+
+
+@fails_today("after an overwrite events are taken for copies of what they replace")
+def test_an_overwrite_is_no_copy_of_what_it_replaces(deduped: Callable[[str], Play]) -> None:
+    done = deduped(TWO)
+    done.source("INSERT OVERWRITE {} SELECT u, at, n, IF(n = 2, 99, v) FROM {}").run()
+    done.assert_sessions(
+        """
+        u | start | end | count | total
+        a | 0     | 1   | 2     | 109
+        """
+    )
+    done.assert_rejected("u | reason")
+
+
+@fails_today("a copy stays rejected when its original goes")
+def test_a_copy_takes_the_place_of_its_deleted_original(deduped: Callable[[str], Play]) -> None:
+    done = deduped(ONE).runs(COPY)
+    done.assert_rejected("u | event_time | reason \n a | 1 | duplicate")
+    done.source("DELETE FROM {} WHERE v = 10").run()
+    done.assert_sessions(COPY_ALONE)
+    done.assert_rejected("u | event_time | reason")
+
+
+@fails_today("an event is rejected as a copy of one that the same run deletes")
+def test_a_copy_that_comes_with_the_delete_of_its_original_is_accepted(deduped: Callable[[str], Play]) -> None:
+    done = deduped(ONE).add(COPY)
+    done.source("DELETE FROM {} WHERE v = 10").run()
+    done.assert_sessions(COPY_ALONE)
+    done.assert_rejected("u | event_time | reason")
+
+
+@fails_today("what an update makes of a row is not looked up among the accepted events")
+def test_an_update_that_makes_a_row_a_copy_takes_it_out(deduped: Callable[[str], Play]) -> None:
+    done = deduped(TWO)
+    done.source("UPDATE {} SET n = 1 WHERE n = 2").run()
+    done.assert_sessions(
+        """
+        u | start | end | count | total
+        a | 0     | 0   | 1     | 10
+        """
+    )
+    done.assert_rejected("u | event_time | reason \n a | 1 | duplicate")
+
+
+@pytest.mark.parametrize("way", ["readmit", "backfill"])
+@fails_today("copies that were both late come in both")
+def test_of_two_late_copies_one_is_taken_in(play: Plays, way: str) -> None:
+    done = play("u | at | n | v \n tick | 100 | 9 | 0", schema=EVENTS, **BY_N)
+    # A late event is no original: both are late.
+    done.runs("u | at | n | v \n a | 5 | 1 | 10 \n a | 5 | 1 | 10")
+    done.assert_rejected("u | reason \n a | late \n a | late")
+    getattr(done, way)(0, 10)
+    done.assert_sessions("u | start | end | count | total \n a | 5 | 5 | 1 | 10", u="a")
+    done.assert_rejected("u | reason \n a | duplicate")

@@ -1,0 +1,106 @@
+"""Times, types and schemas at the edge of what a table can hold."""
+
+from collections.abc import Callable
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tests.exactness.play import Play, fails_today
+
+pytestmark = pytest.mark.slow
+
+Plays = Callable[..., Play]
+LAST = "timestamp_micros(9223372036854775807)"
+FIRST = "timestamp_micros(-9223372036854775807)"
+MINUTES = "(INTERVAL 0 MINUTES), (INTERVAL 9 MINUTES)"
+OVERFLOW = (PySparkException, Py4JJavaError)
+
+
+@fails_today("the gap is added to the last microsecond that there is, and every run stops", OVERFLOW)
+def test_an_event_of_the_last_microsecond_there_is_is_rejected(play: Plays) -> None:
+    done = play("a@5 b@6")
+    done.source(f"INSERT INTO {{}} SELECT 'a', {LAST}, 1").run()
+    done.runs("a@7").assert_sessions("u | start | end | count \n a | 5 | 7 | 2 \n b | 6 | 6 | 1")
+    done.assert_rejected("u | reason \n a | in_the_future")
+
+
+@fails_today("something is taken from the first microsecond that there is, and every run stops", OVERFLOW)
+def test_an_event_of_the_first_microsecond_there_is_is_rejected(play: Plays) -> None:
+    done = play("a@5 b@6")
+    done.source(f"INSERT INTO {{}} SELECT 'a', {FIRST}, 1").run()
+    done.runs("a@7").assert_sessions("u | start | end | count \n a | 5 | 7 | 2 \n b | 6 | 6 | 1")
+    done.assert_rejected("u | reason \n a | late")
+
+
+@pytest.fixture(scope="module")
+def far(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Play:
+    """Events of far years, and of a leap day; nothing is late, nor ahead of its time."""
+    done = Play(
+        spark,
+        tmp_path_factory.mktemp("far"),
+        time={"allowed_lateness": "10000000d", "max_future_skew": "10000000d"},
+    )
+    done.add("tick@0").init().run()
+    for time in ("0001-01-01 00:00:00", "2028-02-29 23:59:00", "9999-12-31 23:40:00"):
+        done.source(f"INSERT INTO {{}} SELECT 'a', TIMESTAMP'{time}' + x, 1 FROM VALUES {MINUTES} AS v(x)")
+    done.run()
+    return done
+
+
+def test_years_1_and_9999_and_leap_days_are_like_all_others(far: Play) -> None:
+    found = far.sessions("u", "session_start", "session_end", "event_count")
+    assert [row[1:] for row in found if row[0] == "a"] == [
+        ("0001-01-01 00:00:00", "0001-01-01 00:09:00", 2),
+        ("2028-02-29 23:59:00", "2028-03-01 00:08:00", 2),
+        ("9999-12-31 23:40:00", "9999-12-31 23:49:00", 2),
+    ]
+
+
+@fails_today("verify takes what lies more than 3,000 years ahead for events of the future")
+def test_a_table_with_an_event_of_the_year_9999_is_clean(far: Play) -> None:
+    far.assert_clean()
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["ALTER COLUMN w TYPE DOUBLE", "RENAME COLUMN w TO x", "DROP COLUMN w"],
+    ids=["widened", "renamed", "dropped"],
+)
+@fails_today("the hash of a row changes with a column that nobody uses, and rejected rows are found no more")
+def test_a_change_of_a_column_that_nobody_uses_leaves_late_events_rejected(play: Plays, change: str) -> None:
+    done = play(
+        """
+        u    | at  | n | w
+        a    | 5   | 1 | 1
+        tick | 100 | 1 | 1
+        """,
+        schema="u STRING, at TIMESTAMP, n INT, w INT",
+    )
+    done.runs("u | at | n | w \n a | 7 | 1 | 1")
+    done.source(
+        "ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.enableTypeWidening' = 'true')"
+    ).run()
+    done.assert_clean()
+    done.source(f"ALTER TABLE {{}} {change}").run()
+    done.assert_clean()
+    # Of the row's time, so that its session is made anew from its events.
+    done.source("UPDATE {} SET n = 4 WHERE u = 'a' AND at = TIMESTAMP'2026-01-01 00:05:00'").run()
+    done.assert_sessions("u | start | end | count | total \n a | 5 | 5 | 1 | 4", u="a")
+
+
+def test_one_stream_for_the_whole_table_is_amended_and_corrected(play: Plays) -> None:
+    done = play("a@5=1 tick@100=2 | a@14=3", source={"key": []}, late_events="amend")
+    done.source("UPDATE {} SET n = 5 WHERE n = 1").run()
+    done.source("DELETE FROM {} WHERE n = 2").run()
+    done.assert_sessions("start | end | count | total \n 5 | 14 | 2 | 8")
+    done.assert_clean()
+
+
+def test_one_stream_for_the_whole_table_is_revived(play: Plays) -> None:
+    by_session = {"lateness": "session", "revive": True}
+    done = play("a@80=1 tick@100=2 | b@75=3 b@90=4", source={"key": []}, time=by_session)
+    # 80 is final. With 90, which reaches to 100, all are one session.
+    done.assert_sessions("start | end | count | total \n 75 | 100 | 4 | 10")
+    done.assert_clean()

@@ -1,0 +1,29 @@
+"""Sessions idle by the last arrival of their key, however they were made."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.exactness.play import Play, fails_today
+
+pytestmark = pytest.mark.slow
+
+Plays = Callable[..., Play]
+OF_KEYS = {"watermark": {"per": "key"}, "idle_timeout": {"after": "30m", "clock": "processing_time"}}
+
+
+@fails_today("what is recomputed for a late event does not count as an arrival of its key")
+def test_a_late_event_keeps_the_other_sessions_of_its_key_from_idling(play: Plays) -> None:
+    done = play("a@0 a@100", now=100, time=OF_KEYS, late_events="amend")
+    done.at(120).runs("a@5")
+    done.at(140).run()
+    # The key's last event came at minute 120.
+    done.assert_sessions(
+        """
+        u | start | end | count | final
+        a | 0     | 5   | 2     | yes
+        a | 100   | 100 | 1     | no
+        """
+    )
+    done.at(151).run()
+    done.assert_sessions("u | start | final | why \n a | 0 | yes | gap \n a | 100 | yes | idle")

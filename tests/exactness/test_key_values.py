@@ -1,0 +1,65 @@
+"""A key of any type is found again, whatever way its values go."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.exactness.play import Play, UsageError, fails_today, minute
+
+pytestmark = pytest.mark.slow
+
+Plays = Callable[..., Play]
+KEYS = {
+    "TIMESTAMP": "TIMESTAMP'2026-01-01 00:00:00.123456'",
+    "BINARY": "X'00FF10'",
+    "DOUBLE": "DOUBLE('1e-10')",
+    "DECIMAL(38,18)": "12345678901234567890.123456789012345678BD",
+    "DATE": "DATE'9999-12-31'",
+    "BOOLEAN": "true",
+}
+
+
+def of_key(spark: SparkSession, types: list[str], at: float) -> DataFrame:
+    values = ", ".join(f"{KEYS[t]} AS k{i}" for i, t in enumerate(types))
+    return spark.sql(f"SELECT {values}, TIMESTAMP'{minute(at)}' AS at, 1 AS n")
+
+
+@pytest.mark.parametrize(
+    "types",
+    [
+        pytest.param(["TIMESTAMP"], marks=fails_today("a time is cut to the millisecond on its way through JSON")),
+        pytest.param(["BINARY"], marks=fails_today("bytes are text on their way through JSON")),
+        pytest.param(["DECIMAL(38,18)"], marks=fails_today("a decimal is a double on its way through JSON")),
+        ["DOUBLE", "DATE", "BOOLEAN"],
+    ],
+    ids=" ".join,
+)
+def test_late_events_of_keys_of_any_type_are_readmitted(spark: SparkSession, tmp_path: Path, types: list[str]) -> None:
+    done = Play(spark, tmp_path, source={"key": [f"k{i}" for i, _ in enumerate(types)]})
+    done.append_frame(of_key(spark, types, 100))
+    done.init().run()
+    done.append_frame(of_key(spark, types, 5))
+    done.run()
+    done.assert_rejected("event_time | reason \n 5 | late")
+    done.readmit()
+    done.assert_sessions("start | count \n 5 | 1 \n 100 | 1")
+    done.assert_rejected("event_time | reason")
+
+
+@fails_today("a text that is no number is taken for the null key", pytest.fail.Exception)
+def test_a_key_that_is_not_of_its_columns_type_is_an_error(play: Plays) -> None:
+    done = play("u | at | n \n 1 | 5 | 1 \n - | 5 | 1", schema="u BIGINT, at TIMESTAMP, n INT")
+    with pytest.raises(UsageError, match="u"):
+        done.backfill(0, 10, '{"u": "abc"}')
+
+
+@fails_today("the keys of all readmitted events are told in the commit")
+def test_a_commit_does_not_grow_with_the_keys_of_the_events_it_readmits(spark: SparkSession, play: Plays) -> None:
+    done = play("tick@100")
+    done.append_frame(spark.sql(f"SELECT 'key ' || id AS u, TIMESTAMP'{minute(5)}' AS at, 1 AS n FROM range(2000)"))
+    done.run()
+    done.readmit()
+    done.assert_sessions("u | start \n key 1999 | 5", u="key 1999")
+    assert len(done.position().model_dump_json()) < 10_000

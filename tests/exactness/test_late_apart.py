@@ -1,0 +1,95 @@
+"""Late events apart are events like all others to whatever comes after them: reached by it, and counted once."""
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.exactness.play import Play, fails_today
+
+pytestmark = pytest.mark.slow
+
+Plays = Callable[..., Play]
+APART = {"late_events": "separate"}
+
+
+@pytest.fixture(scope="module")
+def late(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Play:
+    """a's event of minute 5 came late, and is a row of its own."""
+    return Play(spark, tmp_path_factory.mktemp("late"), late_events="separate").runs("tick@100 a@100 | a@5=3")
+
+
+def test_late_events_are_rows_of_their_own(late: Play) -> None:
+    late.assert_sessions(
+        """
+        u | start | end | count | total | late | final
+        a | 5     | 5   | 1     | 3     | yes  | yes
+        a | 100   | 100 | 1     | 1     | no   | no
+        """,
+        u="a",
+    )
+
+
+@fails_today("erasing a user leaves the sessions of their late events")
+def test_a_deleted_user_leaves_no_late_session(late: Play, copied: Plays) -> None:
+    done = copied(late)
+    done.source("DELETE FROM {} WHERE u = 'a'").run()
+    done.assert_sessions("u | start | end \n tick | 100 | 100")
+    done.assert_rejected("u | reason")
+
+
+@fails_today("an updated late event stays as it was, and is there once more as it is")
+def test_an_updated_late_event_is_counted_once_as_it_is(late: Play, copied: Plays) -> None:
+    done = copied(late)
+    done.source("UPDATE {} SET n = 4 WHERE n = 3").run()
+    done.assert_sessions(
+        """
+        u | start | end | count | total
+        a | 5     | 5   | 1     | 4
+        a | 100   | 100 | 1     | 1
+        """,
+        u="a",
+    )
+
+
+@pytest.mark.parametrize("way", ["backfill", "readmit"])
+@fails_today("a late event that is taken in stays in its row apart as well")
+def test_a_late_event_that_is_taken_in_is_counted_once(late: Play, copied: Plays, way: str) -> None:
+    done = copied(late)
+    getattr(done, way)(0, 10)
+    done.assert_sessions(
+        """
+        u | start | end | count | total
+        a | 5     | 5   | 1     | 3
+        a | 100   | 100 | 1     | 1
+        """,
+        u="a",
+    )
+
+
+@fails_today("the row of a late event moves the clock of its key")
+def test_a_late_session_does_not_move_the_clock_of_its_key(play: Plays) -> None:
+    of_keys = {"watermark": {"per": "key"}, "idle_timeout": {"after": "30d", "clock": "processing_time"}}
+    # The late event's reach is 105; the key's watermark is 100.
+    play("a@100 | a@95 | a@103", time=of_keys, **APART).assert_sessions(
+        """
+        u | start | end | count | late
+        a | 95    | 95  | 1     | yes
+        a | 100   | 103 | 2     | no
+        """
+    )
+
+
+@fails_today("the row of a late event joins a later one to a session that may still take it")
+def test_a_late_session_does_not_bridge_the_judgement_of_others(play: Plays) -> None:
+    by_session = {"lateness": "session", "revive": True}
+    # 69 to 95 reach 105. 55 reaches 65: only the late event of 60 lies between.
+    play("tick@100 a@95 | a@60 | a@86 a@77 a@69 | a@55", time=by_session, **APART).assert_sessions(
+        """
+        u | start | end | count | late
+        a | 55    | 55  | 1     | yes
+        a | 60    | 60  | 1     | yes
+        a | 69    | 95  | 4     | no
+        """,
+        u="a",
+    )

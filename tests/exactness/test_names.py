@@ -1,0 +1,71 @@
+"""The source may name its columns as it likes, as our own tables do, too."""
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.exactness.play import Play, fails_today, minute
+
+pytestmark = pytest.mark.slow
+
+# Every name that a table of ours has.
+OURS = (
+    "event_time",
+    *("session_id", "session_start", "session_end", "expires_at", "duration_seconds", "event_count"),
+    *("status", "end_reason", "is_final", "is_late", "supersedes", "session_date", "run_id", "_state"),
+    *("reason", "watermark", "horizon", "event", "event_hash", "ordinal", "source_version", "run_seq"),
+    *("window_start", "window_end", "last_event_time", "mode", "accepted", "late", "invalid", "duplicates"),
+)
+BROKEN = ("event", "event_hash")
+EACH = [
+    pytest.param(name, marks=fails_today("a column of this name is overwritten within")) if name in BROKEN else name
+    for name in OURS
+]
+
+
+@pytest.fixture(scope="module")
+def named(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Play:
+    """A source with all these columns, in each of which an event has one text; one run adds, comes late and deletes."""
+    aggregates: list[dict[str, Any]] = []
+    for name in OURS:
+        aggregates.append({"name": f"last {name}", "fn": "last", "of": f"`{name}`"})
+        aggregates.append({"name": f"set {name}", "fn": "set", "of": f"`{name}`"})
+    done = Play(spark, tmp_path_factory.mktemp("named"), aggregates=aggregates)
+    add(done, ("a", 0, "view"), ("b", 1, "view"))
+    done.init().run()
+    add(done, ("a", 7, "pay"), ("b", 8, "buy"), ("a", -60, "old"))
+    done.source("DELETE FROM {} WHERE u = 'b' AND event = 'view'").run()
+    return done
+
+
+def add(done: Play, *events: tuple[str, int, str]) -> None:
+    rows = [(u, minute(at), *[text] * len(OURS)) for u, at, text in events]
+    done.append(rows, ", ".join(["u STRING", "at TIMESTAMP", *[f"`{name}` STRING" for name in OURS]]))
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_a_column_named_as_one_of_ours_is_aggregated_as_it_is(named: Play, name: str) -> None:
+    named.assert_sessions(
+        f"""
+        u | start | end | last {name} | set {name}
+        a | 0     | 7   | pay         | pay,view
+        b | 8     | 8   | buy         | buy
+        """
+    )
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_a_column_named_as_one_of_ours_is_rejected_as_it_is(named: Play, name: str) -> None:
+    (row,) = named.rejected("event")
+    assert json.loads(row[0])[name] == "old"
+
+
+@fails_today("the hash is that of a row whose columns were overwritten within")
+def test_a_row_with_columns_named_as_ours_is_rejected_by_its_own_hash(named: Play) -> None:
+    (row,) = named.rejected("event_hash")
+    own = {"at": "2025-12-31T23:00:00.000000Z", "u": "a"} | dict.fromkeys(OURS, "old")
+    text = json.dumps(own, sort_keys=True, separators=(",", ":"))
+    assert row[0] == hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,47 @@
+"""Sliding windows by the same promises as sessions."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.exactness.play import Play, SessionizerError, fails_today
+
+pytestmark = pytest.mark.slow
+
+
+def sliding(folder: Path, **more: Any) -> dict[str, Any]:
+    return {"table": str(folder / "windows"), "time_difference": "10m", "grace": "0s", "aggregates": []} | more
+
+
+@fails_today("the aggregates of windows are checked against the columns of sessions", SessionizerError)
+def test_an_aggregate_by_sql_may_name_the_columns_of_a_window(spark: SparkSession, tmp_path: Path) -> None:
+    aggregates = [{"name": "is_left", "sql": "window_end = last_event_time"}]
+    done = Play(spark, tmp_path, sliding=sliding(tmp_path, aggregates=aggregates)).add("a@500 a@505").init().slide()
+    done.assert_rows(
+        done.told_windows("window_end | event_count | is_left"),
+        """
+        window_end | event_count | is_left
+        500        | 1           | yes
+        505        | 2           | yes
+        510+1000us | 1           | no
+        """,
+    )
+
+
+@fails_today("what a run that is undone has taken out of the windows' rejected events stays out")
+def test_a_restore_of_the_windows_brings_back_what_later_runs_took_out_of_rejected_events(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    done = Play(spark, tmp_path, sliding=sliding(tmp_path)).add("tick@600").init().slide()
+    done.add("a@500").slide()
+    late = done.lake.windows.table.version
+    done.source("DELETE FROM {} WHERE u = 'a'").slide()
+    assert done.lake.windows.rejected_events.table.read().count() == 0
+    with done.lake.windows.table.lock():
+        spark.sql(f"RESTORE delta.`{tmp_path / 'windows'}` TO VERSION AS OF {late}")
+    done.slide(to_version=1)
+    assert [row["reason"] for row in done.lake.windows.rejected_events.table.read().collect()] == ["late"]
+    done.slide()
+    assert done.lake.windows.rejected_events.table.read().count() == 0
