@@ -13,14 +13,14 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import types as T
 
-from jobs import side_tables
-from jobs.look_back import LookBack, backfill, readmit, rebuild
-from jobs.sessionize import RunOptions, RunReport
-from jobs.slide import slide_windows
-from jobs.verify import Asked, Verdict, verify
+from jobs.commands.look_back import LookBack, backfill, readmit, rebuild
+from jobs.commands.verify import Asked, Verdict, verify
+from jobs.run import side_tables
+from jobs.run.driver import slide
+from jobs.run.phases import RunOptions, RunReport
 from lib.config import Config
 from lib.errors import SessionizerError, SourceError, UsageError
-from lib.pipeline import Push
+from lib.time.watermarks import WatermarkOverride
 from tests.kills import killed_at
 from tests.oracle import us
 from tests.text_tables import DAY, rows
@@ -117,7 +117,7 @@ class Play(Warehouse):
         """SQL that changes one of our own tables by hand, which is `{}` in it."""
         places = self.config.outputs
         place = self.config.sessions.table if table == "sessions" else getattr(places, table)
-        with self.lake.sessions.table.lock():
+        with self.tables.sessions.table.lock():
             self.spark.sql(statement.replace("{}", f"delta.`{place}`"))
 
     # The jobs, at a time of their own where one is set.
@@ -145,7 +145,7 @@ class Play(Warehouse):
         return self
 
     def flush(self) -> "Play":
-        self.run(push=Push(flush=True))
+        self.run(override=WatermarkOverride(flush=True))
         return self
 
     def run_cut_off(self) -> None:
@@ -167,7 +167,7 @@ class Play(Warehouse):
         return self
 
     def slide(self, to_version: int | None = None) -> "Play":
-        slide_windows(self.spark, self.config, RunOptions(to_version=to_version, now=self.now), self.said.append)
+        slide(self.spark, self.config, RunOptions(to_version=to_version, now=self.now), self.said.append)
         return self
 
     def verify(self, low: float | None = None, high: float | None = None, sample: float | None = None) -> Verdict:
@@ -212,7 +212,7 @@ class Play(Warehouse):
 
     def row(self, user: str) -> Row:
         """The one session of this key, whole."""
-        (found,) = self.lake.sessions.table.read().where(f"u = '{user}'").collect()
+        (found,) = self.tables.sessions.table.read().where(f"u = '{user}'").collect()
         return found
 
 

@@ -100,7 +100,7 @@ def test_a_consumer_nine_days_behind_is_told_what_brings_the_changes_back(behind
 @fails_today("the source is left with the week that Delta keeps removed files")
 def test_init_asks_the_source_to_keep_removed_files_for_30_days(spark: SparkSession, tmp_path: Path) -> None:
     made = Play(spark, tmp_path).add("a@5").init()
-    assert made.lake.events.table.setting("delta.deletedFileRetentionDuration") == "interval 30 days"
+    assert made.tables.events.table.setting("delta.deletedFileRetentionDuration") == "interval 30 days"
 
 
 def test_init_leaves_what_the_source_says_of_removed_files(spark: SparkSession, tmp_path: Path) -> None:
@@ -110,4 +110,4 @@ def test_init_leaves_what_the_source_says_of_removed_files(spark: SparkSession, 
         "ALTER TABLE {} SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 90 days', "
         "'delta.deletedFileRetentionDuration' = 'interval 90 days')"
     ).init()
-    assert made.lake.events.table.setting("delta.deletedFileRetentionDuration") == "interval 90 days"
+    assert made.tables.events.table.setting("delta.deletedFileRetentionDuration") == "interval 90 days"

@@ -69,11 +69,11 @@ def test_a_run_catches_up_with_versions_that_are_nine_days_old(
     _, made = shell("a@5")
     old = aged(made.add("a@6").add("a@7")).add("a@8")
     (old.folder / "sessionizer.yaml").write_text(json.dumps(old.document()))
-    before = old.lake.events.table.setting("delta.deletedFileRetentionDuration")
+    before = old.tables.events.table.setting("delta.deletedFileRetentionDuration")
     runs = Shell(capsys, monkeypatch, old.folder).json("run", "--catch-up")["runs"]
     assert [run["accepted"] for run in runs] == [3]
     old.assert_sessions("u | start | end | count \n a | 5 | 8 | 4")
-    assert old.lake.events.table.setting("delta.deletedFileRetentionDuration") == before
+    assert old.tables.events.table.setting("delta.deletedFileRetentionDuration") == before
 
 
 @fails_today("a suite of the user's own takes the place of the built-in one of its name")

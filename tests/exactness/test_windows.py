@@ -36,12 +36,12 @@ def test_a_restore_of_the_windows_brings_back_what_later_runs_took_out_of_reject
 ) -> None:
     done = Play(spark, tmp_path, sliding=sliding(tmp_path)).add("tick@600").init().slide()
     done.add("a@500").slide()
-    late = done.lake.windows.table.version
+    late = done.tables.windows.table.version
     done.source("DELETE FROM {} WHERE u = 'a'").slide()
-    assert done.lake.windows.rejected_events.table.read().count() == 0
-    with done.lake.windows.table.lock():
+    assert done.tables.rejected_window_events.table.read().count() == 0
+    with done.tables.windows.table.lock():
         spark.sql(f"RESTORE delta.`{tmp_path / 'windows'}` TO VERSION AS OF {late}")
     done.slide(to_version=1)
-    assert [row["reason"] for row in done.lake.windows.rejected_events.table.read().collect()] == ["late"]
+    assert [row["reason"] for row in done.tables.rejected_window_events.table.read().collect()] == ["late"]
     done.slide()
-    assert done.lake.windows.rejected_events.table.read().count() == 0
+    assert done.tables.rejected_window_events.table.read().count() == 0
