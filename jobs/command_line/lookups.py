@@ -30,7 +30,7 @@ def sessions(
     as_json: opt.Json = False,
 ) -> None:
     """Look up the sessions of a key, or of a range of keys, in time order."""
-    from jobs.commands.lookups import LookUp, as_documents, show
+    from jobs.queries.lookups import LookUp, as_documents, show
     from tables.table_set import TableSet
 
     is_version = as_of is not None and as_of.isdecimal()
@@ -66,7 +66,7 @@ def changes(
     as_json: opt.Json = False,
 ) -> None:
     """What a run (by default the last) or all runs after one have changed, for those who follow the sessions."""
-    from jobs.commands.changes import Asked, document, show
+    from jobs.queries.changes import Asked, document, show
     from tables.table_set import TableSet
 
     asked = Asked(mode, run, since_run)

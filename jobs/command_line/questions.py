@@ -44,9 +44,9 @@ def sql(
 
     begin = "starting Spark"
     if engine == "duckdb":
-        from jobs.commands import sql_duckdb
         from jobs.config_file import load_config
-        from tables.local import NeedsSpark
+        from jobs.queries import sql_duckdb
+        from tables.queries.local import NeedsSpark
 
         try:
             rows = sql_duckdb.checked_query(load_config(config), query)
@@ -54,7 +54,7 @@ def sql(
             begin = f"starting Spark, since {reason}"
         else:
             return answer(sql_duckdb, rows)
-    from jobs.commands import sql as by_spark
+    from jobs.queries import sql as by_spark
 
     with session(config, begin, quiet=as_json or as_csv) as (spark, loaded, _):
         answer(by_spark, by_spark.query_frame(spark, loaded, query))
@@ -100,7 +100,7 @@ def report(
     from jobs.commands.report import by_duckdb, by_spark, write_report
     from jobs.config_file import load_config
     from jobs.run.phases import wall_clock
-    from tables.local import NeedsSpark
+    from tables.queries.local import NeedsSpark
 
     loaded = load_config(config)
     try:

@@ -23,7 +23,7 @@ def session(
     loaded = load_config(config)
     with progress(first, quiet=quiet) as say:
         from jobs.spark import spark_session
-        from tables.status import is_small
+        from tables.queries.status import is_small
 
         yield spark_session(loaded.spark, small=increments and is_small(loaded)), loaded, say
 

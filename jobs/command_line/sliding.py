@@ -60,7 +60,7 @@ def windows(
     as_json: opt.Json = False,
 ) -> None:
     """Look up the sliding windows of a key, or of a range of keys, in time order."""
-    from jobs.commands.windows import WindowLookUp, as_documents, show
+    from jobs.queries.windows import WindowLookUp, as_documents, show
     from tables.table_set import TableSet
 
     asked = WindowLookUp(

@@ -54,7 +54,7 @@ def status(config: opt.Config = opt.CONFIG, as_json: opt.Json = False) -> None:
     from jobs.commands.status import show, status_without_spark
     from jobs.commands.status import status as look
     from jobs.config_file import load_config
-    from tables.local import NeedsSpark
+    from tables.queries.local import NeedsSpark
 
     try:
         found = status_without_spark(load_config(config))

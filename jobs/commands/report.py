@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 from pyspark.sql import SparkSession
 
-from jobs.commands import sql, sql_duckdb
 from jobs.console import iso
 from jobs.masking import masked
+from jobs.queries import sql, sql_duckdb
 from jobs.reporting import charts
 from jobs.reporting.pages import write_page
 from jobs.reporting.report_queries import DAY_LONG, HALVES, Engine, Found, Row, ask_all
@@ -19,7 +19,7 @@ from jobs.reporting.run_output import MUCH_LATE
 from lib import __version__
 from lib.config import Config
 from lib.errors import without_passwords
-from tables.local import LocalTableSet
+from tables.queries.local import LocalTableSet
 from tables.table_set import TableSet
 
 

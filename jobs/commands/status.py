@@ -12,9 +12,9 @@ from lib.config import Config
 from lib.errors import without_passwords
 from lib.time.durations import format_duration
 from tables.delta import ROWS_WRITTEN
-from tables.local import LocalTableSet
+from tables.queries.local import LocalTableSet
+from tables.queries.status import Status, read_local_status, read_status
 from tables.runs import TIMES
-from tables.status import Status, read_local_status, read_status
 from tables.table_set import TableSet
 
 LAST_RUNS = 5

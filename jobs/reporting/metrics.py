@@ -10,9 +10,9 @@ from prometheus_client.registry import Collector
 
 from lib.errors import UsageError, without_passwords
 from tables.manifest import Manifest
+from tables.queries.totals import Totals, read_totals
 from tables.runs import SESSIONS
 from tables.table_set import TableSet
-from tables.totals import Totals, read_totals
 
 COUNTERS = {
     "events_read": "Events read from the source",

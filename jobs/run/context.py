@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from jobs.run.compute import Checkpoints
 from jobs.run.kinds import Kind
 from jobs.run.pipeline import NO_OVERRIDE, Outcome, outcome
+from jobs.run.scopes import keys_from_json, scopes_from_json
 from lib import columns as C
 from lib.accepted import Again
 from lib.admission.accepted import Past
@@ -24,9 +25,7 @@ from lib.time.watermarks import (
     WatermarkOverride,
     WatermarkState,
     clocks_of_keys,
-    keys_from_json,
     latest,
-    scopes_from_json,
 )
 from lib.windows.windows import Stored
 from tables.events import Increment

@@ -7,11 +7,12 @@ from pyspark.sql import functions as F
 
 from jobs.run.context import RunContext
 from jobs.run.pipeline import NO_OVERRIDE, Outcome
+from jobs.run.scopes import scopes_as_json
 from lib import __version__
 from lib import columns as C
 from lib.errors import ConfigError
 from lib.rule import Rule
-from lib.time.watermarks import WatermarkState, scopes_as_json
+from lib.time.watermarks import WatermarkState
 from tables.manifest import Manifest, policy
 
 MOST_SCOPES = 1000

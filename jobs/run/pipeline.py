@@ -136,7 +136,7 @@ def _watermarks_after(
     if admission.asked is not None:
         return clock
     if rule.scope:
-        return advance_scopes(clock, judged.partials.where(is_valid()), reaches, rule, override)
+        return advance_scopes(clock, judged.partials.where(is_valid()), reaches, rule, override, admission.compute)
     after = advance_to(advance(clock, tally.earliest, tally.latest, rule), override.advance_to)
     if not override.flush:
         return after

@@ -1,6 +1,5 @@
 """Watermark, horizon and flush mark: what time it is for the events (SEMANTICS §4)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame
@@ -8,6 +7,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lib import columns as C
+from lib.compute import Compute
 from lib.rule import Rule
 from lib.time.micros import steady
 
@@ -103,8 +103,13 @@ def flush(clock: WatermarkState, latest_reach: int | None) -> WatermarkState:
     return replace(advance_to(clock, mark), flush_mark=mark, flushed_from=clock.watermark)
 
 
-def advance_scopes(
-    clock: WatermarkState, valid: DataFrame, intervals: DataFrame, rule: Rule, push: WatermarkOverride
+def advance_scopes(  # noqa: PLR0913
+    clock: WatermarkState,
+    valid: DataFrame,
+    intervals: DataFrame,
+    rule: Rule,
+    override: WatermarkOverride,
+    compute: Compute,
 ) -> WatermarkState:
     """The clock of every scope after a run: what `advance`, `advance_to` and `flush` do, for each by itself.
 
@@ -117,7 +122,7 @@ def advance_scopes(
     parts = [valid.groupBy(*by_scope).agg((edge - rule.watermark_delay).alias("candidate"))]
     if clock.scopes is not None:
         parts.append(clock.scopes.select(*by_scope, *OF_SCOPE[:2]))
-    if push.flush:
+    if override.flush:
         parts.append(intervals.groupBy(*by_scope).agg((F.max(C.col(C.REACH)) + 1).alias("mark")))
     rows = None
     for part in parts:
@@ -125,7 +130,7 @@ def advance_scopes(
         rows = full if rows is None else rows.unionByName(full)
     assert rows is not None
     known = rows.groupBy(*by_scope).agg(*[F.max(C.col(n)).alias(n) for n in none])
-    pushed = F.lit(push.advance_to).cast("bigint")
+    pushed = F.lit(override.advance_to).cast("bigint")
     before_flush = _latest(C.col(C.SCOPE_WATERMARK), F.col("candidate"), pushed)
     scopes = known.select(
         *by_scope,
@@ -133,7 +138,7 @@ def advance_scopes(
         _latest(C.col(C.SCOPE_FLUSH_MARK), F.col("mark")).alias(C.SCOPE_FLUSH_MARK),
         F.when(F.col("mark").isNotNull(), before_flush).alias(C.SCOPE_FLUSHED_FROM),
     )
-    return replace(clock, scopes=scopes if rule.watermark_per == "key" else _collected(scopes))
+    return replace(clock, scopes=scopes if rule.watermark_per == "key" else as_literals(scopes, compute))
 
 
 def clocks_of_keys(live: DataFrame | None, final: DataFrame | None, events: DataFrame, rule: Rule) -> DataFrame | None:
@@ -165,31 +170,6 @@ def clocks_of_keys(live: DataFrame | None, final: DataFrame | None, events: Data
     )
 
 
-def scopes_as_json(scopes: DataFrame) -> tuple[str, ...]:
-    """Each scope with its times as one line of JSON, in order."""
-    kept = [n for n in scopes.columns if n != C.SCOPE_FLUSHED_FROM]
-    lines = scopes.select(F.to_json(F.struct(*C.cols(tuple(kept)))).alias("line")).collect()
-    return tuple(sorted(row["line"] for row in lines))
-
-
-def scopes_from_json(lines: tuple[str, ...], rule: Rule, events: DataFrame) -> DataFrame:
-    """What `scopes_as_json` has written; `events` tells the types of the scope's columns."""
-    times = [T.StructField(name, T.LongType()) for name in OF_SCOPE]
-    schema = T.StructType([*events.select(*C.cols(rule.scope)).schema.fields, *times])
-    rows = events.sparkSession.createDataFrame([(line,) for line in lines], "line STRING")
-    parsed = rows.select(F.from_json("line", schema).alias("scope")).select("scope.*")
-    return _collected(parsed)
-
-
-def keys_from_json(lines: Sequence[str], rule: Rule, events: DataFrame) -> DataFrame:
-    """Keys, one JSON object of the key columns each, as rows; `events` tells their types."""
-    types = events.select(*C.cols(rule.key)).schema.fields
-    texts = T.StructType([T.StructField(f.name, T.StringType()) for f in types])
-    rows = events.sparkSession.createDataFrame([(line,) for line in lines], "line STRING")
-    parsed = rows.select(F.from_json("line", texts).alias("key")).select("key.*")
-    return parsed.select(*[C.col(f.name).try_cast(f.dataType).alias(f.name) for f in types]).distinct()
-
-
 def latest(*times: int | None) -> int | None:
     """The latest of the times that are known."""
     return max((t for t in times if t is not None), default=None)
@@ -199,6 +179,6 @@ def _latest(*times: Column) -> Column:
     return F.greatest(*times)  # which skips nulls
 
 
-def _collected(scopes: DataFrame) -> DataFrame:
+def as_literals(scopes: DataFrame, compute: Compute) -> DataFrame:
     """The scopes as literal rows: there are few, and later steps must not compute them again."""
-    return scopes.sparkSession.createDataFrame(scopes.collect(), T.StructType(scopes.schema.fields))
+    return scopes.sparkSession.createDataFrame(compute.rows(scopes), T.StructType(scopes.schema.fields))

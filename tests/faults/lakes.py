@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from lib import columns as C
 from lib.time.micros import DAY
-from tables.local import LocalTable
+from tables.queries.local import LocalTable
 from tests.jobs.driver import JOBS
 from tests.oracle import us
 from tests.text_tables import clock

@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 
 from jobs.commands.init import init
 from jobs.commands.look_back import LookBack, backfill
-from jobs.commands.lookups import LookUp, as_documents
 from jobs.commands.maintain import Asked as Care
 from jobs.commands.maintain import maintain
-from jobs.commands.sql import documents, query_frame
 from jobs.commands.verify import Asked, verify
+from jobs.queries.lookups import LookUp, as_documents
+from jobs.queries.sql import documents, query_frame
 from lib.admission.validate import validate
 from lib.config import Config
 from lib.errors import ConfigError, SourceError

@@ -26,8 +26,8 @@ from pyspark.sql import SparkSession
 from lib import columns as C
 from lib.config import Config
 from tables.delta import Table
-from tables.local import LocalTableSet
 from tables.position import position_of
+from tables.queries.local import LocalTableSet
 from tests.few_rows import FOR_FEW_ROWS, for_few_rows
 from tests.jobs.driver import JOBS
 from tests.oracle import at, sessions, us

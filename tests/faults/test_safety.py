@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 from jobs import console
-from jobs.commands import sql, sql_duckdb
 from jobs.config_file import load_config
 from jobs.masking import masked
+from jobs.queries import sql, sql_duckdb
 from lib.admission.validate import validate
 from lib.aggregates.binding import bind
 from lib.config import Aggregate

@@ -14,12 +14,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.cli import main
-from jobs.commands.changes import Asked, changes, document
-from jobs.commands.sql import documents, query_frame
+from jobs.queries.changes import Asked, changes, document
+from jobs.queries.sql import documents, query_frame
 from lib import columns as C
 from lib.errors import SessionizerError, TableError, UsageError
 from lib.time.watermarks import WatermarkOverride
-from tables.history import History
+from tables.queries.history import History
 from tests.text_tables import DAY
 from tests.warehouse import Warehouse
 

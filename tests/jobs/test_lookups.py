@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.cli import main
-from jobs.commands.lookups import sessions_at
+from jobs.queries.lookups import sessions_at
 from lib.errors import TableError, UsageError
-from tables.history import History
+from tables.queries.history import History
 from tests.warehouse import Warehouse
 
 CONFIG = """

@@ -22,8 +22,8 @@ from lib.errors import UsageError
 from lib.time.durations import parse_duration
 from lib.time.micros import DAY
 from tables.delta import REMOVED_FILES_KEPT
-from tables.history import History
 from tables.manifest import Manifest
+from tables.queries.history import History
 from tests.kills import killed_at
 from tests.oracle import us
 from tests.text_tables import clock

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jobs.commands.sql import query_frame
-from jobs.commands.windows import WindowLookUp, as_documents
+from jobs.queries.sql import query_frame
+from jobs.queries.windows import WindowLookUp, as_documents
 from jobs.run.driver import slide as slide_windows
 from jobs.run.phases import RunOptions, RunReport
 from lib import columns as C

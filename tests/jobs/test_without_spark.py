@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from jobs.commands import sql as by_spark
-from jobs.commands import sql_duckdb
 from jobs.commands.status import status, status_without_spark
 from jobs.config_file import load_config
+from jobs.queries import sql as by_spark
+from jobs.queries import sql_duckdb
 from lib.errors import TableError, UsageError
-from tables.local import NeedsSpark
+from tables.queries.local import NeedsSpark
 from tests.warehouse import Warehouse
 
 HEAVY = ("pyspark", "delta", "deltalake", "duckdb", "pandas", "numpy", "pyarrow", "matplotlib", "jinja2")

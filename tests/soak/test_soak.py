@@ -19,7 +19,7 @@ from jobs.commands.maintain import Asked as Upkeep
 from jobs.commands.maintain import maintain
 from jobs.commands.verify import Asked, verify
 from tables.delta import Commit
-from tables.local import LocalTable
+from tables.queries.local import LocalTable
 from tests.summary import Tally
 
 RUNS = int(os.environ.get("SESSIONIZER_SOAK_RUNS", "300"))

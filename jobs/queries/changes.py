@@ -6,15 +6,15 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from jobs.commands.lookups import NOT_SHOWN
-from jobs.commands.sql import csv_lines, documents
-from jobs.commands.sql import show as show_frame
 from jobs.console import stderr
+from jobs.queries.lookups import NOT_SHOWN
+from jobs.queries.sql import csv_lines, documents
+from jobs.queries.sql import show as show_frame
 from lib import columns as C
 from lib.errors import TableError, UsageError
 from lib.reading.lookups import in_order
 from lib.reading.net_changes import CHANGE, net_changes
-from tables.history import History, RunCommit
+from tables.queries.history import History, RunCommit
 from tables.table_set import TableSet
 
 WHAT = "sessions, or its change feed, of these runs"

@@ -5,9 +5,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from jobs.commands.lookups import SHOWN, OfKeys
-from jobs.commands.sql import documents
-from jobs.commands.sql import show as show_frame
+from jobs.queries.lookups import SHOWN, OfKeys
+from jobs.queries.sql import documents
+from jobs.queries.sql import show as show_frame
 from lib import columns as C
 from lib.reading.lookups import find_windows
 from tables.table_set import TableSet

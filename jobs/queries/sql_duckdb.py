@@ -8,11 +8,11 @@ from typing import Any
 
 import duckdb
 
-from jobs.commands.sql import csv_line, show_rows
+from jobs.queries.sql import csv_line, show_rows
 from lib.config import Config
 from lib.errors import UsageError
-from tables.duckdb import connect
-from tables.local import LocalTableSet
+from tables.queries.duckdb import connect
+from tables.queries.local import LocalTableSet
 
 WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
 ZONED = "TIMESTAMP WITH TIME ZONE"

@@ -9,9 +9,9 @@ from lib import columns as C
 from lib.config import Config
 from lib.errors import SessionizerError
 from tables.delta import BYTES_WRITTEN, Entry
-from tables.local import LocalTable, LocalTableSet, NeedsSpark
 from tables.manifest import Manifest
 from tables.position import position_of
+from tables.queries.local import LocalTable, LocalTableSet, NeedsSpark
 from tables.runs import EVENTS, TIMES
 from tables.table_set import TableSet
 

@@ -16,9 +16,9 @@ from jobs.console import stdout, table
 from lib.config import Config
 from lib.errors import UsageError
 from lib.expressions import first_line
-from tables.history import History
+from tables.queries.history import History
+from tables.queries.views import views_named_in
 from tables.table_set import TableSet
-from tables.views import views_named_in
 
 _RUNS = re.compile(r"^[\s:|+-]*'?ScriptTransformation\b|\b(?:try_)?reflect\(|\bjava_method\(", re.MULTILINE)
 _ALL_FIELDS = 2**31 - 1

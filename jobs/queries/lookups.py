@@ -7,12 +7,12 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from jobs.commands.sql import documents
-from jobs.commands.sql import show as show_frame
+from jobs.queries.sql import documents
+from jobs.queries.sql import show as show_frame
 from lib import columns as C
 from lib.errors import UsageError
 from lib.reading.lookups import Instant, find_sessions, microseconds
-from tables.history import History
+from tables.queries.history import History
 from tables.table_set import TableSet
 
 NOT_SHOWN = (C.EXPIRES_AT, C.END_REASON, C.IS_FINAL, C.IS_LATE, C.SUPERSEDES, C.SESSION_DATE, C.RUN_ID)

@@ -2,8 +2,8 @@
 
 import duckdb
 
-from tables.local import LocalTableSet, NeedsSpark
-from tables.views import views_named_in
+from tables.queries.local import LocalTableSet, NeedsSpark
+from tables.queries.views import views_named_in
 
 LOCKED = (
     "SET TimeZone = 'UTC'",

@@ -1,0 +1,1 @@
+"""What the tables are asked: look-ups, changes, SQL."""

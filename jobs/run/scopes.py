@@ -1,0 +1,37 @@
+"""Watermarks of scopes, and keys, as text: what manifests keep of them."""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from jobs.run.compute import Checkpoints
+from lib import columns as C
+from lib.rule import Rule
+from lib.time.watermarks import OF_SCOPE, as_literals
+
+
+def scopes_as_json(scopes: DataFrame) -> tuple[str, ...]:
+    """Each scope with its times as one line of JSON, in order."""
+    kept = [n for n in scopes.columns if n != C.SCOPE_FLUSHED_FROM]
+    rows = scopes.select(F.to_json(F.struct(*C.cols(tuple(kept)))).alias("line"))
+    return tuple(sorted(row["line"] for row in Checkpoints().rows(rows)))
+
+
+def scopes_from_json(lines: tuple[str, ...], rule: Rule, events: DataFrame) -> DataFrame:
+    """What `scopes_as_json` has written; `events` tells the types of the scope's columns."""
+    times = [T.StructField(name, T.LongType()) for name in OF_SCOPE]
+    schema = T.StructType([*events.select(*C.cols(rule.scope)).schema.fields, *times])
+    rows = events.sparkSession.createDataFrame([(line,) for line in lines], "line STRING")
+    parsed = rows.select(F.from_json("line", schema).alias("scope")).select("scope.*")
+    return as_literals(parsed, Checkpoints())
+
+
+def keys_from_json(lines: Sequence[str], rule: Rule, events: DataFrame) -> DataFrame:
+    """Keys, one JSON object of the key columns each, as rows; `events` tells their types."""
+    types = events.select(*C.cols(rule.key)).schema.fields
+    texts = T.StructType([T.StructField(f.name, T.StringType()) for f in types])
+    rows = events.sparkSession.createDataFrame([(line,) for line in lines], "line STRING")
+    parsed = rows.select(F.from_json("line", texts).alias("key")).select("key.*")
+    return parsed.select(*[C.col(f.name).try_cast(f.dataType).alias(f.name) for f in types]).distinct()

@@ -1,0 +1,1 @@
+"""Looks at the tables: as they were, without Spark, in figures."""
