@@ -93,7 +93,7 @@ def _run(
     looked_up = None if past is None else AdmissionPast(past.events, lambda: _numbered(past.rejected()))
     is_first = stored.live is None and past is None
     admission = Admission(events, windows.rule, clock, looked_up, Checkpoints(), is_first=is_first)
-    return outcome(admission, windows, stored, clock, override)
+    return outcome(admission, windows, stored, clock, override=override)
 
 
 def _numbered(rows: DataFrame | None) -> DataFrame | None:

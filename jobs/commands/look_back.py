@@ -76,7 +76,7 @@ def backfill(
     reports = []
     for number, (low, high) in list(enumerate(chunks, 1))[begun:]:
         say(f"recomputing span {number} of {len(chunks)}")
-        step = partial(_look_back, tables, sessions_of(tables), "backfill", asked.arguments(low, high), asked, say)
+        step = partial(_look_back, sessions_of(tables), "backfill", asked.arguments(low, high), asked, say)
         report = with_retries(step, say)
         reports.append(report)
         on_chunk(report, number, len(chunks))
@@ -88,15 +88,17 @@ def readmit(spark: SparkSession, config: Config, asked: LookBack, say: Say = lam
     tables = TableSet(spark, config)
     tables.require()
     kind = sessions_of(tables)
-    settled(tables, kind, say)
-    wanted = asked_for(tables.rejected_events.table.read(), Readmission(asked.low, asked.high), kind.rule)
+    settled(kind, say)
+    wanted = asked_for(
+        tables.rejected_events.table.read(), Readmission(asked.low, asked.high, corrections=True), kind.rule
+    )
     time = F.unix_micros(C.col(C.EVENT_TIME))
     bounds = wanted.agg(F.min(time).alias("low"), F.max(time).alias("high")).collect()[0]
     if bounds["low"] is None:
         return []
     low, high = int(bounds["low"]), int(bounds["high"]) + 1
     whole = LookBack(low, high, None, high - low, asked.dry_run, asked.now)
-    step = partial(_look_back, tables, kind, "readmit", whole.arguments(low, high), whole, say)
+    step = partial(_look_back, kind, "readmit", whole.arguments(low, high), whole, say)
     return [with_retries(step, say)]
 
 
@@ -109,29 +111,27 @@ def rebuild(spark: SparkSession, config: Config, now: int | None = None, say: Sa
     tables = TableSet(spark, config)
     tables.require()
     asked = LookBack(0, 0, now=now)
-    return with_retries(partial(_look_back, tables, sessions_of(tables), "rebuild", {}, asked, say), say)
+    return with_retries(partial(_look_back, sessions_of(tables), "rebuild", {}, asked, say), say)
 
 
-def _look_back(  # noqa: PLR0913
-    tables: TableSet, kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: LookBack, say: Say
-) -> RunReport:
+def _look_back(kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: LookBack, say: Say) -> RunReport:
     phases = Phases()
     with phases("plan"):
         position = kind.home.position()
         if not asked.dry_run:
             # What an unfinished run would still write, a rebuild replaces: it need not be possible any more.
             with suppress(*IMPOSSIBLE) if mode == "rebuild" else nullcontext():
-                repair(tables, kind, position, say)
+                repair(kind, position, say)
         if position.manifest is not None and mode != "rebuild":
             check_rule(kind, position.manifest)
         now = asked.now if asked.now is not None else wall_clock()
         context = (
-            RunContext.anew(tables, kind, position, now)
+            RunContext.anew(kind, position, now)
             if mode == "rebuild"
-            else RunContext.look_back(tables, kind, position, now, mode, arguments)
+            else RunContext.look_back(kind, position, now, mode, arguments)
         )
     say("reading events again")
-    with phases("sessionize"), tables.events.reading(context.increment):
+    with phases("sessionize"), kind.tables.events.reading(context.increment):
         outcome = context.outcome()
     manifest = manifest_of(context, outcome, phases.started)
     if asked.dry_run:

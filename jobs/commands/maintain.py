@@ -103,9 +103,9 @@ def maintain(spark: SparkSession, config: Config, asked: Asked, say: Say = lambd
     tables = TableSet(spark, config)
     tables.require()
     if not asked.dry_run:
-        settled(tables, sessions_of(tables), say)
+        settled(sessions_of(tables), say)
         if _slides(tables):
-            settled(tables, sliding_of(tables), say)
+            settled(sliding_of(tables), say)
     charges = _charges(tables, asked)
     for charge in charges if asked.retain is None else ():
         _check_retention(charge.table)

@@ -71,10 +71,10 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
     tables = TableSet(spark, config)
     tables.require()
     kind, compute = sessions_of(tables), Checkpoints()
-    position = settled(tables, kind, say)
+    position = settled(kind, say)
     if position.manifest is not None:
         check_rule(kind, position.manifest)
-    context = RunContext.look_back(tables, kind, position, wall_clock(), "verify", {})
+    context = RunContext.look_back(kind, position, wall_clock(), "verify", {})
     rule = replace(context.rule, traces=False)
     rows = _asked_for(tables.sessions.table.read(position.version), asked, rule)
     kept = compute.held(rows)

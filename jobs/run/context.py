@@ -31,7 +31,6 @@ from lib.windows.windows import Stored
 from tables.events import Increment
 from tables.manifest import Manifest, Mode
 from tables.position import Position
-from tables.table_set import TableSet
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,6 @@ class RunContext:
     began: the first version that any run has read; None: from the start. schema: what the table's columns follow from.
     """
 
-    tables: TableSet
     kind: Kind
     position: Position
     increment: Increment
@@ -55,24 +53,18 @@ class RunContext:
 
     @classmethod
     def next(
-        cls,
-        tables: TableSet,
-        kind: Kind,
-        position: Position,
-        increment: Increment,
-        now: int,
-        override: WatermarkOverride,
+        cls, kind: Kind, position: Position, increment: Increment, now: int, override: WatermarkOverride
     ) -> "RunContext":
         """Of the run that comes next; raises if the source no longer fits the table."""
         done = position.manifest
-        events = tables.events.read(increment)
+        events = kind.tables.events.read(increment)
         began = increment.first if done is None or done.source_to_version is None else done.source_began
         clock = _clock_of(done, kind.rule, events, now, position.version + 1)
         schema = _fitting(kind, done, events)
-        return cls(tables, kind, position, increment, clock, kind.rule, override, began, schema, kind.mode)
+        return cls(kind, position, increment, clock, kind.rule, override, began, schema, kind.mode)
 
     @classmethod
-    def again(cls, tables: TableSet, kind: Kind, manifest: Manifest) -> "RunContext":
+    def again(cls, kind: Kind, manifest: Manifest) -> "RunContext":
         """Of a run that has committed already."""
         last = -1 if manifest.source_to_version is None else manifest.source_to_version
         reads = manifest.mode == kind.mode
@@ -81,43 +73,43 @@ class RunContext:
         clock = WatermarkState(
             manifest.now, manifest.watermark_before, manifest.flush_mark_before, run_seq=manifest.run_seq
         )
-        clock = _scoped(clock, manifest.scopes_before, rule, tables.events.read(increment))
+        clock = _scoped(clock, manifest.scopes_before, rule, kind.tables.events.read(increment))
         override = WatermarkOverride(manifest.arguments.get("advance_to"), bool(manifest.arguments.get("flush")))
         position = Position(version, kind.home.manifest_at(version))
         began, schema, arguments = manifest.source_began, manifest.source_schema, manifest.arguments
-        return cls(tables, kind, position, increment, clock, rule, override, began, schema, manifest.mode, arguments)
+        return cls(kind, position, increment, clock, rule, override, began, schema, manifest.mode, arguments)
 
     @classmethod
-    def anew(cls, tables: TableSet, kind: Kind, position: Position, now: int) -> "RunContext":
+    def anew(cls, kind: Kind, position: Position, now: int) -> "RunContext":
         """Of a rebuild: the whole source as it stands. Another source than the one read before sets the clock anew."""
         done, consumed = _consumed(position)
-        last, rule, number = tables.events.table.version, kind.rule, position.version + 1
+        last, rule, number = kind.tables.events.table.version, kind.rule, position.version + 1
         clock, increment, began = WatermarkState(now, run_seq=number), Increment(last + 1, last), None
-        events = tables.events.as_of(last, None)
-        schema = kind.schema_hash(tables.events.read(increment))
-        if tables.events.table.id == done.source_id and last >= consumed:
+        events = kind.tables.events.as_of(last, None)
+        schema = kind.schema_hash(kind.tables.events.read(increment))
+        if kind.tables.events.table.id == done.source_id and last >= consumed:
             clock = _clock_of(done, rule, events, now, number)
             began = done.source_began
-        return cls(tables, kind, position, increment, clock, rule, NO_OVERRIDE, began, schema, "rebuild")
+        return cls(kind, position, increment, clock, rule, NO_OVERRIDE, began, schema, "rebuild")
 
     @classmethod
     def look_back(
-        cls, tables: TableSet, kind: Kind, position: Position, now: int, mode: Mode, arguments: Mapping[str, Any]
+        cls, kind: Kind, position: Position, now: int, mode: Mode, arguments: Mapping[str, Any]
     ) -> "RunContext":
         """Of a job that reads no new events: backfill, readmit, verify."""
         done, last = _consumed(position)
-        tables.events.check_same(done)
-        events = tables.events.as_of(last, None)
+        kind.tables.events.check_same(done)
+        events = kind.tables.events.as_of(last, None)
         clock = _clock_of(done, kind.rule, events, now, position.version + 1)
         increment, schema = Increment(last + 1, last), _fitting(kind, done, events)
         began = done.source_began
-        return cls(tables, kind, position, increment, clock, kind.rule, NO_OVERRIDE, began, schema, mode, arguments)
+        return cls(kind, position, increment, clock, kind.rule, NO_OVERRIDE, began, schema, mode, arguments)
 
     def outcome(self) -> Outcome:
         """What comes of it."""
         stored, clock = self.stored(), self._clock_of_keys()
         windows = self.kind.make(self.rule, self.sample(), clock.now)
-        return outcome(self.admission(clock), windows, stored, clock, self.override, self.made_again())
+        return outcome(self.admission(clock), windows, stored, clock, override=self.override, again=self.made_again())
 
     def admission(self, clock: WatermarkState) -> Admission:
         """The judgement of its events."""
@@ -131,19 +123,19 @@ class RunContext:
 
     def events(self) -> DataFrame:
         """The rows to read."""
-        return self.tables.events.read(self.increment)
+        return self.kind.tables.events.read(self.increment)
 
     def everything(self) -> DataFrame:
         """All rows of the source, but those from before the first version that a run was to read."""
-        rows = self.tables.events.as_of(self.increment.last, None)
+        rows = self.kind.tables.events.as_of(self.increment.last, None)
         if not self.began:
             return rows
-        older = self.tables.events.as_of(self.began - 1, None)
+        older = self.kind.tables.events.as_of(self.began - 1, None)
         return subtract(hashed(rows), hashed(older).select(C.HASH)).drop(C.HASH, C.JSON)
 
     def sample(self) -> DataFrame:
         """No rows of the source, with its columns."""
-        return self.tables.events.as_of(self.increment.last, None).limit(0)
+        return self.kind.tables.events.as_of(self.increment.last, None).limit(0)
 
     def stored(self) -> Stored:
         """The rows of the table as they were."""
@@ -154,13 +146,14 @@ class RunContext:
 
     def past(self) -> Past:
         """What admission may look up."""
-        return Past(lambda spans: self.tables.events.as_of(self.increment.last, spans), self._rejects)
+        return Past(lambda spans: self.kind.tables.events.as_of(self.increment.last, spans), self._rejects)
 
     def readmission(self) -> Readmission | None:
         """The rejected events that are judged again."""
         if self.mode not in ("backfill", "readmit"):
             return None
-        return Readmission(int(self.arguments["low"]), int(self.arguments["high"]), self._keys())
+        of = self.arguments
+        return Readmission(int(of["low"]), int(of["high"]), self._keys(), corrections=self.mode == "readmit")
 
     def made_again(self) -> Again | None:
         """The span that a backfill makes again."""
@@ -170,14 +163,16 @@ class RunContext:
 
     def _keys(self) -> DataFrame | None:
         lines = self.arguments.get("keys")
-        return None if lines is None else keys_from_json(lines, self.rule, self.tables.events.table.read())
+        return None if lines is None else keys_from_json(lines, self.rule, self.kind.tables.events.table.read())
 
     def _clock_of_keys(self) -> WatermarkState:
         """With the watermarks that lie on the rows of each key, where the rule has them there."""
         clock, stored = self.clock, self.stored()
         if self.rule.watermark_per != "key" or stored.is_empty:
             return clock
-        events = self.events() if self.mode == self.kind.mode else self.tables.events.as_of(self.increment.last, None)
+        events = (
+            self.events() if self.mode == self.kind.mode else self.kind.tables.events.as_of(self.increment.last, None)
+        )
         return replace(clock, scopes=clocks_of_keys(stored.live, stored.final, events, self.rule))
 
     def _rejects(self) -> DataFrame | None:
@@ -185,7 +180,7 @@ class RunContext:
         rejected = self.kind.rejected_events.before(self.clock.run_seq)
         if not self.began:
             return rejected
-        valid = validate(self.tables.events.as_of(self.began - 1, None), self.rule, self.clock)
+        valid = validate(self.kind.tables.events.as_of(self.began - 1, None), self.rule, self.clock)
         names = (*self.rule.key, C.EVENT_TIME, C.REASON, C.KEPT, C.EVENT, C.EVENT_HASH, C.ORDINAL, C.RUN_SEQ)
         nothing = F.lit(None).cast("string")
         older = hashed(valid).select(

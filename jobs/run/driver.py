@@ -39,7 +39,7 @@ def run(
     """
     tables = TableSet(spark, config)
     tables.require()
-    return _increments(tables, sessions_of(tables), options, say, done)
+    return _increments(sessions_of(tables), options, say, done)
 
 
 def slide(
@@ -51,10 +51,10 @@ def slide(
     tables.events.require()
     for table in (kind.home.table, kind.rejected_events.table):
         table.require("`sessionizer init` makes it")
-    return _increments(tables, kind, options, say, done)
+    return _increments(kind, options, say, done)
 
 
-def repair(tables: TableSet, kind: Kind, position: Position, say: Say = lambda _: None) -> bool:
+def repair(kind: Kind, position: Position, say: Say = lambda _: None) -> bool:
     """Bring the side tables in line with the table; False if nothing is missing.
 
     What a run that was cut off after its commit has left out is written: the manifest says what it read and by which
@@ -62,26 +62,26 @@ def repair(tables: TableSet, kind: Kind, position: Position, say: Say = lambda _
     """
     manifest = position.manifest
     if position.restored:
-        side_tables.undo_after(tables, kind, manifest.run_seq if manifest else 0)
-    if manifest is None or side_tables.is_entered(tables, kind, manifest):
+        side_tables.undo_after(kind, manifest.run_seq if manifest else 0)
+    if manifest is None or side_tables.is_entered(kind, manifest):
         return position.restored
     say(f"finishing run {manifest.run_id}, which was cut off after its commit")
-    if not side_tables.is_complete(tables, kind, manifest):
+    if not side_tables.is_complete(kind, manifest):
         check_rule(kind, manifest)
-        tables.events.check_same(manifest)
-        context = RunContext.again(tables, kind, manifest)
-        with tables.events.reading(context.increment):
+        kind.tables.events.check_same(manifest)
+        context = RunContext.again(kind, manifest)
+        with kind.tables.events.reading(context.increment):
             side_tables.write(context, context.outcome(), manifest)
-    side_tables.enter(tables, kind, manifest, Timing())
+    side_tables.enter(kind, manifest, Timing())
     return True
 
 
-def settled(tables: TableSet, kind: Kind, say: Say) -> Position:
+def settled(kind: Kind, say: Say) -> Position:
     """The position, once the side tables are in line with it."""
 
     def step() -> Position:
         position = kind.home.position()
-        repair(tables, kind, position, say)
+        repair(kind, position, say)
         return position
 
     return with_retries(step, say, kind.name)
@@ -98,13 +98,13 @@ def commit(context: RunContext, outcome: Outcome, manifest: Manifest, phases: Ph
     with phases("side_tables"):
         side_tables.write(context, outcome, manifest)
     timing = phases.timing(entry)
-    side_tables.enter(context.tables, context.kind, manifest, timing)
+    side_tables.enter(context.kind, manifest, timing)
     return RunReport(manifest, timing)
 
 
-def _increments(tables: TableSet, kind: Kind, options: RunOptions, say: Say, done: Done) -> list[RunReport]:
+def _increments(kind: Kind, options: RunOptions, say: Say, done: Done) -> list[RunReport]:
     reports: list[RunReport] = []
-    while (report := with_retries(partial(_increment, tables, kind, options, say), say, kind.name)) is not None:
+    while (report := with_retries(partial(_increment, kind, options, say), say, kind.name)) is not None:
         reports.append(report)
         done(report)
         if options.once or options.dry_run:
@@ -113,24 +113,24 @@ def _increments(tables: TableSet, kind: Kind, options: RunOptions, say: Say, don
     return reports
 
 
-def _increment(tables: TableSet, kind: Kind, options: RunOptions, say: Say) -> RunReport | None:
+def _increment(kind: Kind, options: RunOptions, say: Say) -> RunReport | None:
     phases = Phases()
     with phases("plan"):
         position = kind.home.position()
         if not options.dry_run:
-            repair(tables, kind, position, say)
+            repair(kind, position, say)
         done = position.manifest
         if done is not None:
             check_rule(kind, done)
-        increment = tables.events.plan(done, options.to_version)
+        increment = kind.tables.events.plan(done, options.to_version)
         if increment is None:
             if options.override == NO_OVERRIDE and not _may_idle(kind, done):
                 return None
             increment = _nothing_new(done)
     now = options.now if options.now is not None else wall_clock()
     say(_reading(increment))
-    with phases("sessionize"), kind.home.table.reading_ahead(), tables.events.reading(increment):
-        context = RunContext.next(tables, kind, position, increment, now, options.override)
+    with phases("sessionize"), kind.home.table.reading_ahead(), kind.tables.events.reading(increment):
+        context = RunContext.next(kind, position, increment, now, options.override)
         outcome = context.outcome()
     check_policies(outcome, context)
     unchanged = not outcome.counts["rows"] and stands(context.clock, outcome.clock)

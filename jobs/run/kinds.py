@@ -38,6 +38,7 @@ class Kind:
     """
 
     name: str
+    tables: TableSet
     rule: Rule
     shape: object
     summary: dict[str, object]
@@ -67,6 +68,7 @@ def sessions_of(tables: TableSet) -> Kind:
     rule = Rule.of(tables.config)
     return Kind(
         name="sessions",
+        tables=tables,
         rule=rule,
         shape=rule,
         summary=tables.config.rule_summary(),
@@ -83,6 +85,7 @@ def sliding_of(tables: TableSet) -> Kind:
     rule = SlidingRule.of(tables.config)
     return Kind(
         name="windows",
+        tables=tables,
         rule=rule.events,
         shape=rule,
         summary=rule.summary(),

@@ -31,7 +31,7 @@ def manifest_of(context: RunContext, outcome: Outcome, started_at: int) -> Manif
         mode=context.mode,
         arguments={**asked, **context.arguments},
         product_version=__version__,
-        source_id=context.tables.events.table.id,
+        source_id=context.kind.tables.events.table.id,
         source_from_version=increment.first,
         source_to_version=increment.last if increment.last >= 0 else None,
         source_began=context.began,
@@ -73,7 +73,7 @@ def stands(before: WatermarkState, after: WatermarkState) -> bool:
 
 
 def _scopes(clock: WatermarkState, rule: Rule) -> tuple[str, ...] | None:
-    """The watermarks of scopes; each horizon never goes back, even if more lateness is allowed: its mark is where it is."""
+    """The watermarks of scopes. No horizon goes back, even if more lateness is allowed: its mark is where it is."""
     if clock.scopes is None or rule.watermark_per == "key":
         return None
     mark = F.greatest(C.col(C.SCOPE_WATERMARK) - rule.allowed_lateness, C.col(C.SCOPE_FLUSH_MARK))

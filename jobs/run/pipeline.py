@@ -49,17 +49,18 @@ class _Judged:
     tally: Tally
 
 
-def outcome(
+def outcome(  # noqa: PLR0913
     admission: Admission,
     windows: Windows,
     stored: Stored,
     clock: WatermarkState,
+    *,
     override: WatermarkOverride = NO_OVERRIDE,
     again: Again | None = None,
 ) -> Outcome:
     """Admit events, fold them, merge them with what is stored, settle the state, compare with the table.
 
-    clock: the watermarks as they stood before; the outcome carries them as they stand after. Order of rows never matters.
+    clock: the watermarks as they stood before; the outcome has them as they stand after. Order of rows never matters.
     The events are read once: the folded partials are held, and all counts come with them.
     """
     compute = admission.compute
@@ -76,7 +77,7 @@ def outcome(
         clock=after,
         touched=_touched(changed, admission) if seen.get("touched_final") else (),
         rejected=lambda: admission.rejected(judged.rows),
-        leaving=lambda: admission.leaving(judged.rows),
+        leaving=lambda: admission.leaving(judged.rows, judged.tally),
         memberships=lambda: memberships(judged.rows.withColumn(C.EFFECT, effect()), changed, settled, admission.rule),
     )
 
@@ -136,7 +137,9 @@ def _watermarks_after(
     if admission.asked is not None:
         return clock
     if rule.scope:
-        return advance_scopes(clock, judged.partials.where(is_valid()), reaches, rule, override, admission.compute)
+        return advance_scopes(
+            clock, judged.partials.where(is_valid()), reaches, rule, override=override, compute=admission.compute
+        )
     after = advance_to(advance(clock, tally.earliest, tally.latest, rule), override.advance_to)
     if not override.flush:
         return after

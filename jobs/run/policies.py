@@ -52,7 +52,7 @@ def check_policies(outcome: Outcome, context: RunContext) -> None:
 
 def check_expectations(context: RunContext, outcome: Outcome, phases: Phases) -> None:
     """Raise where rows to be written are not as expected."""
-    expected = context.tables.config.expectations
+    expected = context.kind.tables.config.expectations
     if expected is None or context.kind.name != "sessions" or not outcome.counts["rows"]:
         return
     from jobs.reporting.quality import gate  # noqa: PLC0415  (Great Expectations takes seconds to import)

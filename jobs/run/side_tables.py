@@ -10,7 +10,6 @@ from lib.windows.sessions.memberships import event_sessions, session_updates
 from tables.delta import Commit, Superseded, Table
 from tables.manifest import Manifest
 from tables.runs import Timing
-from tables.table_set import TableSet
 from tables.traces import Trace
 
 REJECTED, RUNS = "rejected_events", "runs"
@@ -21,8 +20,8 @@ def write(context: RunContext, outcome: Outcome, manifest: Manifest) -> None:
 
     rejected_events comes last: the same outcome is computed again from what it held before.
     """
-    tables, kind = context.tables, context.kind
-    if outputs := _outputs(tables, kind):
+    kind = context.kind
+    if outputs := _outputs(kind):
         of, live = outcome.memberships(), context.stored().live
         adds_only = not manifest.sessions["moved"] and of.removed is None
         for name, table in outputs.items():
@@ -45,37 +44,37 @@ def write(context: RunContext, outcome: Outcome, manifest: Manifest) -> None:
             kind.rejected_events.write(rejected, gone, manifest, _fence(kind, REJECTED))
 
 
-def enter(tables: TableSet, kind: Kind, manifest: Manifest, timing: Timing) -> None:
+def enter(kind: Kind, manifest: Manifest, timing: Timing) -> None:
     """Write the row of the ledger, which says that the run is complete."""
     if kind.has_ledger:
         with suppress(Superseded):  # as above
-            tables.runs.append(manifest, timing, _fence(kind, RUNS))
+            kind.tables.runs.append(manifest, timing, _fence(kind, RUNS))
 
 
-def undo_after(tables: TableSet, kind: Kind, run_seq: int) -> None:
+def undo_after(kind: Kind, run_seq: int) -> None:
     """Take back what runs after this one have written: a RESTORE has undone them."""
     kind.rejected_events.undo_after(run_seq, _fence(kind, REJECTED))
     if kind.has_ledger:
-        tables.runs.table.delete(f"run_seq > {run_seq}")
-    for name, output in _outputs(tables, kind).items():
+        kind.tables.runs.table.delete(f"run_seq > {run_seq}")
+    for name, output in _outputs(kind).items():
         output.table.restore(Commit(_fence(kind, name), run_seq))
 
 
-def is_entered(tables: TableSet, kind: Kind, manifest: Manifest) -> bool:
+def is_entered(kind: Kind, manifest: Manifest) -> bool:
     """Whether nothing is missing of this run: the ledger has it."""
-    return _has(kind, RUNS, tables.runs.table, manifest) if kind.has_ledger else is_complete(tables, kind, manifest)
+    return _has(kind, RUNS, kind.tables.runs.table, manifest) if kind.has_ledger else is_complete(kind, manifest)
 
 
-def is_complete(tables: TableSet, kind: Kind, manifest: Manifest) -> bool:
+def is_complete(kind: Kind, manifest: Manifest) -> bool:
     """Whether all but the ledger have what this run owes them."""
     if _owes_rejects(manifest) and not _has(kind, REJECTED, kind.rejected_events.table, manifest):
         return False
-    return all(_has(kind, name, output.table, manifest) for name, output in _outputs(tables, kind).items())
+    return all(_has(kind, name, output.table, manifest) for name, output in _outputs(kind).items())
 
 
-def _outputs(tables: TableSet, kind: Kind) -> dict[str, Trace]:
+def _outputs(kind: Kind) -> dict[str, Trace]:
     """The optional tables that follow each event."""
-    return tables.traces if kind.name == "sessions" else {}
+    return kind.tables.traces if kind.name == "sessions" else {}
 
 
 def _owes_rejects(manifest: Manifest) -> bool:

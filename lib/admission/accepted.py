@@ -1,4 +1,4 @@
-"""The accepted bag: source − rejected insertions + rejected deletions, by population (SEMANTICS §3)."""
+"""The accepted bag: source - rejected insertions + rejected deletions, by population (SEMANTICS §3)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ def accepted(
     near = rejects if spans is None else rejects.where(within(C.col(C.US), spans))
     near, seen = compute.observed(near, {kept: F.count_if(C.col(C.KEPT) == kept) for kept in (OUT, IN, BESIDE)})
     if seen[IN]:
-        valid = valid.unionByName(_kept_in(near, source, rule))
+        valid = valid.unionByName(kept_in(near.where(C.col(C.KEPT) == IN), source, rule))
     if not seen[OUT] and not seen[BESIDE]:
         return valid
     return _without(valid, near.where(C.col(C.KEPT) != IN), rule, apart=bool(seen[BESIDE]))
@@ -86,7 +86,7 @@ def placed(rows: DataFrame, rejects: DataFrame, number: Column | None = None) ->
 
 
 def _without(valid: DataFrame, rejects: DataFrame, rule: Rule, *, apart: bool) -> DataFrame:
-    """The rows less the rejected ones; with their population, where some are apart. Few are hashed: those that may be."""
+    """The rows less the rejected ones; with their population, where some are apart. Few have to be hashed."""
     places = (*rule.key, C.RAW_US)
     timed = valid.withColumn(C.RAW_US, raw_us(valid))
     spots = rejects.select(*C.cols(rule.key), C.col(C.US).alias(C.RAW_US)).distinct()
@@ -96,13 +96,16 @@ def _without(valid: DataFrame, rejects: DataFrame, rule: Rule, *, apart: bool) -
     return clean.select(*names).unionByName(left.select(*names))
 
 
-def _kept_in(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
-    """The rows that are gone from the source, and whose events stay."""
+def kept_in(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
+    """The rows that are gone from the source, and whose events stay, as `validate` returns them.
+
+    In: rejected deletions with `__json`. source: for its columns.
+    """
     own = T.StructType([source.schema[name] for name in own_columns(source)])
-    rows = rejects.where(C.col(C.KEPT) == IN).select(F.from_json(C.col(C.JSON), own, JSON_OPTIONS).alias("row"))
+    rows = rejects.select(F.from_json(C.col(C.JSON), own, JSON_OPTIONS).alias("row"))
     feed = [F.lit(None).cast(source.schema[n].dataType).alias(n) for n in source.columns if n not in own.names]
-    read = rows.select("row.*", *feed).select(*C.cols(tuple(source.columns)))
-    return _valid(read, rule)
+    told = rows.select(*[F.col("row")[n].alias(n) for n in own.names], *feed)
+    return _valid(told.select(*C.cols(tuple(source.columns))), rule)
 
 
 def _valid(rows: DataFrame, rule: Rule) -> DataFrame:

@@ -1,7 +1,8 @@
-"""Admission: which events count. Signed rows of the source in, signed changes of the accepted bag out (SEMANTICS §3)."""
+"""Admission: which events count. Rows of the source in, signed changes of the accepted bag out (SEMANTICS §3)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -10,12 +11,12 @@ from lib import columns as C
 from lib.admission.accepted import Past, accepted, as_rejects
 from lib.admission.corrections import reconciled
 from lib.admission.dedupe import mark_duplicates
-from lib.admission.freed import Readmission, asked_for, copies_of, freed, judged_again
+from lib.admission.freed import Readmission, asked_for, copies_of, deletions, freed, judged_again
 from lib.admission.lateness import judge_late
 from lib.admission.rejects import IDENTITY, leaving, rejected
 from lib.admission.tally import Tally
 from lib.admission.validate import raw_us, validate
-from lib.admission.verdicts import APART, FORGOTTEN, OUT, REASONS, WITHDRAWN
+from lib.admission.verdicts import APART, FORGOTTEN, MOVED, OUT, REASONS, WITHDRAWN
 from lib.bags import hashed
 from lib.compute import Compute
 from lib.errors import UsageError
@@ -55,7 +56,7 @@ class Admission:
         rejects = self._rejects()
         if C.CHANGE_TYPE in self.events.columns:
             valid = reconciled(valid, None if rejects is None else as_rejects(rejects, rule), rule)
-        if (free := self._freed(valid, rejects)) is not None:
+        for free in self._freed(valid, rejects):
             valid = valid.unionByName(free, allowMissingColumns=True)
         known = self._originals(valid, rejects)
         marked = judged_again(mark_duplicates(valid, known, rule, clock))
@@ -66,9 +67,9 @@ class Admission:
         anew = judged.drop(C.FREED) if C.FREED in judged.columns else judged
         return rejected(anew, self.rule)
 
-    def leaving(self, judged: DataFrame) -> DataFrame | None:
+    def leaving(self, judged: DataFrame, tally: Tally) -> DataFrame | None:
         """The rows of rejected_events that leave with the run; None where there are none."""
-        before = self._rejects()
+        before = self._rejects() if tally.takes_rejects or self.asked is not None else None
         return None if before is None else leaving(before, judged, self.rule)
 
     def accepted(self, judged: DataFrame, tally: Tally) -> Callable[[Spans], DataFrame]:
@@ -76,8 +77,8 @@ class Admission:
         if self.past is None and not self.is_first:
             return _unknown
         before, now = self._rejects(), None
-        if before is not None and (tally.takes_rejects or self.asked is not None):
-            before = joined(before, leaving(before, judged, self.rule), IDENTITY, "left_anti")
+        if before is not None and (gone := self.leaving(judged, tally)) is not None:
+            before = joined(before, gone, IDENTITY, "left_anti")
         if tally.rejected:
             stay = judged.where(C.col(C.VERDICT).isin(*REASONS, APART) & C.col(C.US).isNotNull())
             now = rejected(stay, self.rule).withColumn(C.RUN_SEQ, F.lit(self.clock.run_seq))
@@ -96,17 +97,23 @@ class Admission:
     def _rejects(self) -> DataFrame | None:
         return None if self.past is None else self.past.rejected()
 
-    def _freed(self, valid: DataFrame, rejects: DataFrame | None) -> DataFrame | None:
-        """Rejected events to judge again: those asked for, and copies of what is gone."""
+    def _freed(self, valid: DataFrame, rejects: DataFrame | None) -> list[DataFrame]:
+        """Rejected events to judge again: those asked for, copies of what is gone; and deletions made at last."""
         if rejects is None or self.past is None:
-            return None
-        wanted = None if self.asked is None else asked_for(rejects, self.asked, self.rule)
-        if self.rule.dedupe is not None and C.CHANGE_TYPE in self.events.columns:
-            copies = copies_of(valid.where(C.col(C.VERDICT) == WITHDRAWN), rejects, self.rule)
+            return []
+        wanted, made = None, []
+        if self.asked is not None:
+            wanted = self.compute.held(asked_for(rejects, self.asked, self.rule))
+            made = [deletions(wanted, self.events, self.rule)] if self.asked.corrections else []
+        if self.rule.dedupe is not None and (made or C.CHANGE_TYPE in self.events.columns):
+            names = C.cols((*self.rule.key, C.US))
+            lost = [r.where(C.col(C.VERDICT).isin(WITHDRAWN, MOVED)).select(*names) for r in (valid, *made)]
+            copies = copies_of(reduce(DataFrame.unionByName, lost), rejects, self.rule)
             wanted = copies if wanted is None else wanted.unionByName(copies).dropDuplicates(list(IDENTITY))
         if wanted is None:
-            return None
-        return freed(self.compute.held(wanted), self.past, self.rule, self.clock, self.compute)
+            return []
+        again = freed(self.compute.held(wanted), self.past, self.rule, self.clock, self.compute)
+        return [*made, *([] if again is None else [again])]
 
     def _originals(self, valid: DataFrame, rejects: DataFrame | None) -> DataFrame | None:
         """Accepted events near these, as they were before any of these came: what copies are found by."""

@@ -6,10 +6,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lib import columns as C
-from lib.admission.accepted import Past
+from lib.admission.accepted import Past, kept_in
 from lib.admission.rejects import IDENTITY
 from lib.admission.validate import raw_us, validate
-from lib.admission.verdicts import BESIDE, DUPLICATE, IN_THE_FUTURE, LATE, MOVED, READMITTED
+from lib.admission.verdicts import BESIDE, CORRECTION, DUPLICATE, IN, IN_THE_FUTURE, LATE, MOVED, READMITTED
 from lib.bags import hashed, nth
 from lib.compute import Compute
 from lib.joins import joined
@@ -22,18 +22,20 @@ from lib.time.watermarks import WatermarkState
 class Readmission:
     """Which rejected events are judged again: late ones and those of the future in [low, high), of these keys.
 
-    keys: rows of the key columns; None: all.
+    keys: rows of the key columns; None: all. corrections: those that were not applied are made, too.
     """
 
     low: int
     high: int
     keys: DataFrame | None = None
+    corrections: bool = False
 
 
 def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule) -> DataFrame:
     """The rows of rejected_events that are judged again."""
     time = F.unix_micros(C.col(C.EVENT_TIME))
-    inside = C.col(C.REASON).isin(LATE, IN_THE_FUTURE) & (time >= asked.low) & (time < asked.high)
+    reasons = (LATE, IN_THE_FUTURE, *((CORRECTION,) if asked.corrections else ()))
+    inside = C.col(C.REASON).isin(*reasons) & (time >= asked.low) & (time < asked.high)
     found = rejects.where(inside)
     return found if asked.keys is None else joined(found, F.broadcast(asked.keys), rule.key, "left_semi")
 
@@ -47,24 +49,38 @@ def copies_of(gone: DataFrame, rejects: DataFrame, rule: Rule) -> DataFrame:
     return near.where(F.exists("__lost", lambda t: F.abs(t - time) <= within)).drop("__lost")
 
 
+def deletions(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
+    """The events that are gone from the source and stay in their sessions, as `freed` returns them, but `moved`."""
+    kept = rejects.where(C.col(C.KEPT) == IN)
+    events = kept_in(kept.select(C.col(C.EVENT).alias(C.JSON)), source, rule)
+    return _matched(events, kept).withColumn(C.VERDICT, F.lit(MOVED))
+
+
 def freed(rejects: DataFrame, past: Past, rule: Rule, clock: WatermarkState, compute: Compute) -> DataFrame | None:
     """The events of these rejected rows, as `validate` returns them, valid ones; None where there are none.
 
     `__freed` tells which row of rejected_events each was: event_hash, ordinal, run_seq, reason, kept.
     """
+    rejects = rejects.where(C.col(C.KEPT) != IN)
     time = F.unix_micros(C.col(C.EVENT_TIME))
     day, edges = by_day(time, time)
     spans = near_spans([(row["low"], row["high"]) for row in compute.rows(rejects.groupBy(day).agg(*edges))])
     if not spans:
         return None
     valid = validate(past.events(spans), rule, clock).where(C.col(C.VERDICT).isNull())
-    about = F.struct(*C.cols((*IDENTITY, C.REASON, C.KEPT))).alias(C.FREED)
-    named = rejects.select(C.col(C.EVENT_HASH).alias(C.HASH), about, *C.cols(rule.key), time.alias(C.RAW_US))
-    wanted = named.select("*", nth(C.col(C.FREED)).alias("__nth")).select(C.HASH, C.FREED, "__nth")
     places = (*rule.key, C.RAW_US)
-    near = joined(valid.withColumn(C.RAW_US, raw_us(valid)), named.select(*C.cols(places)), places, "left_semi")
-    found = joined(hashed(near).withColumn("__nth", nth()), wanted, (C.HASH, "__nth"), "inner")
-    return found.select(*C.cols((*valid.columns, C.HASH, C.FREED)))
+    spots = rejects.select(*C.cols(rule.key), time.alias(C.RAW_US))
+    near = joined(valid.withColumn(C.RAW_US, raw_us(valid)), spots, places, "left_semi")
+    return _matched(near.select(*C.cols(tuple(valid.columns))), rejects)
+
+
+def _matched(events: DataFrame, rejects: DataFrame) -> DataFrame:
+    """Of the events as many as these rows reject, each with the row that it is, as `__freed`."""
+    about = F.struct(*C.cols((*IDENTITY, C.REASON, C.KEPT))).alias(C.FREED)
+    named = rejects.select(C.col(C.EVENT_HASH).alias(C.HASH), about)
+    wanted = named.withColumn("__nth", nth(C.col(C.FREED)))
+    found = joined(hashed(events).withColumn("__nth", nth()), wanted, (C.HASH, "__nth"), "inner")
+    return found.select(*C.cols((*events.columns, C.HASH, C.FREED)))
 
 
 def judged_again(marked: DataFrame) -> DataFrame:

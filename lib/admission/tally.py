@@ -34,10 +34,11 @@ class Tally:
     """Counts of events; read = accepted + the rejected of every reason but correction. Times: microseconds.
 
     accepted: with the amended and the corrected ones. apart: of the late ones those in sessions of their own.
-    withdrawn: rows that the source no longer has, forgotten: those of them that were in no session. readmitted: rejected
-    ones of earlier runs that are accepted now. earliest, latest: of valid events, late ones too. first, last: of
-    events that change the accepted bag. low, high: the least start and the greatest reach of what is added or taken away
-    wherever it lies. old_low, old_high: of pending ones. None where there are none.
+    withdrawn: rows that the source no longer has; forgotten: those of them that were in no session. readmitted:
+    rejected ones of earlier runs that are accepted now; moved: from a population to another. earliest, latest: of
+    valid events, late ones too. first, last: of events that change the accepted bag. low, high: the least start and
+    the greatest reach of what is added or taken away wherever it lies. old_low, old_high: of pending ones. None where
+    there are none.
     """
 
     accepted: int
@@ -108,7 +109,7 @@ class Tally:
 
 
 def tally_columns() -> dict[str, Column]:
-    """Aggregate columns over folded partials for `Tally.of`. In: `__verdict`, `__count`, `__start`, `__end`, `__reach`."""
+    """Aggregate columns for `Tally.of`, over partials: `__verdict`, `__count`, `__start`, `__end`, `__reach`."""
     verdict, n = C.col(C.VERDICT), C.col(C.COUNT)
     valid = is_valid()
     start, end = C.col(C.START), C.col(C.END)

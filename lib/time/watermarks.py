@@ -108,6 +108,7 @@ def advance_scopes(  # noqa: PLR0913
     valid: DataFrame,
     intervals: DataFrame,
     rule: Rule,
+    *,
     override: WatermarkOverride,
     compute: Compute,
 ) -> WatermarkState:
@@ -157,7 +158,7 @@ def clocks_of_keys(live: DataFrame | None, final: DataFrame | None, events: Data
         same = F.lit(True)
         for i, name in enumerate(rule.key):
             same = same & C.col(name).eqNullSafe(F.col(f"__key_{i}"))
-        past = final.join(keys, same, "left_semi")
+        past = final.where(~C.col(C.IS_LATE)).join(keys, same, "left_semi")
         after = F.unix_micros(C.col(C.EXPIRES_AT)) + 1
         found.append(past.select(*by_key, F.lit(None).cast("bigint").alias("w"), after.alias("f")))
     if not found:

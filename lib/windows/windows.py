@@ -98,7 +98,7 @@ class Windows(Protocol):
         """Which partial an event belongs to, besides key, verdict and population: its `__bucket`."""
 
     def fold(self, judged: DataFrame) -> DataFrame:
-        """Partials of judged rows, apart by `__verdict`: `__bucket`, `__start`, `__end`, `__reach`, `__count`, …"""
+        """Partials of judged rows, apart by `__verdict`: `__bucket`, `__start`, `__end`, `__reach`, `__count`."""
 
     def judge_places(self, folded: DataFrame, around: Around, stored: Stored, clock: WatermarkState) -> DataFrame:
         """The partials with `__enters`: whether a `pending` one touches what may still change."""

@@ -1,4 +1,8 @@
-"""The layers: lib is pure, tables alone knows Delta, jobs composes, airflow_dags calls; jobs alone reads the clock."""
+"""The layers: lib is pure, tables alone knows Delta, jobs composes, airflow_dags calls; jobs alone reads the clock.
+
+Within lib admission (which events count) and windows (what they make) do not know each other; jobs/run brings them
+together. Packages import each other one way.
+"""
 
 import ast
 import sys
@@ -13,6 +17,21 @@ FORBIDDEN_IMPORTS = {
     "tables": {"jobs", "airflow", "airflow_dags"},
     "jobs": {"delta", "deltalake", "airflow", "airflow_dags"},
 }
+# What each package of lib may import of the others; modules of lib itself are `lib`.
+ROOMS = {
+    "lib.admission": {"lib", "lib.config", "lib.time"},
+    "lib.windows": {"lib", "lib.aggregates", "lib.config", "lib.time"},
+    "lib.reading": {"lib", "lib.aggregates", "lib.time", "lib.windows"},
+    "lib.aggregates": {"lib", "lib.config"},
+    "lib.time": {"lib"},
+    "lib.config": {"lib", "lib.time"},
+    "lib": {"lib.config", "lib.time"},
+}
+# Modules of jobs that know both halves: they make changes of the accepted bag, and windows of these.
+COMPOSE = {"pipeline.py", "context.py", "kinds.py", "verify.py"}
+STARTS_A_JOB = {"collect", "count", "first", "head", "take", "isEmpty", "toPandas", "localCheckpoint", "checkpoint"}
+STARTS_A_JOB |= {"persist", "cache", "foreach", "show", "write"}
+MOST_MODULES, MOST_LINES = 12, 300
 # Airflow's environment has neither this project nor Spark.
 OF_AIRFLOW = {"airflow", "airflow_dags", *sys.stdlib_module_names}
 FORBIDDEN_CALLS = {
@@ -38,6 +57,34 @@ def imported(tree: ast.AST) -> Iterator[str]:
             yield from (alias.name.split(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield "a relative import" if node.level else (node.module or "").split(".")[0]
+
+
+def modules_imported(tree: ast.AST) -> Iterator[str]:
+    """Whole names: `lib.time.watermarks`; of `from lib import columns` it is `lib.columns`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            yield from names if node.module in ROOMS else iter((node.module,))
+
+
+def room_of(module: str) -> str:
+    parts = module.split(".")
+    return ".".join(parts[:2]) if ".".join(parts[:2]) in ROOMS else parts[0]
+
+
+def jobs_started(tree: ast.AST) -> Iterator[str]:
+    """Methods without arguments of Column look the same, so F's functions and those of strings are left out."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in STARTS_A_JOB:
+            owner = node.func.value
+            if not (isinstance(owner, ast.Name) and owner.id == "F"):
+                yield ast.unparse(node.func)
+
+
+def product_files() -> list[Path]:
+    return [file for layer in ("lib", "tables", "jobs") for file in sorted((ROOT / layer).rglob("*.py"))]
 
 
 def clocks_read(tree: ast.AST) -> Iterator[str]:
@@ -66,6 +113,41 @@ def offences(layer: str) -> list[str]:
 def test_each_layer_imports_only_what_it_may(layer: str) -> None:
     assert (ROOT / layer / "__init__.py").is_file()
     assert offences(layer) == []
+
+
+def test_admission_and_windows_do_not_know_each_other_and_packages_import_one_way() -> None:
+    wrong = []
+    for file in sorted((ROOT / "lib").rglob("*.py")):
+        tree, own = ast.parse(file.read_text(encoding="utf-8")), ".".join(file.relative_to(ROOT).parts)
+        room = room_of(own)
+        rooms = {room_of(name) for name in modules_imported(tree) if name.split(".")[0] == "lib"}
+        wrong += [f"{own} imports {other}" for other in rooms if other != room and other not in ROOMS[room]]
+    assert wrong == []
+
+
+def test_only_the_run_and_verify_know_both_halves() -> None:
+    knowing = set()
+    for file in sorted((ROOT / "jobs").rglob("*.py")):
+        rooms = {room_of(name) for name in modules_imported(ast.parse(file.read_text(encoding="utf-8")))}
+        knowing |= {file.name} if {"lib.admission", "lib.windows"} <= rooms else set()
+    assert knowing <= COMPOSE | {"policies.py", "gaps.py"}
+    assert "pipeline.py" in knowing
+
+
+def test_lib_starts_no_job_of_its_own() -> None:
+    found = []
+    for file in sorted((ROOT / "lib").rglob("*.py")):
+        found += [f"{file.name}: {call}" for call in jobs_started(ast.parse(file.read_text(encoding="utf-8")))]
+    # Counting in text, and a list's head in Java, start none.
+    assert found == ["expressions.py: plan.expressions().head"]
+
+
+def test_no_package_and_no_module_is_too_large() -> None:
+    folders = {file.parent for file in product_files()}
+    modules = {folder: [f for f in folder.glob("*.py") if f.name != "__init__.py"] for folder in folders}
+    assert {f"{folder}: {len(of)}" for folder, of in modules.items() if len(of) > MOST_MODULES} == set()
+    lines = {file: len(file.read_text(encoding="utf-8").splitlines()) for file in product_files()}
+    assert {f"{file}: {number}" for file, number in lines.items() if number > MOST_LINES} == set()
 
 
 def test_the_dags_only_call_the_command_line() -> None:

@@ -60,9 +60,9 @@ def merge_islands(
 ) -> DataFrame:
     """One row per island: the union of its intervals.
 
-    Out: the key columns, `__population` if it is there, `by`, `__start`, `__end`, `__reach`, `__count`, the merged parts, `__arrived` if it is
-    there; where a table was read, `__absorbed` (the `__live` structs of its rows in it) and `__fresh` BIGINT (its
-    events that are new); if asked for, `__buckets` (those of its new partials).
+    Out: the key columns, `__population` if it is there, `by`, `__start`, `__end`, `__reach`, `__count`, the merged
+    parts, `__arrived` if it is there; where a table was read, `__absorbed` (the `__live` structs of its rows in it) and
+    `__fresh` BIGINT (its events that are new); if asked for, `__buckets` (those of its new partials).
     """
     types = {field.name: field.dataType for field in marked.schema.fields}
     merged = [part for a in aggregates for part in a.merge()]

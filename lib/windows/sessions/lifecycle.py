@@ -75,7 +75,7 @@ def late_salt(population: Column) -> Column:
 
 
 def _salted(sessions: DataFrame, rule: Rule, before: WatermarkState) -> DataFrame:
-    """The sessions with `__salt`: text that ids hash too, where key and start do not tell sessions apart (SEMANTICS §6).
+    """The sessions with `__salt`: text that ids hash too, where key and start do not tell them apart (SEMANTICS §6).
 
     That is so for sessions apart; and with `lateness: session` and no revival, where a new one may lie within the gap
     of a final one, for what starts before the horizon that events were judged by.
@@ -131,8 +131,8 @@ def _state(rule: Rule, aggregates: tuple[Aggregate, ...]) -> Column:
     if keeps_arrival(rule):
         state = state.withField(C.STATE_ARRIVED, C.col(C.ARRIVED))
     if rule.watermark_per == "key":
-        # What lies on the row is the horizon's flush part; allowed_lateness comes from the rule.
-        state = state.withField(C.STATE_WATERMARK, C.col(C.W)).withField(C.STATE_FLUSH_MARK, C.col(C.MARK))
+        # The mark is where the horizon is: it never goes back, even if more lateness is allowed.
+        state = state.withField(C.STATE_WATERMARK, C.col(C.W)).withField(C.STATE_FLUSH_MARK, C.col(C.H))
     return state
 
 

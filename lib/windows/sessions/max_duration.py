@@ -12,10 +12,10 @@ from lib.windows.sessions.islands import beyond
 def walk(partials: DataFrame, rule: Rule, *by: str) -> DataFrame:
     """Partials of single times, numbered by the session they belong to.
 
-    One walk per key, population and `by` in time order: a time starts a new session iff it lies beyond the reach of the current
-    session's own events, or more than `max_duration` after its start. The walk folds an array of times inside the
-    JVM; only its cuts come out, and are counted where they fall among the times. The partials are read twice: they
-    should be held.
+    One walk per key, population and `by` in time order: a time starts a new session iff it lies beyond the reach of
+    the current session's own events, or more than `max_duration` after its start. The walk folds an array of times
+    inside the JVM; only its cuts come out, and are counted where they fall among the times. The partials are read
+    twice: they should be held.
 
     In: partials of `fold(…, fine=True)`. Out: the same and `__island` BIGINT, 1, 2, … in time order.
     """

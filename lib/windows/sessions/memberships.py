@@ -42,7 +42,7 @@ class Memberships:
 
 
 def memberships(judged: DataFrame, changed: DataFrame, settled: Merged, rule: Rule) -> Memberships:
-    """What a run says of them. In: judged rows with `__effect`; changes of sessions; the sessions as they were settled."""
+    """What a run says of them. In: judged rows with `__effect`; changes of sessions; sessions as they were settled."""
     moved = changed.where(C.col(C.INTO).isNotNull())
     renamed = moved.select(C.col(C.SESSION_ID).alias(OLD_ID), C.col(C.INTO).alias(C.SESSION_ID))
     merged = _arrived(judged, changed, rule)

@@ -78,8 +78,10 @@ def to_merge(marked: DataFrame) -> DataFrame:
 
 
 def to_redo(marked: DataFrame, rule: Rule) -> DataFrame:
-    """The islands to recompute: key and population, `__range` (its number), `__low`, `__high`, `__old` (its
-    sessions), `__news` (whether events have come).
+    """The islands to recompute.
+
+    Out: key and population, `__range` (its number), `__low`, `__high`, `__old` (its sessions), `__news` (whether events
+    have come).
     """
     redo = marked.where(C.col(ROLE) == REDO)
     old = F.struct(C.col(C.LIVE), C.col(C.END))

@@ -50,8 +50,8 @@ def window_changes(
     settled: the windows that the run has computed: all that a changed time can concern.
     known: rows of the table, those that are not final and those that a changed time can concern; None: there are none.
     felt: points of changed times, if any of them may have taken a window away.
-    Out: the columns of the table but run_id, `__was_final`, `__old_start` (BIGINT; both null for a new row) and `__change`: `insert`, `update`
-    or `delete`.
+    Out: the columns of the table but run_id, `__was_final`, `__old_start` (BIGINT; both null for a new row) and
+    `__change`: `insert`, `update` or `delete`.
     """
     if known is None:
         nothing = {C.WAS_FINAL: "boolean", C.OLD_START: "bigint"}
