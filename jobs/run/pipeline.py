@@ -67,7 +67,7 @@ def outcome(  # noqa: PLR0913
     judged = _admitted(admission, windows, stored)
     changes = _accepted_changes(admission, judged, again)
     merged = windows.merge(changes, stored, compute)
-    after = _watermarks_after(clock, judged, windows.reaches(merged, stored), admission, override)
+    after = _watermarks_after(clock, judged, lambda: windows.reaches(merged, stored), admission, override)
     settled = _settled(windows, merged, admission, after)
     changed, seen = compute.observed(windows.diff(settled, stored, changes, after), windows.counts())
     return Outcome(
@@ -130,20 +130,21 @@ def _accepted_changes(admission: Admission, judged: _Judged, again: Again | None
 
 
 def _watermarks_after(
-    clock: WatermarkState, judged: _Judged, reaches: DataFrame, admission: Admission, override: WatermarkOverride
+    clock: WatermarkState,
+    judged: _Judged,
+    reaches: Callable[[], DataFrame],
+    admission: Admission,
+    override: WatermarkOverride,
 ) -> WatermarkState:
     """The watermarks as the run leaves them: a look back leaves them alone."""
-    rule, tally = admission.rule, judged.tally
+    rule, tally, compute = admission.rule, judged.tally, admission.compute
     if admission.asked is not None:
         return clock
     if rule.scope:
-        return advance_scopes(
-            clock, judged.partials.where(is_valid()), reaches, rule, override=override, compute=admission.compute
-        )
+        valid, ends = judged.partials.where(is_valid()), reaches() if override.flush else None
+        return advance_scopes(clock, valid, ends, rule, override=override, compute=compute)
     after = advance_to(advance(clock, tally.earliest, tally.latest, rule), override.advance_to)
-    if not override.flush:
-        return after
-    return flush(after, admission.compute.rows(reaches.agg(F.max(C.col(C.REACH))))[0][0])
+    return flush(after, compute.rows(reaches().agg(F.max(C.col(C.REACH))))[0][0]) if override.flush else after
 
 
 def _settled(windows: Windows, merged: Merged, admission: Admission, after: WatermarkState) -> Merged:

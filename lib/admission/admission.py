@@ -76,19 +76,22 @@ class Admission:
         """What makes the accepted rows within spans of time, after the run."""
         if self.past is None and not self.is_first:
             return _unknown
+
+        def read(spans: Spans) -> DataFrame:
+            source = self.events if self.past is None else self.past.events(spans)
+            return accepted(source, self._rejects_after(judged, tally), self.rule, self.compute, spans)
+
+        return read
+
+    def _rejects_after(self, judged: DataFrame, tally: Tally) -> DataFrame | None:
+        """What is rejected after the run, as `accepted` takes it."""
         before, now = self._rejects(), None
         if before is not None and (gone := self.leaving(judged, tally)) is not None:
             before = joined(before, gone, IDENTITY, "left_anti")
         if tally.rejected:
             stay = judged.where(C.col(C.VERDICT).isin(*REASONS, APART) & C.col(C.US).isNotNull())
-            now = rejected(stay, self.rule).withColumn(C.RUN_SEQ, F.lit(self.clock.run_seq))
-        rejects = _both(*[None if rows is None else as_rejects(rows, self.rule) for rows in (before, now)])
-
-        def read(spans: Spans) -> DataFrame:
-            source = self.events if self.past is None else self.past.events(spans)
-            return accepted(source, rejects, self.rule, self.compute, spans)
-
-        return read
+            now = self.rejected(stay).withColumn(C.RUN_SEQ, F.lit(self.clock.run_seq))
+        return _both(*[None if rows is None else as_rejects(rows, self.rule) for rows in (before, now)])
 
     def known(self, judged: DataFrame) -> Callable[[Spans], DataFrame]:
         """What makes the accepted rows within spans of time, before any of these came."""

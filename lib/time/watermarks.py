@@ -106,7 +106,7 @@ def flush(clock: WatermarkState, latest_reach: int | None) -> WatermarkState:
 def advance_scopes(  # noqa: PLR0913
     clock: WatermarkState,
     valid: DataFrame,
-    intervals: DataFrame,
+    reaches: DataFrame | None,
     rule: Rule,
     *,
     override: WatermarkOverride,
@@ -114,7 +114,7 @@ def advance_scopes(  # noqa: PLR0913
 ) -> WatermarkState:
     """The clock of every scope after a run: what `advance`, `advance_to` and `flush` do, for each by itself.
 
-    In: partials of this run's valid events (`__start`, `__end`), late ones too; all intervals (`__reach`).
+    In: partials of this run's valid events (`__start`, `__end`), late ones too; `__reach` of all that a flush ends.
     """
     nothing = F.lit(None).cast("bigint")
     none = dict.fromkeys((*OF_SCOPE, "candidate", "mark"), nothing)
@@ -123,8 +123,8 @@ def advance_scopes(  # noqa: PLR0913
     parts = [valid.groupBy(*by_scope).agg((edge - rule.watermark_delay).alias("candidate"))]
     if clock.scopes is not None:
         parts.append(clock.scopes.select(*by_scope, *OF_SCOPE[:2]))
-    if override.flush:
-        parts.append(intervals.groupBy(*by_scope).agg((F.max(C.col(C.REACH)) + 1).alias("mark")))
+    if override.flush and reaches is not None:
+        parts.append(reaches.groupBy(*by_scope).agg((F.max(C.col(C.REACH)) + 1).alias("mark")))
     rows = None
     for part in parts:
         full = part.select(*by_scope, *[C.col(n) if n in part.columns else c.alias(n) for n, c in none.items()])
