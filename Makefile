@@ -1,8 +1,11 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-all test-soak test-airflow conformance lint types fmt bench bench-full bench-history bench-sliding clean
+.PHONY: help setup java demo check test test-all test-soak test-airflow conformance lint types fmt bench bench-full bench-history bench-sliding clean
 
 BIN := .venv/bin
+# Two processes, each with a JVM of its own: a job over a few rows keeps hardly more than one core busy. A process takes
+# whole files, as what a file's tests share is made once in each process; tests/conftest.py says in which order.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 CAN_RUN := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
 help: ## list the targets
@@ -13,11 +16,14 @@ setup: .venv/.stamp ## create .venv with everything that is needed (quick when n
 demo: setup java ## sessionize a generated click-stream and show what came out
 	$(BIN)/sessionizer demo
 
-test: setup java ## run the tests, without the slow ones
-	$(BIN)/python -m pytest -m "not slow"
+check: lint types ## check style, layers and types, and run the tests that need no Spark; half a minute
+	$(PYTEST) -m "not slow and not spark"
 
-test-all: setup java ## run what `make test` leaves out, and all fault tests; an hour
-	$(BIN)/python -m pytest -m "slow or faults" -n 2 --dist loadfile --no-loadscope-reorder
+test: setup java ## run the tests, without the slow ones
+	$(PYTEST) -m "not slow"
+
+test-all: setup java ## run what `make test` leaves out, and all fault tests; three quarters of an hour
+	$(PYTEST) -m "slow or faults"
 
 test-soak: setup java ## three hundred increments, one after another; half an hour
 	$(BIN)/python -m pytest tests/soak

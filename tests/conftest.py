@@ -1,4 +1,11 @@
-"""One Spark session for the whole run, and where the real data is."""
+"""One Spark session for each process of the run, what runs by which settings, and where the real data is.
+
+- By the settings that users have, compiled code and all: what is about the rows that come out (`tests/lib`,
+  `tests/properties`), about many rows (`many_rows`), and of the commands and tables those in COMPILED.
+- As interpreted code: all other quick tests. They are about tables, commits and commands, and do thousands of queries
+  over a few rows: compiling each costs more than running it. Shuffles are as users have them.
+- As interpreted code, and without shuffling in parts: slow tests and fault tests that are not of many rows.
+"""
 
 import os
 import sys
@@ -19,7 +26,7 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 from jobs.spark import spark_session
-from tests.few_rows import for_few_rows
+from tests.few_rows import FOR_FEW_ROWS, for_few_rows
 from tests.summary import (  # noqa: F401  (pytest finds them here)
     pytest_sessionfinish,
     pytest_terminal_summary,
@@ -41,27 +48,84 @@ settings.register_profile(
 settings.load_profile("spark")
 
 
-FAULTS = Path(__file__).parent / "faults"
+HERE = Path(__file__).parent
+FAULTS = HERE / "faults"
+# What takes longest comes first, so that processes that take file after file end at about the same time.
+LONGEST = (
+    "tables/test_commit_protocol.py",
+    "jobs/test_look_back.py",
+    "properties/test_increments_equal_recompute.py",
+    "jobs/test_ingest.py",
+    "lib/test_boundaries.py",
+    "tables/test_few_rows.py",
+    "tables/test_errors.py",
+    "jobs/test_changes_command.py",
+    "jobs/test_maintain.py",
+    "properties/test_random_rules.py",
+    "lib/test_aggregates.py",
+    "jobs/test_demo.py",
+    "properties/test_order_never_matters.py",
+    "faults/test_floods.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ranks = {HERE / file: rank for rank, file in enumerate(LONGEST)}
     for item in items:
         if item.path.is_relative_to(FAULTS):
             item.add_marker("faults")
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+
+
+# Folders and files that run by the settings that users have; what is marked `many_rows` does so, too.
+COMPILED = (
+    "lib",
+    "properties",
+    "soak",
+    "jobs/test_cli.py",
+    "jobs/test_examples.py",
+    "tables/test_many_rows.py",
+)
+AS_COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}  # Spark's defaults
+AS_INTERPRETED = {name: FOR_FEW_ROWS[name] for name in AS_COMPILED}
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = spark_session({"spark.driver.memory": "5g"})
+    session = spark_session({"spark.driver.memory": "5g"} | AS_INTERPRETED)
     yield session
     session.stop()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def compiled(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Before the module makes what its tests share. What several modules share is made as interpreted code."""
+    module = request.node
+    asked = "many_rows" in {mark.name for mark in module.iter_markers()} or any(
+        module.path.is_relative_to(HERE / place) for place in COMPILED
+    )
+    if not asked or not any(item.get_closest_marker("spark") for item in items_of(module)):
+        yield
+        return
+    session = request.getfixturevalue("spark")
+    for name, value in AS_COMPILED.items():
+        session.conf.set(name, value)
+    yield
+    for name, value in AS_INTERPRETED.items():
+        session.conf.set(name, value)
+
+
+def items_of(module: pytest.Module) -> list[pytest.Item]:
+    return [item for item in module.session.items if item.path == module.path]
+
+
 @pytest.fixture(autouse=True)
 def few_rows(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Slow tests and fault tests do many jobs over a few rows; all others run by the settings that users have."""
+    """Of the slow tests and the fault tests those that are not of many rows."""
     marks = {mark.name for mark in request.node.iter_markers()}
-    if not marks & {"slow", "faults"} or "many_rows" in marks or "spark" not in request.fixturenames:
+    if not marks & {"slow", "faults"} or "many_rows" in marks or "spark" not in marks:
         yield
         return
     with for_few_rows(request.getfixturevalue("spark")):
