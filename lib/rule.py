@@ -35,7 +35,7 @@ class Rule:
     corrections: Literal["apply", "quarantine", "fail"] = "apply"
     aggregates: tuple[Aggregate, ...] = ()
     time_unit: int = 1  # event times are truncated to it
-    traces: bool = False  # whether a run also tells which session each event went into
+    tells_events: bool = False  # whether a run also tells which session each event went into
 
     @classmethod
     def of(cls, config: Config) -> "Rule":
@@ -65,7 +65,7 @@ class Rule:
             invalid_events=config.invalid_events,
             corrections=config.corrections,
             aggregates=tuple(config.aggregates),
-            traces=bool(config.outputs.event_sessions or config.outputs.session_updates),
+            tells_events=bool(config.outputs.event_sessions or config.outputs.session_updates),
         )
 
     @property

@@ -7,11 +7,11 @@ from pyspark.sql import SparkSession
 from lib.config import Config
 from lib.windows.sliding.rule import sliding_of
 from tables.delta import Table
+from tables.event_outputs import EventOutput
 from tables.events import Events
 from tables.rejected_events import RejectedEvents
 from tables.runs import Runs
 from tables.sessions import sessions_table
-from tables.traces import Trace
 from tables.window_table import WindowTable
 from tables.windows import windows_table
 
@@ -40,15 +40,15 @@ class TableSet:
         return RejectedEvents(self.config, Table(self.spark, place, "sliding.rejected_events"))
 
     @cached_property
-    def traces(self) -> dict[str, Trace]:
+    def event_outputs(self) -> dict[str, EventOutput]:
         """The optional tables that follow each event, by name."""
         outputs = self.config.outputs
         places = {"event_sessions": outputs.event_sessions, "session_updates": outputs.session_updates}
-        return {name: Trace(self.spark, place, name) for name, place in places.items() if place is not None}
+        return {name: EventOutput(self.spark, place, name) for name, place in places.items() if place is not None}
 
     def side_tables(self) -> list[Table]:
         """The tables that a run writes after sessions; the ledger is the last."""
-        return [self.rejected_events.table, *[t.table for t in self.traces.values()], self.runs.table]
+        return [self.rejected_events.table, *[t.table for t in self.event_outputs.values()], self.runs.table]
 
     def require(self) -> None:
         """Raise unless every table is there and the source records its changes."""

@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 
 from jobs.run.compute import Checkpoints
 from jobs.run.kinds import schema_of
-from jobs.run.pipeline import NO_OVERRIDE, Outcome, outcome
+from jobs.run.pipeline import NO_OVERRIDE, RunResult, compute_run
 from lib import columns as C
 from lib.admission.accepted import Past as AdmissionPast
 from lib.admission.admission import Admission
@@ -23,7 +23,7 @@ from lib.windows.sliding.rule import SlidingRule
 from lib.windows.sliding.sliding import SlidingWindows
 from lib.windows.windows import Stored, Windows, apply
 
-__all__ = ["Outcome", "Past", "apply", "corrected", "judge", "rejected", "session_schema", "sessionize", "slide"]
+__all__ = ["Past", "RunResult", "apply", "corrected", "judge", "rejected", "session_schema", "sessionize", "slide"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def sessionize(
     *,
     override: WatermarkOverride = NO_OVERRIDE,
     past: Past | None = None,
-) -> Outcome:
+) -> RunResult:
     """One run of sessions. live: rows that are not final; None: nothing was there before."""
     stored = Stored(live, past.final if past else None)
     if rule.watermark_per == "key" and clock.scopes is None and not stored.is_empty:
@@ -77,7 +77,7 @@ def slide(
     clock: WatermarkState,
     override: WatermarkOverride = NO_OVERRIDE,
     past: Past | None = None,
-) -> Outcome:
+) -> RunResult:
     """One run of sliding windows."""
     return _run(events, SlidingWindows(rule, bind(rule.events, events)), stored, clock, override, past)
 
@@ -89,11 +89,11 @@ def _run(
     clock: WatermarkState,
     override: WatermarkOverride,
     past: Past | None,
-) -> Outcome:
+) -> RunResult:
     looked_up = None if past is None else AdmissionPast(past.events, lambda: _numbered(past.rejected()))
     is_first = stored.live is None and past is None
     admission = Admission(events, windows.rule, clock, looked_up, Checkpoints(), is_first=is_first)
-    return outcome(admission, windows, stored, clock, override=override)
+    return compute_run(admission, windows, stored, clock, override=override)
 
 
 def _numbered(rows: DataFrame | None) -> DataFrame | None:

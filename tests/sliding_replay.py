@@ -10,7 +10,7 @@ from lib import columns as C
 from lib.time.watermarks import WatermarkOverride, WatermarkState
 from lib.windows.sliding.rule import SlidingRule
 from lib.windows.windows import Stored
-from tests.frames import Outcome, Past, apply, slide
+from tests.frames import Past, RunResult, apply, slide
 
 
 class Replay:
@@ -24,7 +24,7 @@ class Replay:
         self.rejected: DataFrame | None = None
         self.runs = 0
 
-    def run(self, rows: list[tuple[Any, ...]], override: WatermarkOverride | None = None) -> Outcome:
+    def run(self, rows: list[tuple[Any, ...]], override: WatermarkOverride | None = None) -> RunResult:
         """One increment of rows that are added to the source."""
         self.source += rows
         stored = Stored()
@@ -35,7 +35,7 @@ class Replay:
         outcome = slide(news, stored, self.rule, self.clock, override or WatermarkOverride(), past)
         identity = (*self.rule.key, C.WINDOW_START)
         self.windows = apply(self.windows, outcome.changes, identity).localCheckpoint()
-        if outcome.tally.rejected:
+        if outcome.events.rejected:
             rejected = outcome.rejected().withColumn(C.RUN_SEQ, F.lit(self.runs))
             self.rejected = (rejected if self.rejected is None else self.rejected.union(rejected)).localCheckpoint()
         self.clock = replace(outcome.clock, flushed_from=None)

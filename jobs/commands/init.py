@@ -34,10 +34,10 @@ def init(spark: SparkSession, config: Config, retention_days: int | None, say: C
         say(f"{source.location} keeps removed files for {removed}; `sessionizer init --retention-days 30` makes it 30")
     events = source.read()
     _make(sessions_of(tables), events, say)
-    for name, schema in output_schemas(tables, events).items() if tables.traces else ():
-        if name in tables.traces and not tables.traces[name].table.exists():
-            tables.traces[name].create_if_missing(schema)
-            say(f"made {tables.traces[name].table.location}")
+    for name, schema in output_schemas(tables, events).items() if tables.event_outputs else ():
+        if name in tables.event_outputs and not tables.event_outputs[name].table.exists():
+            tables.event_outputs[name].create_if_missing(schema)
+            say(f"made {tables.event_outputs[name].table.location}")
     if not tables.runs.table.exists():
         tables.runs.create_if_missing()
         say(f"made {config.outputs.runs}")

@@ -132,12 +132,12 @@ def _look_back(kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: Look
         )
     say("reading events again")
     with phases("sessionize"), kind.tables.events.reading(context.increment):
-        outcome = context.outcome()
-    manifest = manifest_of(context, outcome, phases.started)
+        result = context.result()
+    manifest = manifest_of(context, result, phases.started)
     if asked.dry_run:
-        return RunReport(manifest, phases.timing(), dry_run=True, changes=outlasting(outcome.changes))
-    say(f"writing {outcome.counts['rows']:,} sessions")
-    return commit(context, outcome, manifest, phases)
+        return RunReport(manifest, phases.timing(), dry_run=True, changes=outlasting(result.changes))
+    say(f"writing {result.counts['rows']:,} sessions")
+    return commit(context, result, manifest, phases)
 
 
 def _done_before(tables: TableSet, asked: LookBack, number: int) -> int:

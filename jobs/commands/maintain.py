@@ -138,7 +138,7 @@ def _charges(tables: TableSet, asked: Asked) -> list[_Charge]:
         _Charge("sessions", tables.sessions.table, tables.sessions, tables.sessions.recent(since)),
         _Charge("rejected_events", tables.rejected_events.table, forget=_old_rejects(tables, asked)),
     ]
-    for name, trace in tables.traces.items():
+    for name, trace in tables.event_outputs.items():
         keep = asked.keep.get(name)
         # Rows of events that may still be joined by others stay, however old.
         before = None if keep is None or horizon is None else min(asked.now - keep, horizon)

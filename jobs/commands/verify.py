@@ -75,7 +75,7 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
     if position.manifest is not None:
         check_rule(kind, position.manifest)
     context = RunContext.look_back(kind, position, wall_clock(), "verify", {})
-    rule = replace(context.rule, traces=False)
+    rule = replace(context.rule, tells_events=False)
     rows = _asked_for(tables.sessions.table.read(position.version), asked, rule)
     kept = compute.held(rows)
     broken = dict(broken_rules(rows, rule))

@@ -1,4 +1,4 @@
-"""What a run is a function of: the same inputs give the same outcome, always."""
+"""What a run is a function of: the same inputs give the same result, always."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from jobs.run.compute import Checkpoints
 from jobs.run.kinds import Kind
-from jobs.run.pipeline import NO_OVERRIDE, Outcome, outcome
+from jobs.run.pipeline import NO_OVERRIDE, RunResult, compute_run
 from jobs.run.scopes import keys_from_json, scopes_from_json
 from lib import columns as C
 from lib.accepted import Again
@@ -105,11 +105,12 @@ class RunContext:
         began = done.source_began
         return cls(kind, position, increment, clock, kind.rule, NO_OVERRIDE, began, schema, mode, arguments)
 
-    def outcome(self) -> Outcome:
+    def result(self) -> RunResult:
         """What comes of it."""
         stored, clock = self.stored(), self._clock_of_keys()
         windows = self.kind.make(self.rule, self.sample(), clock.now)
-        return outcome(self.admission(clock), windows, stored, clock, override=self.override, again=self.made_again())
+        admission, again = self.admission(clock), self.made_again()
+        return compute_run(admission, windows, stored, clock, override=self.override, again=again)
 
     def admission(self, clock: WatermarkState) -> Admission:
         """The judgement of its events."""

@@ -12,7 +12,7 @@ from jobs.run.context import RunContext
 from jobs.run.kinds import Kind, sessions_of, sliding_of
 from jobs.run.manifests import manifest_of, stands
 from jobs.run.phases import Phases, RunOptions, RunReport, Say, wall_clock
-from jobs.run.pipeline import NO_OVERRIDE, Outcome
+from jobs.run.pipeline import NO_OVERRIDE, RunResult
 from jobs.run.policies import check_expectations, check_policies, check_rule
 from jobs.run.retries import with_retries
 from lib.config import Config
@@ -58,7 +58,7 @@ def repair(kind: Kind, position: Position, say: Say = lambda _: None) -> bool:
     """Bring the side tables in line with the table; False if nothing is missing.
 
     What a run that was cut off after its commit has left out is written: the manifest says what it read and by which
-    watermarks it judged, so the same outcome is computed again. The rows of runs that a RESTORE has undone are removed.
+    watermarks it judged, so the same result is computed again. The rows of runs that a RESTORE has undone are removed.
     """
     manifest = position.manifest
     if position.restored:
@@ -71,7 +71,7 @@ def repair(kind: Kind, position: Position, say: Say = lambda _: None) -> bool:
         kind.tables.events.check_same(manifest)
         context = RunContext.again(kind, manifest)
         with kind.tables.events.reading(context.increment):
-            side_tables.write(context, context.outcome(), manifest)
+            side_tables.write(context, context.result(), manifest)
     side_tables.enter(kind, manifest, Timing())
     return True
 
@@ -87,16 +87,16 @@ def settled(kind: Kind, say: Say) -> Position:
     return with_retries(step, say, kind.name)
 
 
-def commit(context: RunContext, outcome: Outcome, manifest: Manifest, phases: Phases) -> RunReport:
+def commit(context: RunContext, result: RunResult, manifest: Manifest, phases: Phases) -> RunReport:
     """Write what a run comes to: the rows in one commit, then the side tables, the ledger last.
 
     Errors: RunFailed if the rows are not as the configuration's `expectations` say; nothing is written.
     """
-    check_expectations(context, outcome, phases)
+    check_expectations(context, result, phases)
     with phases("commit"):
-        entry = context.kind.home.commit(outcome.changes, manifest, outcome.touched)
+        entry = context.kind.home.commit(result.changes, manifest, result.touched)
     with phases("side_tables"):
-        side_tables.write(context, outcome, manifest)
+        side_tables.write(context, result, manifest)
     timing = phases.timing(entry)
     side_tables.enter(context.kind, manifest, timing)
     return RunReport(manifest, timing)
@@ -131,17 +131,17 @@ def _increment(kind: Kind, options: RunOptions, say: Say) -> RunReport | None:
     say(_reading(increment))
     with phases("sessionize"), kind.home.table.reading_ahead(), kind.tables.events.reading(increment):
         context = RunContext.next(kind, position, increment, now, options.override)
-        outcome = context.outcome()
-    check_policies(outcome, context)
-    unchanged = not outcome.counts["rows"] and stands(context.clock, outcome.clock)
+        result = context.result()
+    check_policies(result, context)
+    unchanged = not result.counts["rows"] and stands(context.clock, result.clock)
     if unchanged and increment.is_empty and done is not None:
         return None
-    manifest = manifest_of(context, outcome, phases.started)
+    manifest = manifest_of(context, result, phases.started)
     if options.dry_run:
-        check_expectations(context, outcome, phases)
-        return RunReport(manifest, phases.timing(), dry_run=True, changes=outlasting(outcome.changes))
-    say(f"writing {outcome.counts['rows']:,} changed {kind.name}")
-    return commit(context, outcome, manifest, phases)
+        check_expectations(context, result, phases)
+        return RunReport(manifest, phases.timing(), dry_run=True, changes=outlasting(result.changes))
+    say(f"writing {result.counts['rows']:,} changed {kind.name}")
+    return commit(context, result, manifest, phases)
 
 
 def _may_idle(kind: Kind, done: Manifest | None) -> bool:

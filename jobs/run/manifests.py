@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pyspark.sql import functions as F
 
 from jobs.run.context import RunContext
-from jobs.run.pipeline import NO_OVERRIDE, Outcome
+from jobs.run.pipeline import NO_OVERRIDE, RunResult
 from jobs.run.scopes import scopes_as_json
 from lib import __version__
 from lib import columns as C
@@ -19,10 +19,10 @@ MOST_SCOPES = 1000
 SELDOM = ("duplicates", "amended", "corrected", "withdrawn", "forgotten", "moved", "readmitted")
 
 
-def manifest_of(context: RunContext, outcome: Outcome, started_at: int) -> Manifest:
+def manifest_of(context: RunContext, result: RunResult, started_at: int) -> Manifest:
     """The manifest of this run."""
     position, increment, rule, kind = context.position, context.increment, context.rule, context.kind
-    before, after, tally, override = context.clock, outcome.clock, outcome.tally, context.override
+    before, after, counts, override = context.clock, result.clock, result.events, context.override
     live_before = position.manifest.live_sessions if position.manifest and context.mode != "rebuild" else 0
     asked = {"advance_to": override.advance_to, "flush": override.flush} if override != NO_OVERRIDE else {}
     return Manifest(
@@ -53,15 +53,15 @@ def manifest_of(context: RunContext, outcome: Outcome, started_at: int) -> Manif
         rule=kind.summary,
         source_schema=context.schema,
         events={
-            "events_read": tally.read,
-            "accepted": tally.accepted,
-            "late": tally.late,
-            "invalid": tally.invalid,
-            **{name: n for name in SELDOM if (n := getattr(tally, name))},
+            "events_read": counts.read,
+            "accepted": counts.accepted,
+            "late": counts.late,
+            "invalid": counts.invalid,
+            **{name: n for name in SELDOM if (n := getattr(counts, name))},
         },
-        rejected=tally.rejected,
-        sessions=outcome.counts,
-        live_sessions=live_before + outcome.counts["live_change"],
+        rejected=counts.rejected,
+        sessions=result.counts,
+        live_sessions=live_before + result.counts["live_change"],
     )
 
 

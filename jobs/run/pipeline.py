@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 from lib import columns as C
 from lib.accepted import LEAVES, AcceptedChanges, Again
 from lib.admission.admission import Admission
+from lib.admission.event_counts import EventCounts, count_columns, is_valid
 from lib.admission.lateness import decided, decided_by_place
-from lib.admission.tally import Tally, is_valid, tally_columns
 from lib.admission.verdicts import effect
 from lib.time.spans import Spans, by_day, near_spans
 from lib.time.watermarks import WatermarkOverride, WatermarkState, advance, advance_scopes, advance_to, flush
@@ -21,7 +21,7 @@ NO_OVERRIDE = WatermarkOverride()
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunResult:
     """What one run comes to; nothing is written yet.
 
     changes: rows of the table (but run_id) with `__change` = insert | update | delete; computed.
@@ -31,7 +31,7 @@ class Outcome:
     """
 
     changes: DataFrame
-    tally: Tally
+    events: EventCounts
     counts: Mapping[str, int]
     clock: WatermarkState
     touched: Spans
@@ -46,10 +46,10 @@ class _Judged:
 
     rows: DataFrame
     partials: DataFrame
-    tally: Tally
+    counts: EventCounts
 
 
-def outcome(  # noqa: PLR0913
+def compute_run(  # noqa: PLR0913
     admission: Admission,
     windows: Windows,
     stored: Stored,
@@ -57,10 +57,10 @@ def outcome(  # noqa: PLR0913
     *,
     override: WatermarkOverride = NO_OVERRIDE,
     again: Again | None = None,
-) -> Outcome:
+) -> RunResult:
     """Admit events, fold them, merge them with what is stored, settle the state, compare with the table.
 
-    clock: the watermarks as they stood before; the outcome has them as they stand after. Order of rows never matters.
+    clock: the watermarks as they stood before; the result has them as they stand after. Order of rows never matters.
     The events are read once: the folded partials are held, and all counts come with them.
     """
     compute = admission.compute
@@ -70,14 +70,14 @@ def outcome(  # noqa: PLR0913
     after = _watermarks_after(clock, judged, lambda: windows.reaches(merged, stored), admission, override)
     settled = _settled(windows, merged, admission, after)
     changed, seen = compute.observed(windows.diff(settled, stored, changes, after), windows.counts())
-    return Outcome(
+    return RunResult(
         changes=changed.select(*C.cols((*windows.columns(), C.CHANGE))),
-        tally=judged.tally,
+        events=judged.counts,
         counts={name: n or 0 for name, n in seen.items()},
         clock=after,
         touched=_touched(changed, admission) if seen.get("touched_final") else (),
         rejected=lambda: admission.rejected(judged.rows),
-        leaving=lambda: admission.leaving(judged.rows, judged.tally),
+        leaving=lambda: admission.leaving(judged.rows, judged.counts),
         memberships=lambda: memberships(judged.rows.withColumn(C.EFFECT, effect()), changed, settled, admission.rule),
     )
 
@@ -87,11 +87,11 @@ def _admitted(admission: Admission, windows: Windows, stored: Stored) -> _Judged
     found = None
     if admission.asked is None:
         found = _folded(admission.judged(), windows, admission)
-    if found is None or found.tally.needs_the_bag:
+    if found is None or found.counts.needs_the_bag:
         found = _folded(admission.judged_with_changes(), windows, admission)
-    if not found.tally.pending:
+    if not found.counts.pending:
         return found
-    around = Around(found.tally.old_low or 0, found.tally.old_high or 0, admission.known(found.rows))
+    around = Around(found.counts.old_low or 0, found.counts.old_high or 0, admission.known(found.rows))
     told = windows.judge_places(found.partials.withColumn(C.EFFECT, effect()), around, stored, admission.clock)
     places = admission.compute.held(told.drop(C.EFFECT))
     rows = decided_by_place(found.rows.withColumn(C.BUCKET, windows.bucket()), places, admission.rule, admission.clock)
@@ -103,27 +103,27 @@ def _folded(judged: DataFrame, windows: Windows, admission: Admission) -> _Judge
 
 
 def _counted(judged: DataFrame, partials: DataFrame, admission: Admission) -> _Judged:
-    held, seen = admission.compute.observed(partials, tally_columns())
-    return _Judged(judged, held, Tally.of(seen))
+    held, seen = admission.compute.observed(partials, count_columns())
+    return _Judged(judged, held, EventCounts.of(seen))
 
 
 def _accepted_changes(admission: Admission, judged: _Judged, again: Again | None) -> AcceptedChanges:
     """What windows are told."""
-    tally, partials = judged.tally, judged.partials.withColumn(C.EFFECT, effect())
+    counts, partials = judged.counts, judged.partials.withColumn(C.EFFECT, effect())
     lost: list[int] = []
-    if tally.leaves and C.POPULATION in partials.columns:
+    if counts.leaves and C.POPULATION in partials.columns:
         apart = partials.where((C.col(C.EFFECT) == LEAVES) & C.col(C.POPULATION).isNotNull())
         lost = [row[0] for row in admission.compute.rows(apart.select(C.col(C.POPULATION)).distinct())]
     return AcceptedChanges(
         partials=partials,
-        accepted=admission.accepted(judged.rows, tally),
+        accepted=admission.accepted(judged.rows, counts),
         before=admission.clock,
-        earliest=tally.earliest,
-        first=tally.first,
-        last=tally.last,
-        low=tally.low,
-        high=tally.high,
-        leaves=bool(tally.leaves),
+        earliest=counts.earliest,
+        first=counts.first,
+        last=counts.last,
+        low=counts.low,
+        high=counts.high,
+        leaves=bool(counts.leaves),
         populations=tuple(lost),
         again=again,
     )
@@ -137,13 +137,13 @@ def _watermarks_after(
     override: WatermarkOverride,
 ) -> WatermarkState:
     """The watermarks as the run leaves them: a look back leaves them alone."""
-    rule, tally, compute = admission.rule, judged.tally, admission.compute
+    rule, counts, compute = admission.rule, judged.counts, admission.compute
     if admission.asked is not None:
         return clock
     if rule.scope:
         valid, ends = judged.partials.where(is_valid()), reaches() if override.flush else None
         return advance_scopes(clock, valid, ends, rule, override=override, compute=compute)
-    after = advance_to(advance(clock, tally.earliest, tally.latest, rule), override.advance_to)
+    after = advance_to(advance(clock, counts.earliest, counts.latest, rule), override.advance_to)
     return flush(after, compute.rows(reaches().agg(F.max(C.col(C.REACH))))[0][0]) if override.flush else after
 
 

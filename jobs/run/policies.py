@@ -6,7 +6,7 @@ from jobs.reporting.expectations import read_suite
 from jobs.run.context import RunContext
 from jobs.run.kinds import Kind
 from jobs.run.phases import Phases
-from jobs.run.pipeline import Outcome
+from jobs.run.pipeline import RunResult
 from lib import columns as C
 from lib.admission.verdicts import CORRECTION, INVALID, LATE
 from lib.errors import ConfigError, RunFailed, SourceError
@@ -27,9 +27,9 @@ def check_rule(kind: Kind, done: Manifest) -> None:
     )
 
 
-def check_policies(outcome: Outcome, context: RunContext) -> None:
+def check_policies(result: RunResult, context: RunContext) -> None:
     """Raise where the rule says that a run must not go on with such events; nothing is written."""
-    rejects, rule, increment = outcome.tally.rejected, context.rule, context.increment
+    rejects, rule, increment = result.events.rejected, context.rule, context.increment
     if (rows := rejects.get(CORRECTION)) and rule.corrections == "fail":
         raise SourceError(
             f"versions {increment.first} to {increment.last} of the source update or delete rows, "
@@ -45,24 +45,24 @@ def check_policies(outcome: Outcome, context: RunContext) -> None:
         if getattr(rule, policy) == "fail" and (number := sum(rejects.get(r, 0) for r in reasons)):
             raise RunFailed(
                 f"{number:,} events are {policy.removesuffix('_events')}, and {policy} is fail; the first: "
-                + _first_of(outcome, reasons),
+                + _first_of(result, reasons),
                 remedy=f"{remedy}; nothing was written",
             )
 
 
-def check_expectations(context: RunContext, outcome: Outcome, phases: Phases) -> None:
+def check_expectations(context: RunContext, result: RunResult, phases: Phases) -> None:
     """Raise where rows to be written are not as expected."""
     expected = context.kind.tables.config.expectations
-    if expected is None or context.kind.name != "sessions" or not outcome.counts["rows"]:
+    if expected is None or context.kind.name != "sessions" or not result.counts["rows"]:
         return
     from jobs.reporting.quality import gate  # noqa: PLC0415  (Great Expectations takes seconds to import)
 
     file = Path(expected)
-    rows = outcome.changes.where(C.col(C.CHANGE) != DELETE).drop(C.CHANGE, C.STATE)
+    rows = result.changes.where(C.col(C.CHANGE) != DELETE).drop(C.CHANGE, C.STATE)
     with phases("expectations"):
         gate(rows, read_suite(file), file)
 
 
-def _first_of(outcome: Outcome, reasons: tuple[str, ...]) -> str:
-    rows = outcome.rejected().where(C.col(C.REASON).isin(*reasons)).orderBy(C.EVENT_TIME, C.EVENT_HASH).limit(10)
+def _first_of(result: RunResult, reasons: tuple[str, ...]) -> str:
+    rows = result.rejected().where(C.col(C.REASON).isin(*reasons)).orderBy(C.EVENT_TIME, C.EVENT_HASH).limit(10)
     return "; ".join(f"{row[C.REASON]}: {row[C.EVENT]}" for row in rows.collect())

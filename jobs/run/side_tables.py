@@ -4,25 +4,25 @@ from contextlib import suppress
 
 from jobs.run.context import RunContext
 from jobs.run.kinds import Kind
-from jobs.run.pipeline import Outcome
+from jobs.run.pipeline import RunResult
 from lib.aggregates.binding import bind
 from lib.windows.sessions.memberships import event_sessions, session_updates
 from tables.delta import Commit, Superseded, Table
+from tables.event_outputs import EventOutput
 from tables.manifest import Manifest
 from tables.runs import Timing
-from tables.traces import Trace
 
 REJECTED, RUNS = "rejected_events", "runs"
 
 
-def write(context: RunContext, outcome: Outcome, manifest: Manifest) -> None:
+def write(context: RunContext, result: RunResult, manifest: Manifest) -> None:
     """Write what the tables beside it do not have of this run yet.
 
-    rejected_events comes last: the same outcome is computed again from what it held before.
+    rejected_events comes last: the same result is computed again from what it held before.
     """
     kind = context.kind
     if outputs := _outputs(kind):
-        of, live = outcome.memberships(), context.stored().live
+        of, live = result.memberships(), context.stored().live
         adds_only = not manifest.sessions["moved"] and of.removed is None
         for name, table in outputs.items():
             if _has(kind, name, table.table, manifest):
@@ -38,8 +38,8 @@ def write(context: RunContext, outcome: Outcome, manifest: Manifest) -> None:
         gone = None
         if not kind.rejected_events.is_empty:
             is_rebuilt = manifest.mode == "rebuild"
-            gone = kind.rejected_events.before(manifest.run_seq) if is_rebuilt else outcome.leaving()
-        rejected = outcome.rejected() if manifest.rejected else None
+            gone = kind.rejected_events.before(manifest.run_seq) if is_rebuilt else result.leaving()
+        rejected = result.rejected() if manifest.rejected else None
         with suppress(Superseded):  # as above
             kind.rejected_events.write(rejected, gone, manifest, _fence(kind, REJECTED))
 
@@ -72,9 +72,9 @@ def is_complete(kind: Kind, manifest: Manifest) -> bool:
     return all(_has(kind, name, output.table, manifest) for name, output in _outputs(kind).items())
 
 
-def _outputs(kind: Kind) -> dict[str, Trace]:
+def _outputs(kind: Kind) -> dict[str, EventOutput]:
     """The optional tables that follow each event."""
-    return kind.tables.traces if kind.name == "sessions" else {}
+    return kind.tables.event_outputs if kind.name == "sessions" else {}
 
 
 def _owes_rejects(manifest: Manifest) -> bool:

@@ -11,10 +11,10 @@ from lib import columns as C
 from lib.admission.accepted import Past, accepted, as_rejects
 from lib.admission.corrections import reconciled
 from lib.admission.dedupe import mark_duplicates
+from lib.admission.event_counts import EventCounts
 from lib.admission.freed import Readmission, asked_for, copies_of, deletions, freed, judged_again
 from lib.admission.lateness import judge_late
 from lib.admission.rejects import IDENTITY, leaving, rejected
-from lib.admission.tally import Tally
 from lib.admission.validate import raw_us, validate
 from lib.admission.verdicts import APART, FORGOTTEN, MOVED, OUT, REASONS, WITHDRAWN
 from lib.bags import hashed
@@ -67,28 +67,28 @@ class Admission:
         anew = judged.drop(C.FREED) if C.FREED in judged.columns else judged
         return rejected(anew, self.rule)
 
-    def leaving(self, judged: DataFrame, tally: Tally) -> DataFrame | None:
+    def leaving(self, judged: DataFrame, counts: EventCounts) -> DataFrame | None:
         """The rows of rejected_events that leave with the run; None where there are none."""
-        before = self._rejects() if tally.takes_rejects or self.asked is not None else None
+        before = self._rejects() if counts.takes_rejects or self.asked is not None else None
         return None if before is None else leaving(before, judged, self.rule)
 
-    def accepted(self, judged: DataFrame, tally: Tally) -> Callable[[Spans], DataFrame]:
+    def accepted(self, judged: DataFrame, counts: EventCounts) -> Callable[[Spans], DataFrame]:
         """What makes the accepted rows within spans of time, after the run."""
         if self.past is None and not self.is_first:
             return _unknown
 
         def read(spans: Spans) -> DataFrame:
             source = self.events if self.past is None else self.past.events(spans)
-            return accepted(source, self._rejects_after(judged, tally), self.rule, self.compute, spans)
+            return accepted(source, self._rejects_after(judged, counts), self.rule, self.compute, spans)
 
         return read
 
-    def _rejects_after(self, judged: DataFrame, tally: Tally) -> DataFrame | None:
+    def _rejects_after(self, judged: DataFrame, counts: EventCounts) -> DataFrame | None:
         """What is rejected after the run, as `accepted` takes it."""
         before, now = self._rejects(), None
-        if before is not None and (gone := self.leaving(judged, tally)) is not None:
+        if before is not None and (gone := self.leaving(judged, counts)) is not None:
             before = joined(before, gone, IDENTITY, "left_anti")
-        if tally.rejected:
+        if counts.rejected:
             stay = judged.where(C.col(C.VERDICT).isin(*REASONS, APART) & C.col(C.US).isNotNull())
             now = self.rejected(stay).withColumn(C.RUN_SEQ, F.lit(self.clock.run_seq))
         return _both(*[None if rows is None else as_rejects(rows, self.rule) for rows in (before, now)])

@@ -176,7 +176,7 @@ class _Stage:
         outcome = sessionize(self.spark.createDataFrame(rows, EVENTS), live, self.rule, clock, past=past)
         self.schema = outcome.changes.drop(C.CHANGE).schema
         changes = outcome.changes.collect()
-        rejected = outcome.rejected().select(TENANT, C.REASON, C.EVENT).collect() if outcome.tally.rejected else []
+        rejected = outcome.rejected().select(TENANT, C.REASON, C.EVENT).collect() if outcome.events.rejected else []
         return self._took_place(acting, changes, rejected)
 
     def _rows(self, rows: list[Row]) -> DataFrame | None:

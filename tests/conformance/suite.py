@@ -15,7 +15,7 @@ from tests.conformance.plans import Plan
 from tests.conformance.plays import Ran, perform
 from tests.few_rows import for_few_rows
 
-Outcome = Literal["passed", "failed", "not_applicable"]
+RunResult = Literal["passed", "failed", "not_applicable"]
 ADAPTERS: dict[str, Callable[[Case], Plan]] = {
     "kafka": kafka.adapt,
     "spark": spark.adapt,
@@ -31,7 +31,7 @@ class Result(NamedTuple):
     """What became of a case; `detail`: what differs, or why it is not applicable."""
 
     case: Case
-    outcome: Outcome
+    outcome: RunResult
     detail: str = ""
 
 
@@ -50,7 +50,7 @@ def _run(session: SparkSession, cases: list[Case]) -> list[Result]:
                 plans.append((number, _plan(case)))
         except NotApplicable as why:
             done[number] = Result(case, "not_applicable", str(why))
-    work: list[tuple[list[int], Callable[[], list[tuple[Outcome, str]]]]] = [
+    work: list[tuple[list[int], Callable[[], list[tuple[RunResult, str]]]]] = [
         ([number for number, _ in plans], partial(_judged, session, [plan for _, plan in plans]))
     ]
     for kind, runner in OWN_RUNNERS.items():
@@ -77,12 +77,12 @@ def _plan(case: Case) -> Plan:
     return plan
 
 
-def _judged(session: SparkSession, plans: Sequence[Plan]) -> list[tuple[Outcome, str]]:
+def _judged(session: SparkSession, plans: Sequence[Plan]) -> list[tuple[RunResult, str]]:
     """All plays first, as few jobs as possible; then what they left is compared, and looked up."""
     plays = [play for plan in plans for play in plan.plays]
     played = iter(perform(session, plays))
     performed = [[next(played) for _ in plan.plays] for plan in plans]
-    found: list[tuple[Outcome, str]] = []
+    found: list[tuple[RunResult, str]] = []
     queries: list[tuple[int, dict[str, Any]]] = []
     for number, (plan, runs) in enumerate(zip(plans, performed, strict=True)):
         errors = [ran for ran in runs if isinstance(ran, Exception)]
@@ -117,7 +117,7 @@ def _known_shape(what: str) -> Iterator[None]:
         raise NotApplicable(f"{what} in another shape ({error!r})") from error
 
 
-def _by_runner(session: SparkSession, runner: Any, cases: list[dict[str, Any]]) -> list[tuple[Outcome, str]]:
+def _by_runner(session: SparkSession, runner: Any, cases: list[dict[str, Any]]) -> list[tuple[RunResult, str]]:
     """What another runner says of its cases; where it stumbles, in halves, until it is known over which case."""
     try:
         with _known_shape("case"):

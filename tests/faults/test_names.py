@@ -111,10 +111,10 @@ def test_names_that_need_quotes_from_the_source_to_the_answer(spark: SparkSessio
     assert documents(query_frame(spark, lake.config, query)) == [{USER: "bob", SUM: 12, FIRST: "bob:2", ORDER: 14}]
     (found,) = as_documents(lake.tables, LookUp(key=("bob", "b")))
     assert (found[USER], found[SHOP], found[SUM]) == ("bob", "b", 12)
-    traced = lake.tables.traces["session_updates"].table.read()
+    traced = lake.tables.event_outputs["session_updates"].table.read()
     last = traced.where(traced["session_id"] == found["session_id"]).orderBy("n").collect()[-1]
     assert (last[USER], last[SUM], last[FIRST]) == ("bob", 12, "bob:2")
-    assert lake.tables.traces["event_sessions"].table.read().count() == 7
+    assert lake.tables.event_outputs["event_sessions"].table.read().count() == 7
     maintain(spark, lake.config, Care(recent=0), lake.said.append)
     assert lake.sessions(*columns) == after
 
@@ -178,7 +178,7 @@ def test_where_events_are_traced_some_names_of_source_columns_are_refused(spark:
     rule = Rule(key=("user",), gap=1, event_time="at")
     assert validate(events, rule, WatermarkState(now=0)).columns[:3] == ["user", "at", name]
     with pytest.raises(SourceError, match="must have no column of this name"):
-        validate(events, replace(rule, traces=True), WatermarkState(now=0))
+        validate(events, replace(rule, tells_events=True), WatermarkState(now=0))
 
 
 def config(**source: Any) -> Config:

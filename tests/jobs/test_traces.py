@@ -63,8 +63,8 @@ def test_every_event_has_its_session_after_late_ones_were_taken_in(spark: SparkS
     told_again = (backfill, span[0], span[2])  # by then nothing is wrong, and no event may be told twice
     for take_in, low, high in ((backfill, span[0], span[1]), (readmit, span[1], span[2]), told_again):
         take_in(spark, warehouse.config, LookBack(low, high))
-        events = warehouse.sorted_rows(warehouse.tables.traces["event_sessions"].table.read(), *IDENTITY)
-        ends = warehouse.tables.traces["session_updates"].table.read().groupBy(C.SESSION_ID).agg({"n": "max"})
+        events = warehouse.sorted_rows(warehouse.tables.event_outputs["event_sessions"].table.read(), *IDENTITY)
+        ends = warehouse.tables.event_outputs["session_updates"].table.read().groupBy(C.SESSION_ID).agg({"n": "max"})
         assert warehouse.sorted_rows(ends, C.SESSION_ID, "max(n)") == warehouse.sessions(C.SESSION_ID, C.EVENT_COUNT)
     assert events == sessions_by_range(warehouse)
     assert warehouse.rejected("user") == []

@@ -13,7 +13,7 @@ from lib.rule import Rule
 from lib.time.micros import floor_div, steady
 from lib.time.watermarks import WatermarkOverride, WatermarkState, advance, advance_to, flush
 from tests import oracle
-from tests.frames import Outcome, Past, apply, judge, sessionize
+from tests.frames import Past, RunResult, apply, judge, sessionize
 
 GAP = 10
 FOREVER = 10**18
@@ -167,16 +167,16 @@ def test_verdicts_are_strict_at_the_horizon_and_at_the_skew(spark: SparkSession)
 
 def test_within_one_run_lateness_is_judged_by_the_horizon_before_it(spark: SparkSession) -> None:
     outcome = sessionize(events(spark, {"a": [0], "b": [1000]}), None, replace(RULE, allowed_lateness=20), NO_CLOCK)
-    assert outcome.tally.rejected == {}
+    assert outcome.events.rejected == {}
     assert micros(outcome.changes, "case", C.STATUS) == [("a", "final"), ("b", "open")]
 
 
 def test_late_events_move_the_watermark_and_invalid_ones_do_not(spark: SparkSession) -> None:
     rule = replace(RULE, allowed_lateness=0, max_future_skew=0)
     late = sessionize(events(spark, {"a": [95]}), None, rule, WatermarkState(now=1000, watermark=90, flush_mark=99))
-    assert (late.tally.late, late.clock.watermark) == (1, 95)
+    assert (late.events.late, late.clock.watermark) == (1, 95)
     ahead = sessionize(events(spark, {"a": [1001]}), None, rule, WatermarkState(now=1000, watermark=90))
-    assert (ahead.tally.invalid, ahead.clock.watermark) == (1, 90)
+    assert (ahead.events.invalid, ahead.clock.watermark) == (1, 90)
 
 
 # The clock
@@ -243,14 +243,14 @@ def test_a_flush_ends_all_and_names_what_it_ended(spark: SparkSession) -> None:
     later = sessionize(
         events(spark, {"open": [31], "late": [30]}), None, RULE, replace(outcome.clock, flushed_from=None)
     )
-    assert later.tally.rejected == {"late": 1}
+    assert later.events.rejected == {"late": 1}
     assert micros(later.changes, "case", C.SESSION_START, C.STATUS, C.END_REASON) == [("open", 31, "open", None)]
 
 
 # Identity
 
 
-def table_after(table: DataFrame, outcome: Outcome) -> DataFrame:
+def table_after(table: DataFrame, outcome: RunResult) -> DataFrame:
     changed = outcome.changes.select(C.SESSION_ID)
     kept = table.join(changed, C.SESSION_ID, "left_anti").select(*table.columns)
     return kept.union(outcome.changes.where(C.col(C.CHANGE) != "delete").drop(C.CHANGE)).localCheckpoint()
@@ -274,11 +274,11 @@ def test_ids_follow_the_first_event_and_the_trail_names_those_that_vanished(spar
     )
     third = sessionize(events(spark, {"trail": [35]}), table_after(table, second), RULE, second.clock)
 
-    def trail(outcome: Outcome) -> list[tuple[Any, ...]]:
+    def trail(outcome: RunResult) -> list[tuple[Any, ...]]:
         upserts = outcome.changes.where(C.col(C.CHANGE) != "delete")
         return micros(upserts, "case", C.CHANGE, C.SESSION_START, C.SESSION_END, C.SESSION_ID, C.SUPERSEDES)
 
-    def tombstones(outcome: Outcome) -> list[str]:
+    def tombstones(outcome: RunResult) -> list[str]:
         return sorted(r[0] for r in micros(outcome.changes.where(C.col(C.CHANGE) == "delete"), C.SESSION_ID))
 
     def name(case: str, start: int) -> str:
@@ -346,7 +346,7 @@ def test_gaps_of_events_reach_as_far_as_the_longest(spark: SparkSession) -> None
     gap = DynamicGap.model_validate({"expr": "make_dt_interval(0, 0, 0, g / 1e6)"})
     outcome = sessionize(frame, None, replace(RULE, gap=gap), NO_CLOCK)
     assert micros(outcome.changes, C.SESSION_START, C.SESSION_END, C.EXPIRES_AT) == [(0, 100, 101), (102, 102, 103)]
-    assert outcome.tally.rejected == {"non_positive_gap": 3}
+    assert outcome.events.rejected == {"non_positive_gap": 3}
     raised = DynamicGap.model_validate({"expr": "make_dt_interval(0, 0, 0, g / 1e6)", "at_least": "2us"})
     outcome = sessionize(frame, None, replace(RULE, gap=raised), NO_CLOCK)
     assert micros(outcome.changes, C.SESSION_START, C.SESSION_END, C.EXPIRES_AT) == [(0, 102, 104)]
@@ -357,7 +357,7 @@ def test_a_gap_may_be_text_that_is_an_interval(spark: SparkSession) -> None:
     frame = spark.createDataFrame(rows, "case STRING, t BIGINT, g STRING")
     outcome = sessionize(frame, None, replace(RULE, gap=DynamicGap.model_validate({"expr": "g"})), NO_CLOCK)
     assert micros(outcome.changes, C.SESSION_START, C.EXPIRES_AT) == [(0, 11)]
-    assert outcome.tally.rejected == {"non_positive_gap": 1}
+    assert outcome.events.rejected == {"non_positive_gap": 1}
 
 
 # Idle
@@ -400,7 +400,7 @@ def test_a_key_without_events_is_forgotten_and_late_behind_its_last_session_when
     live, final = table.where(~C.col(C.IS_FINAL)), table.where(C.col(C.IS_FINAL))
     past = Past(final, lambda spans: events(spark, {}))
     back = sessionize(events(spark, {"a": [10, 11]}), live, rule, WatermarkState(now=106), past=past)
-    assert back.tally.rejected == {"late": 1}  # expires_at is 10, the horizon 11
+    assert back.events.rejected == {"late": 1}  # expires_at is 10, the horizon 11
     assert micros(back.changes, "case", C.SESSION_START) == [("a", 11)]
 
 
@@ -423,7 +423,7 @@ def test_copies_lie_within_exactly_so_much_of_an_accepted_event(spark: SparkSess
     past = Past(None, lambda spans: frame.union(later), first.rejected)
     second = sessionize(later, table, rule, first.clock, past=past)
     assert micros(second.rejected(), "case", C.EVENT_TIME, C.REASON) == [("a", 17, "duplicate"), ("b", 0, "duplicate")]
-    assert (second.tally.read, second.tally.accepted, second.tally.duplicates) == (4, 2, 2)
+    assert (second.events.read, second.events.accepted, second.events.duplicates) == (4, 2, 2)
 
 
 # Cost

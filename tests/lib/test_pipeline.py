@@ -26,13 +26,13 @@ def test_accepted_events_are_read_once(spark: SparkSession) -> None:
     outcome = sessionize(events, None, RULE, WatermarkState(now=2**60))
     assert outcome.changes.count() == 1
     assert outcome.counts["created"] == 1
-    assert (outcome.tally.accepted, reads.value) == (20, 20)
+    assert (outcome.events.accepted, reads.value) == (20, 20)
 
 
 def test_no_events_and_no_sessions_give_nothing(spark: SparkSession) -> None:
     outcome = sessionize(spark.createDataFrame([], SCHEMA), None, RULE, WatermarkState(now=0))
     assert outcome.changes.collect() == []
-    assert (outcome.tally.read, outcome.counts["rows"], outcome.clock) == (0, 0, WatermarkState(now=0))
+    assert (outcome.events.read, outcome.counts["rows"], outcome.clock) == (0, 0, WatermarkState(now=0))
 
 
 def test_sessions_end_without_any_new_event(spark: SparkSession) -> None:

@@ -103,7 +103,7 @@ def test_any_split_and_order_equals_one_run_and_the_oracle(spark, drawn, gap, bo
     for number in range(runs):
         live = None if table is None else table.where(~F.col(C.IS_FINAL))
         outcome = sessionize(frame([e for e, run in numbered if run == number]), live, rule, clock)
-        assert outcome.tally.rejected == {}
+        assert outcome.events.rejected == {}
         table, clock = apply_changes(table, outcome.changes).localCheckpoint(), outcome.clock
     assert table is not None
     whole = sessionize(frame([e for e, _ in numbered]), None, rule, WatermarkState(now=NOW))

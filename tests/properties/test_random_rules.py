@@ -101,7 +101,7 @@ class Memory:
         rejected = rejected.withColumn(C.RUN_SEQ, C.col(C.ORDINAL))
         self.rejects = rejected if self.rejects is None else self.rejects.unionByName(rejected)
         self.table, self.clock = apply(self.table, outcome.changes).localCheckpoint(), outcome.clock
-        assert outcome.tally.read == len(events) == outcome.tally.accepted + rejected.count()
+        assert outcome.events.read == len(events) == outcome.events.accepted + rejected.count()
 
     def rejected(self) -> Counter[tuple[Any, ...]]:
         assert self.rejects is not None

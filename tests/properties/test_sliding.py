@@ -100,7 +100,7 @@ def test_any_order_and_split_with_nothing_late_equals_brute_force(
     with for_few_rows(spark):
         for number in range(RUNS):
             outcome = replay.run(source_rows([e for e, run in events if run == number], u))
-            assert outcome.tally.rejected == {}
+            assert outcome.events.rejected == {}
             assert not outcome.counts["deleted"]
     found, expected = found_and_expected(replay, windows([e for e, _ in events], d * u, u), times_of, d * u)
     assert found == expected
@@ -124,7 +124,7 @@ def test_an_old_event_enters_the_windows_that_are_open(
         for c, model in enumerate(models):
             if of_case := [e for e in came if e[0][0] == c]:
                 model.run(of_case)
-        assert outcome.tally.late == outcome.tally.rejected.get("late", 0)
+        assert outcome.events.late == outcome.events.rejected.get("late", 0)
     expected = {window: values for model in models for window, values in model.table.items()}
     found, wanted = found_and_expected(replay, expected, times_of, d)
     assert found == wanted

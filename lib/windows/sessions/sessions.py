@@ -109,7 +109,7 @@ class Sessions:
         bounds = compute.rows(ranges.select(C.col(C.LOW), C.col(C.HIGH)))
         spans = near_spans([(row[0], row[1]) for row in bounds])
         inside = within_ranges(changes.accepted(spans), ranges, rule)
-        if rule.traces:
+        if rule.tells_events:
             inside = compute.held(inside)
         return Merged(merged, self._recomputed(inside, ranges, compute), ranges, inside, spans)
 
@@ -144,7 +144,7 @@ class Sessions:
         return told(found.unionByName(redone, allowMissingColumns=True), self.columns())
 
     def _merged(self, marked: DataFrame) -> DataFrame:
-        return merge_islands(marked, self.rule, self.aggregates, with_buckets=self.rule.traces)
+        return merge_islands(marked, self.rule, self.aggregates, with_buckets=self.rule.tells_events)
 
     def _recomputed(self, inside: DataFrame, ranges: DataFrame, compute: Compute) -> DataFrame:
         rule, whole = self.rule, self.rule.max_duration is None

@@ -34,7 +34,7 @@ class SlidingRule:
             revive=False,
             max_duration=None,
             time_unit=sliding.time_unit,
-            traces=False,
+            tells_events=False,
         )
         return cls(events, sliding.time_difference)
 

@@ -30,7 +30,7 @@ VALID = (LATE, APART, PENDING, AMENDED, CORRECTED)  # besides those without a ve
 
 
 @dataclass(frozen=True)
-class Tally:
+class EventCounts:
     """Counts of events; read = accepted + the rejected of every reason but correction. Times: microseconds.
 
     accepted: with the amended and the corrected ones. apart: of the late ones those in sessions of their own.
@@ -61,8 +61,8 @@ class Tally:
     old_high: int | None = None
 
     @classmethod
-    def of(cls, seen: Figures) -> "Tally":
-        """The tally that `tally_columns` has observed."""
+    def of(cls, seen: Figures) -> "EventCounts":
+        """What `count_columns` has observed."""
         n = {verdict: seen.get(verdict) or 0 for verdict in VERDICTS}
         late = {LATE: n[LATE] + n[APART]}
         return cls(
@@ -108,8 +108,8 @@ class Tally:
         return bool(self.withdrawn or self.forgotten or self.readmitted or self.moved)
 
 
-def tally_columns() -> dict[str, Column]:
-    """Aggregate columns for `Tally.of`, over partials: `__verdict`, `__count`, `__start`, `__end`, `__reach`."""
+def count_columns() -> dict[str, Column]:
+    """Aggregate columns for `EventCounts.of`, over partials: `__verdict`, `__count`, `__start`, `__end`, `__reach`."""
     verdict, n = C.col(C.VERDICT), C.col(C.COUNT)
     valid = is_valid()
     start, end = C.col(C.START), C.col(C.END)

@@ -10,7 +10,7 @@ from tables.delta import Commit, Table
 from tables.manifest import Manifest
 
 
-class Trace:
+class EventOutput:
     """One of the two optional tables; both keep the rows of a session under its present id."""
 
     def __init__(self, spark: SparkSession, location: str, name: str) -> None:
