@@ -41,7 +41,7 @@ class AcceptedChanges:
     before: the watermarks that the events were judged by. earliest: of all valid events. first, last: between which all
     events lie that change anything. low, high: the least start and the greatest reach of what
     adds or leaves; None where nothing does. leaves: whether anything does. populations: those apart that lose events.
-    again: what is to be made again besides.
+    again: what is to be made again besides. looks_back: rows that nothing has touched stay as they are.
     """
 
     partials: DataFrame
@@ -55,3 +55,4 @@ class AcceptedChanges:
     leaves: bool = False
     populations: tuple[int, ...] = ()
     again: Again | None = None
+    looks_back: bool = False

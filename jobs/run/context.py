@@ -16,11 +16,12 @@ from lib.accepted import Again
 from lib.admission.accepted import Past
 from lib.admission.admission import Admission
 from lib.admission.freed import Readmission
-from lib.admission.validate import validate
+from lib.admission.validate import raw_us, validate
 from lib.admission.verdicts import OUT
 from lib.bags import hashed, nth, subtract
 from lib.errors import UsageError
 from lib.rule import Rule
+from lib.time.micros import timestamp
 from lib.time.watermarks import (
     WatermarkOverride,
     WatermarkState,
@@ -171,10 +172,23 @@ class RunContext:
         clock, stored = self.clock, self.stored()
         if self.rule.watermark_per != "key" or stored.is_empty:
             return clock
-        events = (
-            self.events() if self.mode == self.kind.mode else self.kind.tables.events.as_of(self.increment.last, None)
-        )
+        events = self.events()
+        if self.mode != self.kind.mode:
+            events = self._keys_touched()
         return replace(clock, scopes=clocks_of_keys(stored.live, stored.final, events, self.rule))
+
+    def _keys_touched(self) -> DataFrame:
+        """The keys that a look back may touch."""
+        low, high = (timestamp(int(self.arguments[name])) for name in ("low", "high"))
+        rows = self.kind.home.table.read(self.position.version)
+        near = rows.where((C.col(C.SESSION_START) < high) & (C.col(C.SESSION_END) >= low)).select(
+            *C.cols(self.rule.key)
+        )
+        rejects = self._rejects()
+        if rejects is None:
+            return near
+        time = C.col(C.EVENT_TIME)
+        return near.unionByName(rejects.where((time >= low) & (time < high)).select(*C.cols(self.rule.key)))
 
     def _rejects(self) -> DataFrame | None:
         """Rows of rejected_events before this run, and those of the source from before the first version read."""
@@ -182,11 +196,10 @@ class RunContext:
         if not self.began:
             return rejected
         valid = validate(self.kind.tables.events.as_of(self.began - 1, None), self.rule, self.clock)
-        names = (*self.rule.key, C.EVENT_TIME, C.REASON, C.KEPT, C.EVENT, C.EVENT_HASH, C.ORDINAL, C.RUN_SEQ)
         nothing = F.lit(None).cast("string")
         older = hashed(valid).select(
             *C.cols(self.rule.key),
-            F.timestamp_micros(C.col(C.US)).alias(C.EVENT_TIME),
+            F.timestamp_micros(raw_us(valid)).alias(C.EVENT_TIME),
             nothing.alias(C.REASON),
             F.lit(OUT).alias(C.KEPT),
             nothing.alias(C.EVENT),
@@ -194,7 +207,7 @@ class RunContext:
             nth().alias(C.ORDINAL),
             F.lit(-1).cast("bigint").alias(C.RUN_SEQ),
         )
-        return older if rejected is None else rejected.select(*C.cols(names)).unionByName(older)
+        return older if rejected is None else rejected.unionByName(older, allowMissingColumns=True)
 
 
 def _consumed(position: Position) -> tuple[Manifest, int]:

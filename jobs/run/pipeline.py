@@ -91,7 +91,7 @@ def _admitted(admission: Admission, windows: Windows, stored: Stored) -> _Judged
         found = _folded(admission.judged_with_changes(), windows, admission)
     if not found.counts.pending:
         return found
-    around = Around(found.counts.old_low or 0, found.counts.old_high or 0, admission.known(found.rows))
+    around = Around(found.counts.old_low or 0, found.counts.old_high or 0, admission.known(found.rows, found.counts))
     told = windows.judge_places(found.partials.withColumn(C.EFFECT, effect()), around, stored, admission.clock)
     places = admission.compute.held(told.drop(C.EFFECT))
     rows = decided_by_place(found.rows.withColumn(C.BUCKET, windows.bucket()), places, admission.rule, admission.clock)
@@ -126,6 +126,7 @@ def _accepted_changes(admission: Admission, judged: _Judged, again: Again | None
         leaves=bool(counts.leaves),
         populations=tuple(lost),
         again=again,
+        looks_back=admission.asked is not None,
     )
 
 

@@ -14,9 +14,9 @@ from lib.admission.dedupe import mark_duplicates
 from lib.admission.event_counts import EventCounts
 from lib.admission.freed import Readmission, asked_for, copies_of, deletions, freed, judged_again
 from lib.admission.lateness import judge_late
-from lib.admission.rejects import IDENTITY, leaving, rejected
+from lib.admission.rejects import IDENTITY, kept, leaving, rejected
 from lib.admission.validate import raw_us, validate
-from lib.admission.verdicts import APART, FORGOTTEN, MOVED, OUT, REASONS, WITHDRAWN
+from lib.admission.verdicts import APART, FORGOTTEN, IN, MOVED, REASONS, WITHDRAWN
 from lib.bags import hashed
 from lib.compute import Compute
 from lib.errors import UsageError
@@ -93,9 +93,9 @@ class Admission:
             now = self.rejected(stay).withColumn(C.RUN_SEQ, F.lit(self.clock.run_seq))
         return _both(*[None if rows is None else as_rejects(rows, self.rule) for rows in (before, now)])
 
-    def known(self, judged: DataFrame) -> Callable[[Spans], DataFrame]:
+    def known(self, judged: DataFrame, counts: EventCounts) -> Callable[[Spans], DataFrame]:
         """What makes the accepted rows within spans of time, before any of these came."""
-        return self._before(judged, self._rejects())
+        return self._before(judged, self._rejects() if counts.takes_rejects else None)
 
     def _rejects(self) -> DataFrame | None:
         return None if self.past is None else self.past.rejected()
@@ -137,22 +137,22 @@ class Admission:
         past = self.past
         if past is None:
             return lambda _: validate(self.events.limit(0), self.rule, self.clock)
-        came = valid
+        came, stay = valid, self._rejects() if rejects is None else rejects
         if C.FREED in valid.columns:
-            came = came.where(C.col(C.FREED).isNull()).drop(C.FREED)
+            came = valid.where(C.col(C.FREED).isNull()).drop(C.FREED)
+            undone = valid.select(C.FREED).where(C.col(C.FREED)[C.KEPT] == IN)
+            undone = undone.select(*[C.col(C.FREED)[name].alias(name) for name in IDENTITY])
+            stay = None if stay is None else joined(stay, undone, IDENTITY, "left_anti")
+        if rejects is not None and stay is not None:
+            stay = joined(stay, leaving(rejects, came, self.rule), IDENTITY, "left_anti")
         is_gone = F.coalesce(C.col(C.VERDICT).isin(WITHDRAWN, FORGOTTEN), F.lit(False))
         out = hashed(came.where(~is_gone & C.col(C.US).isNotNull())).select(
             *C.cols(self.rule.key),
             raw_us(valid).alias(C.US),
             C.col(C.HASH),
-            F.lit(None).cast("string").alias(C.JSON),
-            F.lit(OUT).alias(C.KEPT),
+            C.col(C.JSON),
+            kept(came).alias(C.KEPT),
             F.lit(None).cast("bigint").alias(C.RUN_SEQ),
-        )
-        stay = (
-            self._rejects()
-            if rejects is None
-            else joined(rejects, leaving(rejects, came, self.rule), IDENTITY, "left_anti")
         )
         if stay is not None:
             out = out.unionByName(as_rejects(stay, self.rule))

@@ -44,6 +44,8 @@ def mark_duplicates(valid: DataFrame, known: DataFrame | None, rule: Rule, clock
     alike = Window.partitionBy(*C.cols(ids))
     row = canonical_json(valid.select(*C.cols(own_columns(valid))).schema)
     order = [us, *C.cols(rule.order_by), row]
+    if C.FREED in valid.columns:  # of equal rows what has been rejected before stays so
+        order.append(C.col(C.FREED).isNotNull())
     marked = rows.withColumns({"__copy": copy, "__candidate": candidate})
     times = F.sort_array(F.collect_list(F.when(F.col("__candidate"), us)).over(alike))
     first = F.row_number().over(Window.partitionBy(*C.cols(ids), F.col("__candidate"), us).orderBy(*order)) == 1

@@ -15,11 +15,12 @@ def judge_late(valid: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame
     """Valid events with the watermark and horizon of their scope, and a verdict on those strictly older than it.
 
     Out: the same columns, `__watermark`, `__horizon` BIGINT; `__verdict`, if it was null, is `late`, or `amended` or
-    `apart` where the rule accepts late events. With `lateness: session` it is `pending`: its place decides.
+    `apart` where the rule accepts late events. With `lateness: session` it is `pending`: its place decides; not where
+    the rule amends: it is accepted wherever it lies.
     """
     judged = with_clock(valid, rule, clock, beside=C.col(C.US)).drop(C.MARK, C.FLUSHED)
     old = C.col(C.VERDICT).isNull() & (C.col(C.US) < C.col(C.H))
-    verdict = PENDING if rule.lateness == "session" else if_late(rule)
+    verdict = PENDING if rule.lateness == "session" and rule.late_events != "amend" else if_late(rule)
     return with_population(judged.withColumn(C.VERDICT, F.when(old, verdict).otherwise(C.col(C.VERDICT))), rule, clock)
 
 

@@ -1,6 +1,6 @@
 """Rows of rejected_events: what a run adds, and what its changes take away."""
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lib import columns as C
@@ -41,14 +41,11 @@ def rejected(judged: DataFrame, rule: Rule) -> DataFrame:
         hash_only = hash_only | (verdict == LATE)
     if rule.invalid_events == "drop":
         hash_only = hash_only | verdict.isin(*INVALID)
-    kept = F.when(verdict == APART, BESIDE)
-    if C.CHANGE_TYPE in judged.columns:
-        kept = kept.when((verdict == CORRECTION) & C.col(C.CHANGE_TYPE).isin("delete", "update_preimage"), IN)
     return rows.select(
         *C.cols(rule.key),
         F.timestamp_micros(raw_us(judged)).alias(C.EVENT_TIME),
         F.when(verdict == APART, LATE).otherwise(verdict).alias(C.REASON),
-        kept.otherwise(OUT).alias(C.KEPT),
+        kept(judged).alias(C.KEPT),
         F.timestamp_micros(C.col(C.W)).alias(C.WATERMARK),
         F.timestamp_micros(C.col(C.H)).alias(C.HORIZON),
         F.when(~hash_only, C.col(C.JSON)).alias(C.EVENT),
@@ -56,6 +53,15 @@ def rejected(judged: DataFrame, rule: Rule) -> DataFrame:
         nth(version).alias(C.ORDINAL),
         version.cast("bigint").alias(C.SOURCE_VERSION),
     )
+
+
+def kept(judged: DataFrame) -> Column:
+    """What becomes of a rejected event: it stays out of sessions, in its session, or in one of late events."""
+    verdict = C.col(C.VERDICT)
+    told = F.when(verdict == APART, BESIDE)
+    if C.CHANGE_TYPE in judged.columns:
+        told = told.when((verdict == CORRECTION) & C.col(C.CHANGE_TYPE).isin("delete", "update_preimage"), IN)
+    return told.otherwise(OUT)
 
 
 def leaving(rejects: DataFrame, judged: DataFrame, rule: Rule) -> DataFrame:
@@ -69,7 +75,8 @@ def leaving(rejects: DataFrame, judged: DataFrame, rule: Rule) -> DataFrame:
     names = C.cols(tuple(rejects.columns))
     numbered = rejects.where(C.col(C.KEPT).isin(*may_go)).withColumn(C.HASH, C.col(C.EVENT_HASH))
     order = (C.col(C.KEPT).desc(), C.col(C.RUN_SEQ), C.col(C.ORDINAL))
-    away = taken(numbered, gone, *order).where(C.col(C.TAKEN)).select(*names)
+    written = C.col(C.RUN_SEQ) >= 0  # by a run; others are of before the first version that was read
+    away = taken(numbered, gone, *order).where(C.col(C.TAKEN) & written).select(*names)
     if C.FREED not in judged.columns:
         return away
     anew = judged.where(C.col(C.FREED).isNotNull()).select(*[C.col(C.FREED)[name].alias(name) for name in IDENTITY])

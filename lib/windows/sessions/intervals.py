@@ -69,7 +69,7 @@ def merge_islands(
     new = C.col(C.LIVE).isNull() if C.LIVE in types else F.lit(True)
     fresh = F.sum(F.when(new, C.col(C.COUNT)).otherwise(0)).alias(C.FRESH)
     absorbed = [fresh, F.collect_list(C.col(C.LIVE)).alias(C.ABSORBED)] if C.LIVE in types else []
-    buckets = [F.collect_list(F.when(new, C.col(C.BUCKET))).alias(C.BUCKETS)] if with_buckets else []
+    buckets = [F.collect_set(F.when(new, C.col(C.BUCKET))).alias(C.BUCKETS)] if with_buckets else []
     arrived = [F.max(C.col(C.ARRIVED)).alias(C.ARRIVED)] if C.ARRIVED in types else []
     identity = (*apart(marked, rule), *by)
     sessions = marked.groupBy(*C.cols(identity), C.col(C.ISLAND)).agg(

@@ -40,7 +40,8 @@ def settle(
     idle = _idle(rule, after)
     final = is_late | _known(reach < C.col(C.H))
     if rule.watermark_per == "key" and rule.idle_after is not None and keeps_arrival(rule):
-        last_arrival = F.max(C.col(C.ARRIVED)).over(Window.partitionBy(*C.cols(rule.key)))
+        of_key = F.max(C.col(C.ARRIVED)).over(Window.partitionBy(*C.cols(rule.key)))
+        last_arrival = C.col(C.LAST_ARRIVAL) if C.LAST_ARRIVAL in sessions.columns else of_key
         final = final | _known(steady(after.now, start) - last_arrival > rule.idle_after)
     by_watermark = is_late | _known(C.col(C.W) > reach)
     ended = by_watermark | idle

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -71,7 +72,9 @@ class Sessions:
         rule, asks = self.rule, F.coalesce(C.col(C.EFFECT).isin(JOINS, PENDING), F.lit(False))
         groups = folded.where(asks).withColumn("__there", F.lit(False))
         names = (*rule.key, C.START, C.END, C.REACH)
-        for rows in (stored.live, stored.final if rule.revive else None):
+        low = timestamp(around.low)
+        final = stored.final.where(C.col(C.EXPIRES_AT) >= low) if rule.revive and stored.final is not None else None
+        for rows in (stored.live, final):
             if rows is not None:
                 places = bare_intervals(rows.where(~C.col(C.IS_LATE)), rule)
                 there = places.select(*C.cols(names), F.lit(True).alias("__there"))
@@ -88,18 +91,19 @@ class Sessions:
         rule, aggregates = self.rule, self.aggregates
         intervals = new_intervals(changes.partials, rule, self.now)
         if changes.again is not None:
-            intervals = self._places_again(changes, changes.again, stored, compute)
+            places = self._places_again(changes, changes.again, stored, compute)
+            intervals = intervals.unionByName(places, allowMissingColumns=True)
         elif stored.live is not None:
             known = state_intervals(stored.live, rule, aggregates)
             intervals = intervals.unionByName(known, allowMissingColumns=True)
-        if rule.max_duration is None and changes.low is None and changes.again is None and not self._revives(stored):
+        if rule.max_duration is None and changes.low is None and not changes.looks_back and not self._revives(stored):
             return Merged(self._merged(mark_islands(intervals, rule)))
         if C.LIVE not in intervals.columns:
             intervals = intervals.withColumn(C.LIVE, F.lit(None).cast(LIVE_TYPE))
         intervals = self._with_final(intervals, changes, stored)
         marked, seen = compute.observed(mark_roles(intervals, rule), role_columns())
         others = to_merge(marked)
-        if changes.again is not None:  # what is only looked at stays as it is
+        if changes.looks_back:  # what is only looked at stays as it is
             others = others.where(F.lit(False))
         # Nothing is compared with rows that are not there.
         merged = self._merged(others.drop(C.LIVE) if stored.is_empty else others)
@@ -111,7 +115,10 @@ class Sessions:
         inside = within_ranges(changes.accepted(spans), ranges, rule)
         if rule.tells_events:
             inside = compute.held(inside)
-        return Merged(merged, self._recomputed(inside, ranges, compute), ranges, inside, spans)
+        redone = self._recomputed(inside, ranges, compute)
+        if rule.watermark_per == "key" and C.ARRIVED in redone.columns:
+            merged, redone = self._with_last_arrivals(merged, compute.held(redone))
+        return Merged(merged, redone, ranges, inside, spans)
 
     def settle(self, windows: DataFrame, before: WatermarkState, after: WatermarkState) -> DataFrame:
         """Session rows in their state."""
@@ -152,6 +159,13 @@ class Sessions:
         marked = mark_islands(folded, rule, C.RANGE) if whole else walk(compute.held(folded), rule, C.RANGE)
         return with_absorbed(merge_islands(marked, rule, self.aggregates, C.RANGE), ranges, rule)
 
+    def _with_last_arrivals(self, *frames: DataFrame) -> tuple[DataFrame, ...]:
+        """The sessions with `__last_arrival` of their key, whichever way they were made."""
+        names = (*self.rule.key, C.ARRIVED)
+        both = reduce(DataFrame.unionByName, [frame.select(*C.cols(names)) for frame in frames])
+        last = both.groupBy(*C.cols(self.rule.key)).agg(F.max(C.col(C.ARRIVED)).alias(C.LAST_ARRIVAL))
+        return tuple(joined(frame, last, self.rule.key, "left") for frame in frames)
+
     def _revives(self, stored: Stored) -> bool:
         """Whether events may join final sessions."""
         return self.rule.revive and stored.final is not None
@@ -161,15 +175,17 @@ class Sessions:
         rule, low, high = self.rule, changes.low, changes.high
         if rule.revive:
             low, high = min((t for t in (low, changes.earliest) if t is not None), default=None), None
-        if low is None or stored.final is None or changes.again is not None:
+        if low is None or stored.final is None:
             return intervals
         affected = F.lit(rule.revive) | C.col(C.EFFECT).isin(ADDS, LEAVES)
         keys = intervals.where(C.col(C.LIVE).isNull() & affected).select(*C.cols(rule.key)).distinct()
         near = joined(self._near(stored.final, low, high), keys, rule.key, "left_semi")
-        found = bare_intervals(near.where(~C.col(C.IS_LATE)), rule)
+        if changes.again is None:  # else they are there
+            found = bare_intervals(near.where(~C.col(C.IS_LATE)), rule)
+            intervals = intervals.unionByName(found, allowMissingColumns=True)
         if changes.populations:
-            found = found.unionByName(self._apart(near, changes), allowMissingColumns=True)
-        return intervals.unionByName(found, allowMissingColumns=True)
+            intervals = intervals.unionByName(self._apart(near, changes), allowMissingColumns=True)
+        return intervals
 
     def _near(self, table: DataFrame, low: int, high: int | None) -> DataFrame:
         """Rows that intervals within these times may touch; with `max_duration` all that follow, too."""
@@ -191,12 +207,15 @@ class Sessions:
         return told.where(C.col(C.POPULATION).isNotNull())
 
     def _places_again(self, changes: AcceptedChanges, again: Again, stored: Stored, compute: Compute) -> DataFrame:
-        """What is made again: the events of the span, and the places of sessions there, which may have lost theirs."""
+        """What is made again: the places of the events of the span, and of sessions there, which may have lost theirs.
+
+        They come as what leaves: nothing has arrived there.
+        """
         rule = self.rule
         events = self._of_keys(changes.accepted([(again.low, again.high - 1)]), again)
         if C.POPULATION in events.columns:
             events = events.where(C.col(C.POPULATION).isNull()).drop(C.POPULATION)
-        affected = arriving(fold(events, rule, self.aggregates), rule, self.now).withColumn(C.EFFECT, F.lit(ADDS))
+        affected = arriving(fold(events, rule, self.aggregates), rule, self.now).withColumn(C.EFFECT, F.lit(LEAVES))
         table = stored.all()
         if table is None:
             return affected
