@@ -4,7 +4,7 @@ from tables.delta.upkeep import Upkeep
 
 # The methods of Table that write: all that a kill can fall between.
 WRITES = (
-    *("create", "change_setting", "change_settings"),
+    *("create", "create_if_missing", "change_setting", "change_settings"),
     *("append", "append_few", "overwrite", "replace", "merge", "restore", "delete", "update"),
     *("compact", "keep_removed", "vacuum", "checkpoint"),
 )

@@ -15,12 +15,15 @@ from jobs.commands.maintain import maintain
 from jobs.commands.verify import Asked, verify
 from jobs.queries.lookups import LookUp, as_documents
 from jobs.queries.sql import documents, query_frame
+from lib import columns as C
 from lib.admission.validate import validate
+from lib.bags import hashed
 from lib.config import Config
 from lib.errors import ConfigError, SourceError
 from lib.rule import Rule
 from lib.time.watermarks import WatermarkState
 from tables.delta import CHANGE_FEED, Commit
+from tests.frames import judge
 from tests.oracle import us
 from tests.text_tables import clock
 from tests.warehouse import Warehouse
@@ -164,6 +167,9 @@ def test_source_columns_named_as_ours_are_values_like_others(spark: SparkSession
     assert lake.sessions("user", "event_count") == [("ann", 3), ("bob", 1), ("bob", 2)]
 
 
+RULE = Rule(key=("user",), gap=1, event_time="at")
+
+
 @pytest.mark.parametrize("name", ["__us", "__mine", "__verdict", "__0_value", "__op"])
 def test_a_source_column_named_as_those_in_flight_is_refused(spark: SparkSession, name: str) -> None:
     events = spark.createDataFrame([], f"user STRING, at TIMESTAMP, `{name}` STRING")
@@ -173,12 +179,12 @@ def test_a_source_column_named_as_those_in_flight_is_refused(spark: SparkSession
 
 
 @pytest.mark.parametrize("name", ["session_id", "EVENT", "event_hash"])
-def test_where_events_are_traced_some_names_of_source_columns_are_refused(spark: SparkSession, name: str) -> None:
+def test_where_events_are_told_apart_source_columns_may_be_named_as_ours(spark: SparkSession, name: str) -> None:
     events = spark.createDataFrame([], f"user STRING, at TIMESTAMP, `{name}` STRING")
-    rule = Rule(key=("user",), gap=1, event_time="at")
-    assert validate(events, rule, WatermarkState(now=0)).columns[:3] == ["user", "at", name]
-    with pytest.raises(SourceError, match="must have no column of this name"):
-        validate(events, replace(rule, tells_events=True), WatermarkState(now=0))
+    for rule in (RULE, replace(RULE, tells_events=True)):
+        assert judge(events, rule, WatermarkState(now=0)).columns[:3] == ["user", "at", name]
+        told = hashed(judge(events, rule, WatermarkState(now=0)))
+        assert told.select(C.JSON, C.HASH, C.col(name)).columns == [C.JSON, C.HASH, name]
 
 
 def config(**source: Any) -> Config:
