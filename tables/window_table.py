@@ -18,7 +18,6 @@ from tables.position import HARMLESS, Position, in_force, position_of
 
 KEPT = "sessionizer.lastRunSeq"  # a property that changes where a commit is needed only for what it says
 MADE_FOR = "sessionizer.madeFor"  # a property: the hash of the rule and the source that gave the table its columns
-ROWS_PER_FILE = 250_000  # so few that a look at one day of a year opens little else
 LIVE = f"{C.IS_FINAL} = false"
 
 
@@ -36,9 +35,9 @@ class Layout:
     filtered_by: tuple[str, ...]
     partition_by: tuple[str, ...]
     change_feed: bool
+    rows_per_file: int
     deletion_vectors: bool = False
     replaces: bool = False
-    rows_per_file: int = ROWS_PER_FILE
     remedy: str = ""
 
 

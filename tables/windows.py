@@ -7,6 +7,7 @@ from lib.config import Config
 from tables.delta import Table
 from tables.window_table import Layout, WindowTable
 
+ROWS_PER_FILE = 2_000_000
 REMEDY = (
     "undo the change of the source or of sliding.aggregates, or name a new windows table and run `sessionizer init`"
 )
@@ -22,7 +23,7 @@ def windows_table(spark: SparkSession, config: Config, location: str) -> WindowT
         filtered_by=(C.WINDOW_START, C.WINDOW_END),
         partition_by=(C.IS_FINAL,),
         change_feed=True,
-        rows_per_file=2_000_000,
+        rows_per_file=ROWS_PER_FILE,
         remedy=REMEDY,
     )
     return WindowTable(Table(spark, location, "sliding.table"), layout, key)
