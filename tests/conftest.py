@@ -86,6 +86,8 @@ COMPILED = (
     "soak",
     "jobs/test_cli.py",
     "jobs/test_examples.py",
+    "jobs/test_look_back.py",
+    "jobs/test_slide.py",
     "tables/test_many_rows.py",
 )
 AS_COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}  # Spark's defaults
