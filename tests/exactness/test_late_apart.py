@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.exactness.play import Play, fails_today
+from tests.exactness.play import Play
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +30,6 @@ def test_late_events_are_rows_of_their_own(late: Play) -> None:
     )
 
 
-@fails_today("erasing a user leaves the sessions of their late events")
 def test_a_deleted_user_leaves_no_late_session(late: Play, copied: Plays) -> None:
     done = copied(late)
     done.source("DELETE FROM {} WHERE u = 'a'").run()
@@ -38,7 +37,6 @@ def test_a_deleted_user_leaves_no_late_session(late: Play, copied: Plays) -> Non
     done.assert_rejected("u | reason")
 
 
-@fails_today("an updated late event stays as it was, and is there once more as it is")
 def test_an_updated_late_event_is_counted_once_as_it_is(late: Play, copied: Plays) -> None:
     done = copied(late)
     done.source("UPDATE {} SET n = 4 WHERE n = 3").run()
@@ -53,7 +51,6 @@ def test_an_updated_late_event_is_counted_once_as_it_is(late: Play, copied: Play
 
 
 @pytest.mark.parametrize("way", ["backfill", "readmit"])
-@fails_today("a late event that is taken in stays in its row apart as well")
 def test_a_late_event_that_is_taken_in_is_counted_once(late: Play, copied: Plays, way: str) -> None:
     done = copied(late)
     getattr(done, way)(0, 10)
@@ -67,7 +64,6 @@ def test_a_late_event_that_is_taken_in_is_counted_once(late: Play, copied: Plays
     )
 
 
-@fails_today("the row of a late event moves the clock of its key")
 def test_a_late_session_does_not_move_the_clock_of_its_key(play: Plays) -> None:
     of_keys = {"watermark": {"per": "key"}, "idle_timeout": {"after": "30d", "clock": "processing_time"}}
     # The late event's reach is 105; the key's watermark is 100.
@@ -80,7 +76,6 @@ def test_a_late_session_does_not_move_the_clock_of_its_key(play: Plays) -> None:
     )
 
 
-@fails_today("the row of a late event joins a later one to a session that may still take it")
 def test_a_late_session_does_not_bridge_the_judgement_of_others(play: Plays) -> None:
     by_session = {"lateness": "session", "revive": True}
     # 69 to 95 reach 105. 55 reaches 65: only the late event of 60 lies between.
