@@ -38,7 +38,6 @@ def deduped(play: Plays) -> Callable[[str], Play]:
     return lambda events: play(events, schema=EVENTS, time={"allowed_lateness": "1d"}, **BY_N)
 
 
-@fails_today("after an overwrite events are taken for copies of what they replace")
 def test_an_overwrite_is_no_copy_of_what_it_replaces(deduped: Callable[[str], Play]) -> None:
     done = deduped(TWO)
     done.source("INSERT OVERWRITE {} SELECT u, at, n, IF(n = 2, 99, v) FROM {}").run()
@@ -51,7 +50,6 @@ def test_an_overwrite_is_no_copy_of_what_it_replaces(deduped: Callable[[str], Pl
     done.assert_rejected("u | reason")
 
 
-@fails_today("a copy stays rejected when its original goes")
 def test_a_copy_takes_the_place_of_its_deleted_original(deduped: Callable[[str], Play]) -> None:
     done = deduped(ONE).runs(COPY)
     done.assert_rejected("u | event_time | reason \n a | 1 | duplicate")
@@ -60,7 +58,6 @@ def test_a_copy_takes_the_place_of_its_deleted_original(deduped: Callable[[str],
     done.assert_rejected("u | event_time | reason")
 
 
-@fails_today("an event is rejected as a copy of one that the same run deletes")
 def test_a_copy_that_comes_with_the_delete_of_its_original_is_accepted(deduped: Callable[[str], Play]) -> None:
     done = deduped(ONE).add(COPY)
     done.source("DELETE FROM {} WHERE v = 10").run()
@@ -68,7 +65,6 @@ def test_a_copy_that_comes_with_the_delete_of_its_original_is_accepted(deduped: 
     done.assert_rejected("u | event_time | reason")
 
 
-@fails_today("what an update makes of a row is not looked up among the accepted events")
 def test_an_update_that_makes_a_row_a_copy_takes_it_out(deduped: Callable[[str], Play]) -> None:
     done = deduped(TWO)
     done.source("UPDATE {} SET n = 1 WHERE n = 2").run()
