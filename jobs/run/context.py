@@ -108,7 +108,8 @@ class RunContext:
 
     def result(self) -> RunResult:
         """What comes of it."""
-        stored, clock = self.stored(), self._clock_of_keys()
+        stored = self.stored()
+        clock = self._clock_of_keys(stored)
         windows = self.kind.make(self.rule, self.sample(), clock.now)
         admission, again = self.admission(clock), self.made_again()
         return compute_run(admission, windows, stored, clock, override=self.override, again=again)
@@ -167,9 +168,9 @@ class RunContext:
         lines = self.arguments.get("keys")
         return None if lines is None else keys_from_json(lines, self.rule, self.kind.tables.events.table.read())
 
-    def _clock_of_keys(self) -> WatermarkState:
+    def _clock_of_keys(self, stored: Stored) -> WatermarkState:
         """With the watermarks that lie on the rows of each key, where the rule has them there."""
-        clock, stored = self.clock, self.stored()
+        clock = self.clock
         if self.rule.watermark_per != "key" or stored.is_empty:
             return clock
         events = self.events()
