@@ -75,7 +75,7 @@ SELECT count(*) AS sessions, count(DISTINCT session_id) AS ids, sum(event_count)
        sum(CASE WHEN session_id IS NULL OR session_start IS NULL THEN 1 ELSE 0 END) AS without_id
 FROM sessions"""
 LEDGER = "SELECT count(*) AS runs, sum(events_read) AS events_read, sum(late) AS late FROM runs"
-BY_HOUR = "SELECT hour(session_start) AS h, count(*) AS n FROM sessions GROUP BY hour(session_start)"
+BY_HOUR = "SELECT hour(session_start) AS h, count(*) AS n FROM sessions GROUP BY 1 ORDER BY 1"
 BY_DAY = f"""
 SELECT session_date AS day, count(*) AS n, sum(event_count) AS events
 FROM sessions GROUP BY session_date ORDER BY session_date DESC LIMIT {DAYS}"""
