@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
+from py4j.java_gateway import JavaClass, JavaMember
 from pyspark.sql import SparkSession
 
 from jobs.quick_start import java_options
@@ -46,6 +48,7 @@ EVERYWHERE = {
 COLLECTOR = "-XX:+UseParallelGC"  # for throughput: of a batch nobody sees the pauses
 JAVA_OPTIONS, CLASS_PATH = "spark.driver.extraJavaOptions", "spark.driver.extraClassPath"
 READ_BY_JAVA = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+ASKED_FOR = ("org.apache.spark.sql.functions", "functions", "PythonUtils")
 UTC = {"spark.sql.session.timeZone": "UTC"}  # whatever the settings say: times without a zone are UTC
 LOGS_KEPT = 20
 
@@ -97,7 +100,25 @@ def spark_session(settings: Mapping[str, str] | None = None, *, small: bool = Fa
     except Exception as error:
         raise RunFailed("Spark did not start", value=str(error).splitlines()[0], remedy=f"read {log}") from error
     _jars_done().touch()
+    _remember_classes(session)
     return session
+
+
+class _Remembered(JavaClass):
+    """A class of Java's whose functions are looked up there once, not at every call."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = super().__getattr__(name)
+        if isinstance(found, JavaMember):
+            setattr(self, name, found)
+        return found
+
+
+def _remember_classes(session: SparkSession) -> None:
+    """PySpark has the JVM look up by name what it calls all the time: a tenth of a small run goes there."""
+    jvm = session._jvm
+    for name in ASKED_FOR:
+        setattr(jvm, name, _Remembered(getattr(jvm, name)._fqn, jvm._gateway_client))  # type: ignore[union-attr]
 
 
 def _java_start(jars: Mapping[str, str], settings: Mapping[str, str], *, small: bool) -> dict[str, str]:

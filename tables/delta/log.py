@@ -35,6 +35,8 @@ class DeltaLog(Place):
     def size(self) -> tuple[int, int]:
         """Number of files and of bytes, latest version."""
         snapshot = self._snapshot()
+        if (summed_up := snapshot.checksumOpt()).isDefined():  # written beside each commit; else Spark adds them up
+            return int(summed_up.get().numFiles()), int(summed_up.get().tableSizeBytes())
         return int(snapshot.numOfFiles()), int(snapshot.sizeInBytes())
 
     def setting(self, name: str) -> str | None:
@@ -90,7 +92,7 @@ class DeltaLog(Place):
         jvm: Any = self.spark._jvm
         # Where Delta reads a checkpoint it asks the thread for its session, and a caller's own thread has none.
         SparkSession._get_j_spark_session_class(jvm).setActiveSession(self.spark._jsparkSession)
-        return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self._path)
+        return getattr(jvm, "org.apache.spark.sql.delta.DeltaLog").forTable(self.spark._jsparkSession, self._path)
 
     def _actions(self, version: int, *, whole: bool = False) -> list[str]:
         """The lines of a commit as Delta's own log store reads them; of a long one the first is mostly enough."""
