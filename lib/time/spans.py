@@ -7,7 +7,8 @@ from operator import or_
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from lib.time.micros import DAY, floor_div
+from lib.durations import DAY
+from lib.time.micros import floor_div
 
 Spans = Sequence[tuple[int, int]]
 # Spans that one read is pruned by: each takes time to plan, and files seldom end within a day.

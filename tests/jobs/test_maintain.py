@@ -18,9 +18,8 @@ from jobs.commands.verify import verify
 from jobs.run import side_tables
 from jobs.run.phases import wall_clock
 from lib import columns as C
+from lib.durations import DAY, parse_duration
 from lib.errors import UsageError
-from lib.time.durations import parse_duration
-from lib.time.micros import DAY
 from tables.delta import REMOVED_FILES_KEPT
 from tables.manifest import Manifest
 from tables.queries.history import History

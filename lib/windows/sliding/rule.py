@@ -5,9 +5,9 @@ import json
 from dataclasses import dataclass, replace
 
 from lib.config import Config, Sliding
+from lib.durations import format_duration
 from lib.errors import ConfigError
 from lib.rule import Rule
-from lib.time.durations import format_duration
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from jobs.reporting.expectations import UNEXPECTED_ROWS, Expectation, Suite
+from jobs.quality.expectations import UNEXPECTED_ROWS, Expectation, Suite
 from lib.errors import ConfigError, RunFailed
 
 LIBRARY = "great_expectations"
