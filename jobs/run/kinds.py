@@ -1,7 +1,7 @@
 """The two kinds of windows that a run can make, each with its tables: sessions, and sliding windows."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
@@ -90,7 +90,7 @@ def sliding_of(tables: TableSet) -> Kind:
         shape=rule,
         summary=rule.summary(),
         fingerprint=rule.fingerprint(),
-        make=lambda events_rule, events, _: SlidingWindows(rule.with_events(events_rule), bind(events_rule, events)),
+        make=lambda judged_by, events, _: SlidingWindows(replace(rule, events=judged_by), bind(judged_by, events)),
         home=tables.windows,
         rejected_events=tables.rejected_window_events,
         anew="set the old rule again, or remove the windows table and its rejected events, then `sessionizer init` "

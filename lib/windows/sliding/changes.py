@@ -1,4 +1,4 @@
-"""What a run writes to the windows table: finished rows, and how they differ from those that are there."""
+"""What a run writes to the windows table: how its rows differ from those that are there."""
 
 from functools import reduce
 
@@ -6,40 +6,12 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from lib import columns as C
-from lib.aggregates.binding import Aggregate, state_struct, with_sql_columns
 from lib.compare import same_row
 from lib.time.watermarks import WatermarkState, with_clock
 from lib.windows.sliding.rule import SlidingRule
 from lib.windows.windows import DELETE, INSERT, UPDATE
 
 WAS = "__was_"  # before the names of what the table holds
-
-
-def window_columns(rule: SlidingRule, aggregates: tuple[Aggregate, ...]) -> tuple[str, ...]:
-    """The columns of the windows table in order, but run_id, which comes before the last."""
-    results = [name for a in aggregates for name in a.result_columns]
-    return (*rule.key, *C.BEFORE_WINDOW_AGGREGATES, *results, C.IS_FINAL, C.STATE)
-
-
-def settle_windows(
-    windows: DataFrame, rule: SlidingRule, clock: WatermarkState, aggregates: tuple[Aggregate, ...]
-) -> DataFrame:
-    """Rows as the windows table holds them; final iff the end is before the horizon (strictly).
-
-    In: what `sliding.windows` returns; the clock as it stands *after* the run.
-    """
-    final = F.coalesce(C.col(C.END) < C.col(C.H), F.lit(False))
-    rows = with_clock(windows, rule.events, clock).select(
-        *C.cols(rule.key),
-        F.timestamp_micros(C.col(C.START)).alias(C.WINDOW_START),
-        F.timestamp_micros(C.col(C.END)).alias(C.WINDOW_END),
-        F.timestamp_micros(C.col(C.LAST)).alias(C.LAST_EVENT_TIME),
-        C.col(C.COUNT).alias(C.EVENT_COUNT),
-        *[result for a in aggregates for result in a.finish()],
-        final.alias(C.IS_FINAL),
-        F.when(~final, state_struct(aggregates)).alias(C.STATE),
-    )
-    return with_sql_columns(rows, aggregates).select(*C.cols(window_columns(rule, aggregates)))
 
 
 def window_changes(
@@ -81,25 +53,6 @@ def window_changes(
         F.unix_micros(C.col(WAS + C.WINDOW_START)).alias(C.OLD_START),
         C.col(C.CHANGE),
     )
-
-
-def change_counts() -> dict[str, Column]:
-    """Aggregate columns that count what `window_changes` returns."""
-    change, final, was_final = C.col(C.CHANGE), C.col(C.IS_FINAL), F.coalesce(C.col(C.WAS_FINAL), F.lit(False))
-    return {
-        "rows": F.count(F.lit(1)),
-        "created": F.count_if(change == INSERT),
-        "updated": F.count_if(change == UPDATE),
-        "deleted": F.count_if(change == DELETE),
-        "finalised": F.count_if((change != DELETE) & final & ~was_final),
-        "touched_final": F.count_if((change != INSERT) & was_final),
-        "live_change": F.sum(
-            F.when((change == INSERT) & ~final, 1)
-            .when((change == UPDATE) & final & ~was_final, -1)
-            .when((change == DELETE) & ~was_final, -1)
-            .otherwise(0)
-        ),
-    }
 
 
 def _felt(known: DataFrame, felt: DataFrame | None, rule: SlidingRule) -> DataFrame:

@@ -38,10 +38,6 @@ class SlidingRule:
         )
         return cls(events, sliding.time_difference)
 
-    def with_events(self, events: Rule) -> "SlidingRule":
-        """The same windows of events that are judged otherwise."""
-        return replace(self, events=events)
-
     @property
     def key(self) -> tuple[str, ...]:
         """The key columns."""

@@ -8,16 +8,15 @@ from pyspark.sql import functions as F
 
 from lib import columns as C
 from lib.accepted import ADDS, LEAVES, AcceptedChanges
-from lib.aggregates.binding import Aggregate
+from lib.aggregates.binding import Aggregate, state_struct, with_sql_columns
 from lib.compute import Compute
 from lib.rule import Rule
 from lib.time.spans import within_times
 from lib.time.watermarks import WatermarkState, with_clock
-from lib.windows.sliding.changes import change_counts, settle_windows, window_changes, window_columns
-from lib.windows.sliding.places import PAST, mark_entering
+from lib.windows.sliding.changes import window_changes
 from lib.windows.sliding.rule import SlidingRule
-from lib.windows.sliding.windows import merge_points, near, points, windows
-from lib.windows.windows import Around, Merged, Stored
+from lib.windows.sliding.windows import PAST, mark_entering, merge_points, near, points, windows
+from lib.windows.windows import DELETE, INSERT, UPDATE, Around, Merged, Stored
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,8 @@ class SlidingWindows:
 
     def columns(self) -> tuple[str, ...]:
         """The columns of the windows table."""
-        return window_columns(self.of, self.aggregates)
+        results = [name for a in self.aggregates for name in a.result_columns]
+        return (*self.of.key, *C.BEFORE_WINDOW_AGGREGATES, *results, C.IS_FINAL, C.STATE)
 
     def bucket(self) -> Column:
         """The time of an event."""
@@ -48,7 +48,21 @@ class SlidingWindows:
 
     def counts(self) -> Mapping[str, Column]:
         """What the ledger tells of windows."""
-        return change_counts()
+        change, final, was_final = C.col(C.CHANGE), C.col(C.IS_FINAL), F.coalesce(C.col(C.WAS_FINAL), F.lit(False))
+        return {
+            "rows": F.count(F.lit(1)),
+            "created": F.count_if(change == INSERT),
+            "updated": F.count_if(change == UPDATE),
+            "deleted": F.count_if(change == DELETE),
+            "finalised": F.count_if((change != DELETE) & final & ~was_final),
+            "touched_final": F.count_if((change != INSERT) & was_final),
+            "live_change": F.sum(
+                F.when((change == INSERT) & ~final, 1)
+                .when((change == UPDATE) & final & ~was_final, -1)
+                .when((change == DELETE) & ~was_final, -1)
+                .otherwise(0)
+            ),
+        }
 
     def judge_places(self, folded: DataFrame, around: Around, stored: Stored, clock: WatermarkState) -> DataFrame:
         """An old event enters if it lies in a window that is open."""
@@ -85,8 +99,19 @@ class SlidingWindows:
         return Merged(timed.where(concerned).select(*C.cols(tuple(made.columns))))
 
     def settle(self, windows: DataFrame, before: WatermarkState, after: WatermarkState) -> DataFrame:
-        """Rows of the windows table in their state."""
-        return settle_windows(windows, self.of, after, self.aggregates)
+        """Rows of the windows table in their state: final iff the end is before the horizon (strictly)."""
+        final = F.coalesce(C.col(C.END) < C.col(C.H), F.lit(False))
+        rows = with_clock(windows, self.rule, after).select(
+            *C.cols(self.of.key),
+            F.timestamp_micros(C.col(C.START)).alias(C.WINDOW_START),
+            F.timestamp_micros(C.col(C.END)).alias(C.WINDOW_END),
+            F.timestamp_micros(C.col(C.LAST)).alias(C.LAST_EVENT_TIME),
+            C.col(C.COUNT).alias(C.EVENT_COUNT),
+            *[result for a in self.aggregates for result in a.finish()],
+            final.alias(C.IS_FINAL),
+            F.when(~final, state_struct(self.aggregates)).alias(C.STATE),
+        )
+        return with_sql_columns(rows, self.aggregates).select(*C.cols(self.columns()))
 
     def reaches(self, merged: Merged, stored: Stored) -> DataFrame:
         """The ends of all windows that are not final."""
@@ -106,7 +131,7 @@ class SlidingWindows:
             return stored.live
         span = (changes.first - self.of.difference, changes.last + self.of.unit)
         final = stored.final.where(within_times(C.col(C.WINDOW_START), [span]))
-        return final if stored.live is None else stored.live.unionByName(final)
+        return Stored(stored.live, final).all()
 
     def _events_span(self, changes: AcceptedChanges) -> tuple[int, int]:
         """Between which event times (inclusive) lie all events that changed windows may hold."""
