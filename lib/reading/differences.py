@@ -1,7 +1,5 @@
 """Where a sessions table is not what it should be: row by row, column by column; and rules that need no recompute."""
 
-from functools import reduce
-
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -67,7 +65,7 @@ def broken_rules(table: DataFrame, rule: Rule) -> dict[str, DataFrame]:
             apart = apart | (F.unix_micros(start) - F.unix_micros(first) > rule.max_duration)
         near = table.where(~C.col(C.IS_LATE)).withColumn("__apart", apart).where(~F.col("__apart"))
         found["sessions of a key lie further apart than the gap"] = near.select(C.SESSION_ID, C.SESSION_START)
-    state = reduce(lambda a, b: a | b, [C.col(C.IS_FINAL) & C.col(C.STATE).isNotNull(), C.col(C.EVENT_COUNT) < 1])
+    state = (C.col(C.IS_FINAL) & C.col(C.STATE).isNotNull()) | (C.col(C.EVENT_COUNT) < 1)
     found["final rows hold no state, and every session an event"] = table.where(state).select(C.SESSION_ID)
     return found
 
