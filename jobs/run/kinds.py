@@ -20,7 +20,7 @@ from lib.windows.sessions.sessions import Sessions
 from lib.windows.sliding.rule import SlidingRule
 from lib.windows.sliding.sliding import SlidingWindows
 from lib.windows.windows import Stored, Windows
-from tables.manifest import Manifest, Mode
+from tables.manifest import Mode
 from tables.rejected_events import RejectedEvents
 from tables.table_set import TableSet
 from tables.window_table import WindowTable
@@ -49,14 +49,6 @@ class Kind:
     anew: str
     mode: Mode = "run"
     has_ledger: bool = True
-
-    def as_judged(self, manifest: Manifest) -> Rule:
-        """The rule with the policy of that run, which may have been changed since."""
-        return manifest.as_judged(self.rule)
-
-    def schema(self, events: DataFrame) -> T.StructType:
-        """The columns of the table that such events make, run_id included; reads nothing."""
-        return schema_of(self.make, self.rule, events)
 
     def schema_hash(self, events: DataFrame) -> str:
         """A hash of what the columns of the table follow from."""

@@ -1,7 +1,7 @@
 """The whole of a run on one screen. Only this module knows both halves: which events count, and what they make."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -153,7 +153,7 @@ def _settled(windows: Windows, merged: Merged, admission: Admission, after: Wate
     redone = merged.recomputed
     if redone is not None:
         redone = admission.compute.held(windows.settle(redone, admission.clock, after))
-    return merged.with_rows(windows.settle(merged.windows, admission.clock, after), redone)
+    return replace(merged, windows=windows.settle(merged.windows, admission.clock, after), recomputed=redone)
 
 
 def _touched(changed: DataFrame, admission: Admission) -> Spans:

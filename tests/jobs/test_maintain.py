@@ -115,7 +115,7 @@ def test_commits_of_upkeep_repeat_the_manifest_and_are_no_runs(warehouse: Wareho
     older = list(sessions.manifests())[1]
     sessions.table.change_setting("note", "1", older.text())
     assert warehouse.position().run_id == ids[0]
-    assert sessions.manifest_at(sessions.table.version) == warehouse.position()
+    assert next(sessions.manifests(sessions.table.version)) == warehouse.position()
 
 
 @pytest.mark.slow
