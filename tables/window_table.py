@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
+from itertools import takewhile
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -162,13 +163,9 @@ class WindowTable:
 
     def committed(self, manifest: Manifest) -> Entry | None:
         """The commit of this very run, or None if another one stands in its place."""
-        for entry in self.table.history(self.table.version - manifest.sessions_version):
-            if entry.operation in HARMLESS:  # it may repeat the manifest
-                continue
-            found = Manifest.parse(entry.metadata)
-            if found is not None and found.run_id == manifest.run_id:
-                return entry
-        return None
+        since = self.table.history(self.table.version - manifest.sessions_version)
+        own = (e for e in since if e.operation not in HARMLESS and _has(e, manifest))  # what is harmless may repeat it
+        return next(own, None)
 
     def recent(self, since: int | None) -> str:
         """The partitions whose files are worth compacting: live rows and, where there are dates, those from one on.
@@ -187,11 +184,9 @@ class WindowTable:
         Delta removes the log of commits older than its retention: half of it is young enough for daily upkeep.
         """
         oldest = now - self.table.kept_us()[1] // 2
-        for entry in self.table.history():
-            if entry.timestamp_us < oldest:
-                break
-            if (found := Manifest.parse(entry.metadata)) is not None and found.run_id == manifest.run_id:
-                return False
+        young = takewhile(lambda entry: entry.timestamp_us >= oldest, self.table.history())
+        if any(_has(entry, manifest) for entry in young):
+            return False
         self.table.change_setting(KEPT, str(manifest.run_seq), manifest.text())
         return True
 
@@ -239,6 +234,11 @@ class WindowTable:
 def _has_statistics(data_type: T.DataType) -> bool:
     """Whether Delta keeps the least and the greatest value of such a column: it refuses to be asked for others."""
     return not isinstance(data_type, T.BooleanType | T.BinaryType)
+
+
+def _has(entry: Entry, manifest: Manifest) -> bool:
+    found = Manifest.parse(entry.metadata)
+    return found is not None and found.run_id == manifest.run_id
 
 
 def _told(data_type: str | None) -> str:

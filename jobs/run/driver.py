@@ -26,11 +26,7 @@ Done = Callable[[RunReport], None]
 
 
 def run(
-    spark: SparkSession,
-    config: Config,
-    options: RunOptions,
-    say: Say = lambda _: None,
-    done: Done = lambda _: None,
+    spark: SparkSession, config: Config, options: RunOptions, say: Say = lambda _: None, done: Done = lambda _: None
 ) -> list[RunReport]:
     """Increments of sessions until caught up, or one; `done` hears of each as it is complete. No report: nothing new.
 

@@ -53,10 +53,8 @@ def triple(spec: Spec, value_type: T.DataType, order: list[Column]) -> Triple:
             return _average(value_type)
         case "stddev":
             return _deviation()
-        case "first":
-            return _edge(F.min, order, spec.ignore_nulls)
-        case "last":
-            return _edge(F.max, order, spec.ignore_nulls)
+        case "first" | "last":
+            return _edge(F.min if spec.fn == "first" else F.max, order, spec.ignore_nulls)
         case "count_distinct":
             return _distinct(None, F.size)
         case "set":
@@ -150,14 +148,11 @@ def _deviation() -> Triple:
     def joined_all(several: Column) -> Column:
         return F.aggregate(F.slice(several, 2, F.size(several)), F.get(several, F.lit(0)), joined)
 
-    def merge(parts: Parts, over: Over) -> Parts:
-        return [_only_or(over(F.collect_list(parts[0])), joined_all)]
-
     def finish(parts: Parts) -> list[Column]:
         n, squares = parts[0]["n"], parts[0]["squares"]
         return [F.when(n > 1, F.sqrt(squares / (n - 1)))]
 
-    return Triple(("moments",), partial, merge, finish)
+    return Triple(("moments",), partial, lambda p, over: [_only_or(p[0], over, joined_all)], finish)
 
 
 def _edge(pick: Over, order: list[Column], ignore_nulls: bool) -> Triple:
@@ -178,17 +173,18 @@ def _distinct(at_most: int | None, result: Callable[[Column], Column]) -> Triple
     whole = Triple(
         ("values",),
         lambda v, over: [F.sort_array(over(F.collect_set(v)))],
-        lambda p, over: [_only_or(over(F.collect_list(p[0])), united)],
+        lambda p, over: [_only_or(p[0], over, united)],
         lambda p: [result(p[0])],
     )
     return whole if at_most is None else _cut(whole, at_most, lambda v, over: F.size(over(F.collect_set(v))))
 
 
-def _only_or(parts: Column, merge: Over) -> Column:
-    """The only part of a list, as most sessions have, or several merged; null where there is none.
+def _only_or(part: Column, over: Over, merge: Over) -> Column:
+    """The only part, as most sessions have, or a list of several merged; null where there is none.
 
     The list is bound to a name: over a window, each mention of it would be computed for itself.
     """
+    parts = over(F.collect_list(part))
     one = F.transform(F.array(parts), lambda p: F.when(F.size(p) > 1, merge(p)).otherwise(F.get(p, F.lit(0))))
     return F.get(one, F.lit(0))
 
@@ -205,7 +201,7 @@ def _list(at_most: int | None, order: list[Column]) -> Triple:
     whole = Triple(
         ("ranked",),
         lambda v, over: [in_order(v, over)],
-        lambda p, over: [_only_or(over(F.collect_list(p[0])), lambda several: F.sort_array(F.flatten(several)))],
+        lambda p, over: [_only_or(p[0], over, lambda several: F.sort_array(F.flatten(several)))],
         lambda p: [F.transform(p[0], lambda one: one["value"])],
     )
     return whole if at_most is None else _cut(whole, at_most, lambda v, over: over(F.count(v)))
