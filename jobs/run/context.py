@@ -18,7 +18,7 @@ from lib.admission.admission import Admission
 from lib.admission.freed import Readmission
 from lib.admission.validate import raw_us, validate
 from lib.admission.verdicts import OUT
-from lib.bags import hashed, nth, subtract
+from lib.bags import hashed, nth, taken
 from lib.errors import UsageError
 from lib.rule import Rule
 from lib.time.micros import timestamp
@@ -129,7 +129,8 @@ class RunContext:
         if not self.began:
             return rows
         older = self.kind.tables.events.as_of(self.began - 1, None)
-        return subtract(hashed(rows), hashed(older).select(C.HASH)).drop(C.HASH, C.JSON)
+        told = taken(hashed(rows), hashed(older).select(C.HASH))
+        return told.where(~C.col(C.TAKEN)).drop(C.HASH, C.JSON, C.TAKEN)
 
     def sample(self) -> DataFrame:
         """No rows of the source, with its columns."""

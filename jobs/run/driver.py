@@ -50,7 +50,7 @@ def slide(
     return _increments(kind, options, say, done)
 
 
-def repair(kind: Kind, position: Position, say: Say = lambda _: None) -> bool:
+def repair(kind: Kind, position: Position, say: Say) -> bool:
     """Bring the side tables in line with the table; False if nothing is missing.
 
     What a run that was cut off after its commit has left out is written: the manifest says what it read and by which

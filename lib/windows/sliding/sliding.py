@@ -67,8 +67,8 @@ class SlidingWindows:
     def judge_places(self, folded: DataFrame, around: Around, stored: Stored, clock: WatermarkState) -> DataFrame:
         """An old event enters if it lies in a window that is open."""
         asks = folded.where(C.col(C.EFFECT).isNotNull())
-        wide = (around.low - self.of.reach, around.high + self.of.reach + self.of.unit - 1)
-        before = points(near(around.known([wide]), asks, self.of), self.of, ()).withColumn(C.EFFECT, F.lit(PAST))
+        known = near(around.known([self._felt_by(around.low, around.high)]), asks, self.of)
+        before = points(known, self.of, ()).withColumn(C.EFFECT, F.lit(PAST))
         found = with_clock(asks, self.rule, clock).unionByName(before, allowMissingColumns=True)
         told = mark_entering(found, self.of).where(C.col(C.EFFECT) != PAST)
         others = folded.where(C.col(C.EFFECT).isNull())
@@ -88,7 +88,7 @@ class SlidingWindows:
             marks = changed.select(
                 *C.cols((*self.of.key, C.US)), F.lit(0).cast("bigint").alias(C.COUNT), flag.alias(C.CHANGED)
             )
-            around = changes.accepted([self._events_span(changes)])
+            around = changes.accepted([self._felt_by(changes.first or 0, changes.last or 0)])
             content = points(near(around, changed, self.of), self.of, self.aggregates).withColumn(C.CHANGED, F.lit(0))
             found = merge_points(content.unionByName(marks, allowMissingColumns=True), self.of, self.aggregates)
         early = changes.first is not None and changes.first - self.of.reach < self.of.difference
@@ -133,7 +133,6 @@ class SlidingWindows:
         final = stored.final.where(within_times(C.col(C.WINDOW_START), [span]))
         return Stored(stored.live, final).all()
 
-    def _events_span(self, changes: AcceptedChanges) -> tuple[int, int]:
-        """Between which event times (inclusive) lie all events that changed windows may hold."""
-        first, last = changes.first or 0, changes.last or 0
+    def _felt_by(self, first: int, last: int) -> tuple[int, int]:
+        """Between which times (inclusive) lie all events that share a window with one between these."""
         return first - self.of.reach, last + self.of.reach + self.of.unit - 1
