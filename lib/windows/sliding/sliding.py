@@ -2,21 +2,24 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from lib import columns as C
 from lib.accepted import ADDS, LEAVES, AcceptedChanges
 from lib.aggregates.binding import Aggregate, state_struct, with_sql_columns
+from lib.compare import same_row
 from lib.compute import Compute
 from lib.rule import Rule
 from lib.time.spans import within_times
 from lib.time.watermarks import WatermarkState, with_clock
-from lib.windows.sliding.changes import window_changes
 from lib.windows.sliding.rule import SlidingRule
 from lib.windows.sliding.windows import PAST, mark_entering, merge_points, near, points, windows
 from lib.windows.windows import DELETE, INSERT, UPDATE, Around, Merged, Stored
+
+WAS = "__was_"  # before the names of what the table holds
 
 
 @dataclass(frozen=True)
@@ -121,9 +124,39 @@ class SlidingWindows:
         return ends.union(stored.live.select(*C.cols(self.of.key), F.unix_micros(C.col(C.WINDOW_END)).alias(C.REACH)))
 
     def diff(self, settled: Merged, stored: Stored, changes: AcceptedChanges, after: WatermarkState) -> DataFrame:
-        """Windows that the table has not just so, and those that have nothing to hold any more."""
-        felt = changes.partials.where(C.col(C.EFFECT) == LEAVES) if changes.leaves else None
-        return window_changes(settled.windows, self._known(stored, changes), felt, self.of, after)
+        """Windows that the table has not just so, and those that have nothing to hold any more.
+
+        Out: the columns of the table but run_id, `__was_final`, `__old_start` (BIGINT; both null for a new row) and
+        `__change`.
+        """
+        known, rows = self._known(stored, changes), settled.windows
+        if known is None:
+            nothing = {C.WAS_FINAL: "boolean", C.OLD_START: "bigint"}
+            news = [F.lit(None).cast(kind).alias(name) for name, kind in nothing.items()]
+            return rows.select("*", *news, F.lit(INSERT).alias(C.CHANGE))
+        names = [n for n in known.columns if n != C.RUN_ID]
+        types = {f.name: f.dataType for f in known.schema.fields if f.name in names}
+        before = self._final_by_now(self._felt(known, changes), after).select(
+            *[C.col(n).alias(WAS + n) for n in names], "__felt", "__final_now", F.lit(True).alias("__there")
+        )
+        same_place = [C.col(name).eqNullSafe(C.col(WAS + name)) for name in (*self.of.key, C.WINDOW_START)]
+        met = rows.withColumn("__new", F.lit(True)).join(before, reduce(Column.__and__, same_place), "full_outer")
+        same = same_row({n: C.col(n) for n in names}, {n: C.col(WAS + n) for n in names}, types)
+        new, there = F.col("__new").isNotNull(), F.col("__there").isNotNull()
+        change = (
+            F.when(new & ~there, INSERT)
+            .when(new & ~same, UPDATE)
+            .when(~new & F.col("__felt"), DELETE)
+            .when(~new & F.col("__final_now") & ~C.col(WAS + C.IS_FINAL), UPDATE)
+        )
+        kept = {C.IS_FINAL: F.col("__final_now"), C.STATE: F.lit(None)}
+        changed = met.withColumn(C.CHANGE, change).where(C.col(C.CHANGE).isNotNull())
+        return changed.select(
+            *[F.when(new, C.col(n)).otherwise(kept.get(n, C.col(WAS + n))).alias(n) for n in names],
+            C.col(WAS + C.IS_FINAL).alias(C.WAS_FINAL),
+            F.unix_micros(C.col(WAS + C.WINDOW_START)).alias(C.OLD_START),
+            C.col(C.CHANGE),
+        )
 
     def _known(self, stored: Stored, changes: AcceptedChanges) -> DataFrame | None:
         """Rows of the table that are not final, and those that start where the changes may change any."""
@@ -132,6 +165,24 @@ class SlidingWindows:
         span = (changes.first - self.of.difference, changes.last + self.of.unit)
         final = stored.final.where(within_times(C.col(C.WINDOW_START), [span]))
         return Stored(stored.live, final).all()
+
+    def _felt(self, known: DataFrame, changes: AcceptedChanges) -> DataFrame:
+        """Rows with whether a time that may have taken a window away lies in `[start - u, end]`."""
+        if not changes.leaves:
+            return known.withColumn("__felt", F.lit(False))
+        gone = changes.partials.where(C.col(C.EFFECT) == LEAVES)
+        marks = gone.select(*C.cols(self.of.key), C.col(C.US), F.lit(True).alias("__mark"))
+        placed = known.withColumn(C.US, F.unix_micros(C.col(C.WINDOW_START)))
+        both = placed.unionByName(marks, allowMissingColumns=True)
+        by_key = Window.partitionBy(*C.cols(self.of.key)).orderBy(C.US)
+        by_time = by_key.rangeBetween(-self.of.unit, self.of.difference)
+        marked = both.withColumn("__felt", F.coalesce(F.max("__mark").over(by_time), F.lit(False)))
+        return marked.where(F.col("__mark").isNull()).drop("__mark", C.US)
+
+    def _final_by_now(self, known: DataFrame, clock: WatermarkState) -> DataFrame:
+        now = with_clock(known, self.rule, clock)
+        final = F.coalesce(F.unix_micros(C.col(C.WINDOW_END)) < C.col(C.H), F.lit(False)) | C.col(C.IS_FINAL)
+        return now.withColumn("__final_now", final).select(*C.cols(tuple(known.columns)), "__final_now")
 
     def _felt_by(self, first: int, last: int) -> tuple[int, int]:
         """Between which times (inclusive) lie all events that share a window with one between these."""
