@@ -164,7 +164,6 @@ class RunContext:
         return replace(clock, scopes=clocks_of_keys(stored.live, stored.final, events, self.rule))
 
     def _keys_touched(self) -> DataFrame:
-        """The keys that a look back may touch."""
         low, high = map(timestamp, self._span())
         rows = self.kind.home.table.read(self.position.version)
         near = rows.where((C.col(C.SESSION_START) < high) & (C.col(C.SESSION_END) >= low))

@@ -1,18 +1,18 @@
 """The two kinds of windows that a run can make, each with its tables: sessions, and sliding windows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import types as T
 
-from jobs.run.compute import Planned
 from lib import columns as C
 from lib.accepted import AcceptedChanges
 from lib.admission.admission import Admission
 from lib.admission.validate import schema_hash
 from lib.admission.verdicts import effect
 from lib.aggregates.binding import bind
+from lib.compute import Figures
 from lib.rule import Rule
 from lib.time.watermarks import WatermarkState
 from lib.windows.sessions.memberships import Memberships, event_sessions, session_updates
@@ -26,6 +26,19 @@ from tables.table_set import TableSet
 from tables.window_table import WindowTable
 
 NO_TIME = WatermarkState(now=0)
+
+
+class _Planned:
+    """Computes nothing: for whoever wants to know columns alone."""
+
+    def held(self, frame: DataFrame) -> DataFrame:
+        return frame
+
+    def observed(self, frame: DataFrame, figures: Mapping[str, Column]) -> tuple[DataFrame, Figures]:
+        return frame, dict.fromkeys(figures, 0)
+
+    def rows(self, frame: DataFrame) -> list[Row]:
+        return []
 
 
 @dataclass(frozen=True)
@@ -95,10 +108,10 @@ def sliding_of(tables: TableSet) -> Kind:
 def schema_of(make: Callable[[Rule, DataFrame, int], Windows], rule: Rule, events: DataFrame) -> T.StructType:
     """The columns that windows of such events have as a table, run_id included; reads nothing."""
     windows = make(rule, events, 0)
-    judged = Admission(events, rule, NO_TIME, None, Planned(), is_first=True).judged()
+    judged = Admission(events, rule, NO_TIME, None, _Planned(), is_first=True).judged()
     partials = windows.fold(judged).withColumn(C.EFFECT, effect())
     changes = AcceptedChanges(partials, lambda _: judged, NO_TIME)
-    rows = windows.settle(windows.merge(changes, Stored(), Planned()).windows, NO_TIME, NO_TIME)
+    rows = windows.settle(windows.merge(changes, Stored(), _Planned()).windows, NO_TIME, NO_TIME)
     fields = rows.select(*C.cols(windows.columns())).schema.fields
     return T.StructType([*fields[:-1], T.StructField(C.RUN_ID, T.StringType()), fields[-1]]).toNullable()
 
@@ -106,7 +119,7 @@ def schema_of(make: Callable[[Rule, DataFrame, int], Windows], rule: Rule, event
 def output_schemas(tables: TableSet, events: DataFrame) -> dict[str, T.StructType]:
     """The columns of event_sessions and of session_updates, run_id included; reads nothing."""
     rule = Rule.of(tables.config)
-    judged = Admission(events, rule, NO_TIME, None, Planned(), is_first=True).judged()
+    judged = Admission(events, rule, NO_TIME, None, _Planned(), is_first=True).judged()
     named = judged.withColumn(C.SESSION, C.col(C.VERDICT))
     ids = judged.select(C.col(C.VERDICT).alias("__old_id"), C.col(C.VERDICT).alias(C.SESSION_ID))
     of = Memberships(named, None, ids, None)
