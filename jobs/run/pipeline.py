@@ -84,9 +84,7 @@ def compute_run(  # noqa: PLR0913
 
 def _admitted(admission: Admission, windows: Windows, stored: Stored) -> _Judged:
     """Which events count. Most runs only add events in time: they are judged as they are folded, in one pass."""
-    found = None
-    if admission.asked is None:
-        found = _folded(admission.judged(), windows, admission)
+    found = _folded(admission.judged(), windows, admission) if admission.asked is None else None
     if found is None or found.counts.needs_the_bag:
         found = _folded(admission.judged_with_changes(), windows, admission)
     if not found.counts.pending:
