@@ -24,20 +24,6 @@ def hashed(rows: DataFrame) -> DataFrame:
     return rows.withColumn(C.JSON, json).withColumn(C.HASH, F.sha2(C.col(C.JSON), 256))
 
 
-def subtract(rows: DataFrame, gone: DataFrame, places: tuple[str, ...] = ()) -> DataFrame:
-    """The rows, less as many copies of each as are gone.
-
-    In: gone: `__hash`, and `places`: columns that equal rows share, so that only rows there need be hashed; none:
-    the rows have `__hash`. Out: the columns of rows.
-    """
-    if not places:
-        return taken(rows, gone).where(~C.col(C.TAKEN)).drop(C.TAKEN)
-    spots = gone.select(*C.cols(places)).distinct()
-    suspects = hashed(joined(rows, spots, places, "left_semi"))
-    left = subtract(suspects, gone.select(C.HASH)).select(*C.cols(tuple(rows.columns)))
-    return joined(rows, spots, places, "left_anti").unionByName(left)
-
-
 def taken(rows: DataFrame, gone: DataFrame, *order: Column) -> DataFrame:
     """The rows with `__taken`: whether they are among the copies that go. Both have `__hash`.
 

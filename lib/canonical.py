@@ -31,7 +31,7 @@ def _sorted_maps(value: Column, data_type: T.DataType) -> Column:
                     _sorted_maps(entry["value"], data_type.valueType).alias("value"),
                 ),
             )
-            return F.map_from_entries(F.array_sort(entries, lambda a, b: _compare(a["key"], b["key"])))
+            return F.map_from_entries(F.array_sort(entries, lambda a, b: compared(a["key"], b["key"])))
         case T.ArrayType() if holds_map(data_type.elementType):
             return F.transform(value, lambda element: _sorted_maps(element, data_type.elementType))
         case T.StructType() if holds_map(data_type):
@@ -41,7 +41,8 @@ def _sorted_maps(value: Column, data_type: T.DataType) -> Column:
             return value
 
 
-def _compare(a: Column, b: Column) -> Column:
+def compared(a: Column, b: Column) -> Column:
+    """-1, 0 or 1, for `array_sort`."""
     return F.when(a < b, -1).when(a > b, 1).otherwise(0)
 
 

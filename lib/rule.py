@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lib.config import Aggregate, Config, Dedupe, DynamicGap
-
-HOUR = 3600 * 1_000_000
+from lib.durations import HOUR
 
 
 @dataclass(frozen=True)

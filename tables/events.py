@@ -15,9 +15,9 @@ from pyspark.sql import types as T
 
 from lib import columns as C
 from lib.config import Config, Limits, StartTimestamp, StartVersion
+from lib.durations import DAY
 from lib.errors import SourceError
 from lib.expressions import require_columns
-from lib.time.micros import DAY
 from lib.time.spans import Spans
 from tables.delta import BYTES_WRITTEN, CHANGE_FEED, FILES_WRITTEN, GONE, ROWS_WRITTEN, Entry, Table
 from tables.manifest import Manifest

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
+from itertools import takewhile
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -73,7 +74,7 @@ class WindowTable:
             {
                 CHANGE_FEED: str(layout.change_feed).lower(),
                 "delta.enableDeletionVectors": str(layout.deletion_vectors).lower(),
-                "delta.dataSkippingStatsColumns": ",".join(f"`{n.replace('`', '``')}`" for n in filtered),
+                "delta.dataSkippingStatsColumns": ",".join(map(C.quoted, filtered)),
                 MADE_FOR: made_for,
             },
         )
@@ -84,12 +85,13 @@ class WindowTable:
 
     def check_schema(self, expected: T.StructType) -> None:
         """Raise unless the table has the columns that the rule makes, in name and type."""
-        found = {f.name: f.dataType for f in self.table.schema.fields}
-        wanted = {f.name: f.dataType for f in expected.fields}
+        # Without what does not matter here: whether parts may be null.
+        found = {f.name: f.dataType.simpleString() for f in self.table.schema.fields}
+        wanted = {f.name: f.dataType.simpleString() for f in expected.fields}
         wrong = [
-            f"{name} is {_type(found.get(name))} and must be {_type(wanted.get(name))}"
+            f"{name} is {_told(found.get(name))} and must be {_told(wanted.get(name))}"
             for name in sorted(found.keys() | wanted.keys())
-            if _plain(found.get(name)) != _plain(wanted.get(name))
+            if found.get(name) != wanted.get(name)
         ]
         if wrong:
             raise TableError(
@@ -103,13 +105,10 @@ class WindowTable:
         """The latest version and the last manifest in force."""
         return position_of(self.table)
 
-    def manifests(self) -> Iterator[Manifest]:
-        """The manifests in force, newest first, as far back as the history goes."""
-        return (manifest for manifest, _ in in_force(self.table, self.table.version) if manifest is not None)
-
-    def manifest_at(self, version: int) -> Manifest | None:
-        """The manifest in force as of a version."""
-        return next((manifest for manifest, _ in in_force(self.table, version) if manifest is not None), None)
+    def manifests(self, version: int | None = None) -> Iterator[Manifest]:
+        """The manifests in force, as of a version or the latest, newest first, as far back as the history goes."""
+        as_of = self.table.version if version is None else version
+        return (manifest for manifest, _ in in_force(self.table, as_of) if manifest is not None)
 
     def live(self, version: int | None = None) -> DataFrame:
         """The rows that may still change, as of a version or the latest."""
@@ -152,7 +151,7 @@ class WindowTable:
             whole = apply(self.live(), rows, self.layout.identity)
             self.table.replace(LIVE, whole.coalesce(self._files(manifest.live_sessions + number, rows)), fence)
         else:
-            same = " AND ".join(f"t.{name} <=> s.{name}" for name in map(_quoted, self.layout.identity))
+            same = " AND ".join(f"t.{name} <=> s.{name}" for name in map(C.quoted, self.layout.identity))
             self.table.merge(
                 rows,
                 f"{same} AND ({self._reachable(touched)})",
@@ -164,13 +163,9 @@ class WindowTable:
 
     def committed(self, manifest: Manifest) -> Entry | None:
         """The commit of this very run, or None if another one stands in its place."""
-        for entry in self.table.history(self.table.version - manifest.sessions_version):
-            if entry.operation in HARMLESS:  # it may repeat the manifest
-                continue
-            found = Manifest.parse(entry.metadata)
-            if found is not None and found.run_id == manifest.run_id:
-                return entry
-        return None
+        since = self.table.history(self.table.version - manifest.sessions_version)
+        own = (e for e in since if e.operation not in HARMLESS and _has(e, manifest))  # what is harmless may repeat it
+        return next(own, None)
 
     def recent(self, since: int | None) -> str:
         """The partitions whose files are worth compacting: live rows and, where there are dates, those from one on.
@@ -181,7 +176,7 @@ class WindowTable:
             return "true"
         if since is None:
             return LIVE
-        return f"{LIVE} OR {C.SESSION_DATE} >= DATE '{_date(since)}'"
+        return f"{LIVE} OR {C.SESSION_DATE} >= DATE '{date(1970, 1, 1) + timedelta(microseconds=since)}'"
 
     def keep_manifest(self, manifest: Manifest, now: int) -> bool:
         """Repeat the manifest in a commit of its own, unless the log has it in a commit young enough; whether it did.
@@ -189,11 +184,9 @@ class WindowTable:
         Delta removes the log of commits older than its retention: half of it is young enough for daily upkeep.
         """
         oldest = now - self.table.kept_us()[1] // 2
-        for entry in self.table.history():
-            if entry.timestamp_us < oldest:
-                break
-            if (found := Manifest.parse(entry.metadata)) is not None and found.run_id == manifest.run_id:
-                return False
+        young = takewhile(lambda entry: entry.timestamp_us >= oldest, self.table.history())
+        if any(_has(entry, manifest) for entry in young):
+            return False
         self.table.change_setting(KEPT, str(manifest.run_seq), manifest.text())
         return True
 
@@ -238,23 +231,15 @@ class WindowTable:
         return files if files <= cores else cores * -(-files // cores)
 
 
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
-
-
-def _date(us: int) -> str:
-    return f"{date(1970, 1, 1) + timedelta(microseconds=us)}"
-
-
 def _has_statistics(data_type: T.DataType) -> bool:
     """Whether Delta keeps the least and the greatest value of such a column: it refuses to be asked for others."""
     return not isinstance(data_type, T.BooleanType | T.BinaryType)
 
 
-def _plain(data_type: T.DataType | None) -> str | None:
-    """The type without what does not matter here: whether parts may be null."""
-    return None if data_type is None else data_type.simpleString()
+def _has(entry: Entry, manifest: Manifest) -> bool:
+    found = Manifest.parse(entry.metadata)
+    return found is not None and found.run_id == manifest.run_id
 
 
-def _type(data_type: T.DataType | None) -> str:
-    return "absent" if data_type is None else data_type.simpleString().upper()
+def _told(data_type: str | None) -> str:
+    return "absent" if data_type is None else data_type.upper()

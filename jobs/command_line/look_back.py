@@ -40,7 +40,7 @@ def backfill(
     from jobs.commands.look_back import LookBack
     from jobs.commands.look_back import backfill as recompute
     from jobs.reporting.run_output import as_document, show_backfill
-    from lib.time.durations import parse_duration
+    from lib.durations import parse_duration
 
     low, high = opt.instant(from_, "--from"), opt.instant(to, "--to")
     if low is None or high is None:

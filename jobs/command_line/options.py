@@ -58,7 +58,7 @@ def share(text: str | None, option: str = "--sample") -> float | None:
 
 def duration(text: str, option: str) -> int:
     """`36h` or `7d` in microseconds."""
-    from lib.time.durations import parse_duration
+    from lib.durations import parse_duration
 
     try:
         return parse_duration(text)

@@ -130,9 +130,9 @@ def check(
     """Check the tables with Great Expectations; exit 1 if data break an expectation, 3 if one cannot be evaluated."""
     from jobs.commands.check import Asked, as_document, show
     from jobs.commands.check import check as validate
-    from jobs.reporting.quality import require_library
+    from jobs.quality.checks import require_library
     from jobs.run.phases import wall_clock
-    from lib.time.durations import parse_duration
+    from lib.durations import parse_duration
 
     require_library()
     try:

@@ -11,9 +11,9 @@ from jobs.console import stdout, table
 from jobs.reporting.advice import CANDIDATES, DAY, Advice, Candidate, advise
 from jobs.reporting.gaps import BINS_PER_DOUBLING, intervals, sample
 from lib.config import Config
+from lib.durations import MINUTE, format_duration
 from lib.errors import UsageError
 from lib.rule import Rule
-from lib.time.durations import MINUTE, format_duration
 from lib.time.watermarks import WatermarkState
 from tables.table_set import TableSet
 

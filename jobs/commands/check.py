@@ -9,7 +9,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.console import stdout, table
-from jobs.reporting.expectations import (
+from jobs.quality.checks import Quality, Verdict, as_documents
+from jobs.quality.expectations import (
     Suite,
     events_suite,
     read_suite,
@@ -17,7 +18,6 @@ from jobs.reporting.expectations import (
     runs_suite,
     sessions_suite,
 )
-from jobs.reporting.quality import Quality, Verdict, as_documents
 from jobs.run.phases import Say
 from lib import columns as C
 from lib.config import Config

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.run.kinds import Kind, output_schemas, sessions_of, sliding_of
+from jobs.run.kinds import Kind, output_schemas, schema_of, sessions_of, sliding_of
 from lib.config import Config
 from tables.delta.settings import CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT
 from tables.table_set import TableSet
@@ -47,7 +47,7 @@ def init(spark: SparkSession, config: Config, retention_days: int | None, say: C
 
 def _make(kind: Kind, events: DataFrame, say: Callable[[str], None]) -> None:
     """Make the table of windows and that of its rejected events where they are missing."""
-    schema = kind.schema(events)
+    schema = schema_of(kind.make, kind.rule, events)
     if kind.home.table.exists():
         kind.home.check_schema(schema)
     else:

@@ -23,12 +23,12 @@ from jobs.run.retries import with_retries
 from lib import columns as C
 from lib.admission.freed import Readmission, asked_for
 from lib.config import Config
+from lib.durations import DAY
 from lib.errors import SessionizerError, UsageError
 from tables.manifest import Mode
 from tables.table_set import TableSet
 
 IMPOSSIBLE = (SessionizerError, PySparkException, Py4JJavaError)  # what stops a repair, but for races
-DAY = 24 * 3600 * 1_000_000
 CHUNK = 7 * DAY
 FUTURE = 10**17  # µs: further ahead than any clock
 

@@ -13,9 +13,8 @@ from jobs.run.driver import settled
 from jobs.run.kinds import sessions_of, sliding_of
 from jobs.run.phases import Say, wall_clock
 from lib.config import Config
+from lib.durations import DAY, format_duration
 from lib.errors import UsageError
-from lib.time.durations import format_duration
-from lib.time.micros import DAY
 from tables.delta import REMOVED_FILES_KEPT, Superseded, Table
 from tables.table_set import TableSet
 from tables.window_table import WindowTable

@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 from jobs.console import iso, short, stdout, table
 from lib import columns as C
 from lib.config import Config
+from lib.durations import format_duration
 from lib.errors import without_passwords
-from lib.time.durations import format_duration
 from tables.delta import ROWS_WRITTEN
 from tables.queries.local import LocalTableSet
 from tables.queries.status import Status, read_local_status, read_status

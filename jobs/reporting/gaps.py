@@ -10,9 +10,10 @@ from pyspark.sql.window import Window
 from jobs.run.compute import Checkpoints
 from lib import columns as C
 from lib.admission.validate import validate
+from lib.durations import DAY
 from lib.joins import joined
 from lib.rule import Rule
-from lib.time.micros import DAY, floor_div
+from lib.time.micros import floor_div
 from lib.time.watermarks import WatermarkState
 
 SALTS = 1_000_000  # into so many parts keys fall: the finest share of them that can be taken

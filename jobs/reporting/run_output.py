@@ -12,7 +12,7 @@ from lib import columns as C
 from lib.config import Config
 from lib.errors import without_passwords
 from tables.manifest import Manifest
-from tables.runs import TIMES
+from tables.runs import TIMES, ledger_row
 from tables.table_set import TableSet
 
 SHOWN = 20
@@ -27,7 +27,7 @@ def as_document(reports: Sequence[RunReport]) -> dict[str, object]:
 
 def as_row(report: RunReport) -> dict[str, object]:
     """One run, times as ISO-8601."""
-    row = report.row()
+    row = ledger_row(report.manifest, report.timing)
     times = {name: iso(value) for name, value in row.items() if name in TIMES and isinstance(value, int)}
     span = {"from": iso(report.manifest.arguments.get("low")), "to": iso(report.manifest.arguments.get("high"))}
     told = {"dry_run": report.dry_run, "late_share": late_share(report.manifest)}

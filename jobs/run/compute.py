@@ -52,19 +52,3 @@ def outlasting(frame: DataFrame) -> DataFrame:
     if (frames := _checkpointed.get()) is not None:
         frames.clear()
     return frame
-
-
-class Planned:
-    """Computes nothing: for whoever wants to know columns alone."""
-
-    def held(self, frame: DataFrame) -> DataFrame:
-        """The frame as it is."""
-        return frame
-
-    def observed(self, frame: DataFrame, figures: Mapping[str, Column]) -> tuple[DataFrame, Figures]:
-        """The frame as it is; there is nothing in it."""
-        return frame, dict.fromkeys(figures, 0)
-
-    def rows(self, frame: DataFrame) -> list[Row]:
-        """None."""
-        return []

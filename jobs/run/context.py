@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from jobs.run.compute import Checkpoints
-from jobs.run.kinds import Kind
+from jobs.run.kinds import Kind, schema_of
 from jobs.run.pipeline import NO_OVERRIDE, RunResult, compute_run
 from jobs.run.scopes import keys_from_json, scopes_from_json
 from lib import columns as C
@@ -18,16 +18,11 @@ from lib.admission.admission import Admission
 from lib.admission.freed import Readmission
 from lib.admission.validate import raw_us, validate
 from lib.admission.verdicts import OUT
-from lib.bags import hashed, nth, subtract
+from lib.bags import hashed, nth, taken
 from lib.errors import UsageError
 from lib.rule import Rule
 from lib.time.micros import timestamp
-from lib.time.watermarks import (
-    WatermarkOverride,
-    WatermarkState,
-    clocks_of_keys,
-    latest,
-)
+from lib.time.watermarks import WatermarkOverride, WatermarkState, clocks_of_keys, latest
 from lib.windows.windows import Stored
 from tables.events import Increment
 from tables.manifest import Manifest, Mode
@@ -70,13 +65,13 @@ class RunContext:
         last = -1 if manifest.source_to_version is None else manifest.source_to_version
         reads = manifest.mode == kind.mode
         increment = Increment(manifest.source_from_version, last) if reads else Increment(last + 1, last)
-        rule, version = kind.as_judged(manifest), manifest.sessions_version
+        rule, version = manifest.as_judged(kind.rule), manifest.sessions_version
         clock = WatermarkState(
             manifest.now, manifest.watermark_before, manifest.flush_mark_before, run_seq=manifest.run_seq
         )
         clock = _scoped(clock, manifest.scopes_before, rule, kind.tables.events.read(increment))
         override = WatermarkOverride(manifest.arguments.get("advance_to"), bool(manifest.arguments.get("flush")))
-        position = Position(version, kind.home.manifest_at(version))
+        position = Position(version, next(kind.home.manifests(version), None))
         began, schema, arguments = manifest.source_began, manifest.source_schema, manifest.arguments
         return cls(kind, position, increment, clock, rule, override, began, schema, manifest.mode, arguments)
 
@@ -102,8 +97,7 @@ class RunContext:
         kind.tables.events.check_same(done)
         events = kind.tables.events.as_of(last, None)
         clock = _clock_of(done, kind.rule, events, now, position.version + 1)
-        increment, schema = Increment(last + 1, last), _fitting(kind, done, events)
-        began = done.source_began
+        increment, began, schema = Increment(last + 1, last), done.source_began, _fitting(kind, done, events)
         return cls(kind, position, increment, clock, kind.rule, NO_OVERRIDE, began, schema, mode, arguments)
 
     def result(self) -> RunResult:
@@ -111,30 +105,32 @@ class RunContext:
         stored = self.stored()
         clock = self._clock_of_keys(stored)
         windows = self.kind.make(self.rule, self.sample(), clock.now)
-        admission, again = self.admission(clock), self.made_again()
-        return compute_run(admission, windows, stored, clock, override=self.override, again=again)
+        again = Again(*self._span(), self._keys()) if self.mode == "backfill" else None
+        return compute_run(self._admission(clock), windows, stored, clock, override=self.override, again=again)
 
-    def admission(self, clock: WatermarkState) -> Admission:
-        """The judgement of its events."""
+    def _admission(self, clock: WatermarkState) -> Admission:
         compute = Checkpoints()
         if self.mode == "rebuild":
             by = WatermarkState(clock.now, run_seq=clock.run_seq)
-            return Admission(self.everything(), self.rule, by, None, compute, is_first=True)
+            return Admission(self._everything(), self.rule, by, None, compute, is_first=True)
         is_first = self.increment.first is None
         past = None if is_first else self.past()
-        return Admission(self.events(), self.rule, clock, past, compute, self.readmission(), is_first)
+        asked = None
+        if self.mode in ("backfill", "readmit"):
+            asked = Readmission(*self._span(), self._keys(), corrections=self.mode == "readmit")
+        return Admission(self._events(), self.rule, clock, past, compute, asked, is_first)
 
-    def events(self) -> DataFrame:
-        """The rows to read."""
+    def _events(self) -> DataFrame:
         return self.kind.tables.events.read(self.increment)
 
-    def everything(self) -> DataFrame:
+    def _everything(self) -> DataFrame:
         """All rows of the source, but those from before the first version that a run was to read."""
         rows = self.kind.tables.events.as_of(self.increment.last, None)
         if not self.began:
             return rows
         older = self.kind.tables.events.as_of(self.began - 1, None)
-        return subtract(hashed(rows), hashed(older).select(C.HASH)).drop(C.HASH, C.JSON)
+        told = taken(hashed(rows), hashed(older).select(C.HASH))
+        return told.where(~C.col(C.TAKEN)).drop(C.HASH, C.JSON, C.TAKEN)
 
     def sample(self) -> DataFrame:
         """No rows of the source, with its columns."""
@@ -151,18 +147,9 @@ class RunContext:
         """What admission may look up."""
         return Past(lambda spans: self.kind.tables.events.as_of(self.increment.last, spans), self._rejects)
 
-    def readmission(self) -> Readmission | None:
-        """The rejected events that are judged again."""
-        if self.mode not in ("backfill", "readmit"):
-            return None
-        of = self.arguments
-        return Readmission(int(of["low"]), int(of["high"]), self._keys(), corrections=self.mode == "readmit")
-
-    def made_again(self) -> Again | None:
-        """The span that a backfill makes again."""
-        if self.mode != "backfill":
-            return None
-        return Again(int(self.arguments["low"]), int(self.arguments["high"]), self._keys())
+    def _span(self) -> tuple[int, int]:
+        """Of a look back: from its first microsecond to the one after its last."""
+        return int(self.arguments["low"]), int(self.arguments["high"])
 
     def _keys(self) -> DataFrame | None:
         lines = self.arguments.get("keys")
@@ -173,23 +160,17 @@ class RunContext:
         clock = self.clock
         if self.rule.watermark_per != "key" or stored.is_empty:
             return clock
-        events = self.events()
-        if self.mode != self.kind.mode:
-            events = self._keys_touched()
+        events = self._events() if self.mode == self.kind.mode else self._keys_touched()
         return replace(clock, scopes=clocks_of_keys(stored.live, stored.final, events, self.rule))
 
     def _keys_touched(self) -> DataFrame:
-        """The keys that a look back may touch."""
-        low, high = (timestamp(int(self.arguments[name])) for name in ("low", "high"))
+        low, high = map(timestamp, self._span())
         rows = self.kind.home.table.read(self.position.version)
-        near = rows.where((C.col(C.SESSION_START) < high) & (C.col(C.SESSION_END) >= low)).select(
-            *C.cols(self.rule.key)
-        )
-        rejects = self._rejects()
+        near = rows.where((C.col(C.SESSION_START) < high) & (C.col(C.SESSION_END) >= low))
+        keys, rejects, time = near.select(*C.cols(self.rule.key)), self._rejects(), C.col(C.EVENT_TIME)
         if rejects is None:
-            return near
-        time = C.col(C.EVENT_TIME)
-        return near.unionByName(rejects.where((time >= low) & (time < high)).select(*C.cols(self.rule.key)))
+            return keys
+        return keys.unionByName(rejects.where((time >= low) & (time < high)).select(*C.cols(self.rule.key)))
 
     def _rejects(self) -> DataFrame | None:
         """Rows of rejected_events before this run, and those of the source from before the first version read."""
@@ -223,7 +204,7 @@ def _fitting(kind: Kind, done: Manifest | None, events: DataFrame) -> str:
     """The hash of the rule and these columns; raises if the table has not the columns that they make."""
     schema = kind.schema_hash(events)
     if not kind.home.fits(schema, done):
-        kind.home.check_schema(kind.schema(events))
+        kind.home.check_schema(schema_of(kind.make, kind.rule, events))
     return schema
 
 

@@ -26,11 +26,7 @@ Done = Callable[[RunReport], None]
 
 
 def run(
-    spark: SparkSession,
-    config: Config,
-    options: RunOptions,
-    say: Say = lambda _: None,
-    done: Done = lambda _: None,
+    spark: SparkSession, config: Config, options: RunOptions, say: Say = lambda _: None, done: Done = lambda _: None
 ) -> list[RunReport]:
     """Increments of sessions until caught up, or one; `done` hears of each as it is complete. No report: nothing new.
 
@@ -54,8 +50,8 @@ def slide(
     return _increments(kind, options, say, done)
 
 
-def repair(kind: Kind, position: Position, say: Say = lambda _: None) -> bool:
-    """Bring the side tables in line with the table; False if nothing is missing.
+def repair(kind: Kind, position: Position, say: Say) -> None:
+    """Bring the side tables in line with the table.
 
     What a run that was cut off after its commit has left out is written: the manifest says what it read and by which
     watermarks it judged, so the same result is computed again. The rows of runs that a RESTORE has undone are removed.
@@ -64,7 +60,7 @@ def repair(kind: Kind, position: Position, say: Say = lambda _: None) -> bool:
     if position.restored:
         side_tables.undo_after(kind, manifest.run_seq if manifest else 0)
     if manifest is None or side_tables.is_entered(kind, manifest):
-        return position.restored
+        return
     say(f"finishing run {manifest.run_id}, which was cut off after its commit")
     if not side_tables.is_complete(kind, manifest):
         check_rule(kind, manifest)
@@ -73,7 +69,6 @@ def repair(kind: Kind, position: Position, say: Say = lambda _: None) -> bool:
         with kind.tables.events.reading(context.increment):
             side_tables.write(context, context.result(), manifest)
     side_tables.enter(kind, manifest, Timing())
-    return True
 
 
 def settled(kind: Kind, say: Say) -> Position:

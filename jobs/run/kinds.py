@@ -1,18 +1,18 @@
 """The two kinds of windows that a run can make, each with its tables: sessions, and sliding windows."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import types as T
 
-from jobs.run.compute import Planned
 from lib import columns as C
 from lib.accepted import AcceptedChanges
 from lib.admission.admission import Admission
 from lib.admission.validate import schema_hash
 from lib.admission.verdicts import effect
 from lib.aggregates.binding import bind
+from lib.compute import Figures
 from lib.rule import Rule
 from lib.time.watermarks import WatermarkState
 from lib.windows.sessions.memberships import Memberships, event_sessions, session_updates
@@ -20,12 +20,25 @@ from lib.windows.sessions.sessions import Sessions
 from lib.windows.sliding.rule import SlidingRule
 from lib.windows.sliding.sliding import SlidingWindows
 from lib.windows.windows import Stored, Windows
-from tables.manifest import Manifest, Mode
+from tables.manifest import Mode
 from tables.rejected_events import RejectedEvents
 from tables.table_set import TableSet
 from tables.window_table import WindowTable
 
 NO_TIME = WatermarkState(now=0)
+
+
+class _Planned:
+    """Computes nothing: for whoever wants to know columns alone."""
+
+    def held(self, frame: DataFrame) -> DataFrame:
+        return frame
+
+    def observed(self, frame: DataFrame, figures: Mapping[str, Column]) -> tuple[DataFrame, Figures]:
+        return frame, dict.fromkeys(figures, 0)
+
+    def rows(self, frame: DataFrame) -> list[Row]:
+        return []
 
 
 @dataclass(frozen=True)
@@ -49,14 +62,6 @@ class Kind:
     anew: str
     mode: Mode = "run"
     has_ledger: bool = True
-
-    def as_judged(self, manifest: Manifest) -> Rule:
-        """The rule with the policy of that run, which may have been changed since."""
-        return manifest.as_judged(self.rule)
-
-    def schema(self, events: DataFrame) -> T.StructType:
-        """The columns of the table that such events make, run_id included; reads nothing."""
-        return schema_of(self.make, self.rule, events)
 
     def schema_hash(self, events: DataFrame) -> str:
         """A hash of what the columns of the table follow from."""
@@ -90,7 +95,7 @@ def sliding_of(tables: TableSet) -> Kind:
         shape=rule,
         summary=rule.summary(),
         fingerprint=rule.fingerprint(),
-        make=lambda events_rule, events, _: SlidingWindows(rule.with_events(events_rule), bind(events_rule, events)),
+        make=lambda judged_by, events, _: SlidingWindows(replace(rule, events=judged_by), bind(judged_by, events)),
         home=tables.windows,
         rejected_events=tables.rejected_window_events,
         anew="set the old rule again, or remove the windows table and its rejected events, then `sessionizer init` "
@@ -103,10 +108,10 @@ def sliding_of(tables: TableSet) -> Kind:
 def schema_of(make: Callable[[Rule, DataFrame, int], Windows], rule: Rule, events: DataFrame) -> T.StructType:
     """The columns that windows of such events have as a table, run_id included; reads nothing."""
     windows = make(rule, events, 0)
-    judged = Admission(events, rule, NO_TIME, None, Planned(), is_first=True).judged()
+    judged = Admission(events, rule, NO_TIME, None, _Planned(), is_first=True).judged()
     partials = windows.fold(judged).withColumn(C.EFFECT, effect())
     changes = AcceptedChanges(partials, lambda _: judged, NO_TIME)
-    rows = windows.settle(windows.merge(changes, Stored(), Planned()).windows, NO_TIME, NO_TIME)
+    rows = windows.settle(windows.merge(changes, Stored(), _Planned()).windows, NO_TIME, NO_TIME)
     fields = rows.select(*C.cols(windows.columns())).schema.fields
     return T.StructType([*fields[:-1], T.StructField(C.RUN_ID, T.StringType()), fields[-1]]).toNullable()
 
@@ -114,7 +119,7 @@ def schema_of(make: Callable[[Rule, DataFrame, int], Windows], rule: Rule, event
 def output_schemas(tables: TableSet, events: DataFrame) -> dict[str, T.StructType]:
     """The columns of event_sessions and of session_updates, run_id included; reads nothing."""
     rule = Rule.of(tables.config)
-    judged = Admission(events, rule, NO_TIME, None, Planned(), is_first=True).judged()
+    judged = Admission(events, rule, NO_TIME, None, _Planned(), is_first=True).judged()
     named = judged.withColumn(C.SESSION, C.col(C.VERDICT))
     ids = judged.select(C.col(C.VERDICT).alias("__old_id"), C.col(C.VERDICT).alias(C.SESSION_ID))
     of = Memberships(named, None, ids, None)

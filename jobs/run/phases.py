@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from lib.time.watermarks import WatermarkOverride
 from tables.delta import BYTES_WRITTEN, FILES_WRITTEN, Entry
 from tables.manifest import Manifest
-from tables.runs import Timing, ledger_row
+from tables.runs import Timing
 
 Say = Callable[[str], None]
 
@@ -34,10 +34,6 @@ class RunReport:
     timing: Timing
     dry_run: bool = False
     changes: DataFrame | None = field(default=None, repr=False)
-
-    def row(self) -> dict[str, object]:
-        """The ledger's row; times in microseconds."""
-        return ledger_row(self.manifest, self.timing)
 
 
 class Phases:

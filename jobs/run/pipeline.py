@@ -1,9 +1,9 @@
 """The whole of a run on one screen. Only this module knows both halves: which events count, and what they make."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lib import columns as C
@@ -12,7 +12,7 @@ from lib.admission.admission import Admission
 from lib.admission.event_counts import EventCounts, count_columns, is_valid
 from lib.admission.lateness import decided, decided_by_place
 from lib.admission.verdicts import effect
-from lib.time.spans import Spans, by_day, near_spans
+from lib.time.spans import Spans, day_spans
 from lib.time.watermarks import WatermarkOverride, WatermarkState, advance, advance_scopes, advance_to, flush
 from lib.windows.sessions.memberships import Memberships, memberships
 from lib.windows.windows import Around, Merged, Stored, Windows
@@ -75,7 +75,7 @@ def compute_run(  # noqa: PLR0913
         events=judged.counts,
         counts={name: n or 0 for name, n in seen.items()},
         clock=after,
-        touched=_touched(changed, admission) if seen.get("touched_final") else (),
+        touched=day_spans(changed, C.col(C.OLD_START), compute) if seen.get("touched_final") else (),
         rejected=lambda: admission.rejected(judged.rows),
         leaving=lambda: admission.leaving(judged.rows, judged.counts),
         memberships=lambda: memberships(judged.rows.withColumn(C.EFFECT, effect()), changed, settled, admission.rule),
@@ -84,9 +84,7 @@ def compute_run(  # noqa: PLR0913
 
 def _admitted(admission: Admission, windows: Windows, stored: Stored) -> _Judged:
     """Which events count. Most runs only add events in time: they are judged as they are folded, in one pass."""
-    found = None
-    if admission.asked is None:
-        found = _folded(admission.judged(), windows, admission)
+    found = _folded(admission.judged(), windows, admission) if admission.asked is None else None
     if found is None or found.counts.needs_the_bag:
         found = _folded(admission.judged_with_changes(), windows, admission)
     if not found.counts.pending:
@@ -108,7 +106,6 @@ def _counted(judged: DataFrame, partials: DataFrame, admission: Admission) -> _J
 
 
 def _accepted_changes(admission: Admission, judged: _Judged, again: Again | None) -> AcceptedChanges:
-    """What windows are told."""
     counts, partials = judged.counts, judged.partials.withColumn(C.EFFECT, effect())
     lost: list[int] = []
     if counts.leaves and C.POPULATION in partials.columns:
@@ -153,12 +150,4 @@ def _settled(windows: Windows, merged: Merged, admission: Admission, after: Wate
     redone = merged.recomputed
     if redone is not None:
         redone = admission.compute.held(windows.settle(redone, admission.clock, after))
-    return merged.with_rows(windows.settle(merged.windows, admission.clock, after), redone)
-
-
-def _touched(changed: DataFrame, admission: Admission) -> Spans:
-    """Few spans of time that hold the starts of all rows to update or delete."""
-    start: Column = C.col(C.OLD_START)
-    day, edges = by_day(start, start)
-    rows = admission.compute.rows(changed.where(start.isNotNull()).groupBy(day).agg(*edges))
-    return near_spans([(row["low"], row["high"]) for row in rows])
+    return replace(merged, windows=windows.settle(merged.windows, admission.clock, after), recomputed=redone)

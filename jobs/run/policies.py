@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from jobs.reporting.expectations import read_suite
+from jobs.quality.checks import gate
 from jobs.run.context import RunContext
 from jobs.run.kinds import Kind
 from jobs.run.phases import Phases
@@ -55,12 +55,9 @@ def check_expectations(context: RunContext, result: RunResult, phases: Phases) -
     expected = context.kind.tables.config.expectations
     if expected is None or context.kind.name != "sessions" or not result.counts["rows"]:
         return
-    from jobs.reporting.quality import gate  # noqa: PLC0415  (Great Expectations takes seconds to import)
-
-    file = Path(expected)
     rows = result.changes.where(C.col(C.CHANGE) != DELETE).drop(C.CHANGE, C.STATE)
     with phases("expectations"):
-        gate(rows, read_suite(file), file)
+        gate(rows, Path(expected))
 
 
 def _first_of(result: RunResult, reasons: tuple[str, ...]) -> str:

@@ -30,12 +30,8 @@ def with_retries(step: Callable[[], Result], say: Say, table: str = "sessions") 
         reraise=True,
     )
 
-    def attempt() -> Result:
-        with given_back():
-            return step()
-
     try:
-        return retrying(attempt)
+        return retrying(given_back()(step))
     except Superseded as error:
         raise RunFailed(
             f"other runs were faster {ATTEMPTS} times in a row",

@@ -34,7 +34,7 @@ def write(context: RunContext, result: RunResult, manifest: Manifest) -> None:
             )
             with suppress(Superseded):  # another process has repaired this run meanwhile: the same rows are there
                 table.write(rows, manifest, _fence(kind, name), adds_only=adds_only)
-    if _owes_rejects(manifest) and not _has(kind, REJECTED, kind.rejected_events.table, manifest):
+    if _lacks_rejects(kind, manifest):
         gone = None
         if not kind.rejected_events.is_empty:
             is_rebuilt = manifest.mode == "rebuild"
@@ -67,9 +67,8 @@ def is_entered(kind: Kind, manifest: Manifest) -> bool:
 
 def is_complete(kind: Kind, manifest: Manifest) -> bool:
     """Whether all but the ledger have what this run owes them."""
-    if _owes_rejects(manifest) and not _has(kind, REJECTED, kind.rejected_events.table, manifest):
-        return False
-    return all(_has(kind, name, output.table, manifest) for name, output in _outputs(kind).items())
+    outputs = _outputs(kind).items()
+    return not _lacks_rejects(kind, manifest) and all(_has(kind, name, o.table, manifest) for name, o in outputs)
 
 
 def _outputs(kind: Kind) -> dict[str, EventOutput]:
@@ -77,11 +76,10 @@ def _outputs(kind: Kind) -> dict[str, EventOutput]:
     return kind.tables.event_outputs if kind.name == "sessions" else {}
 
 
-def _owes_rejects(manifest: Manifest) -> bool:
-    if manifest.mode == "rebuild":
-        return True
+def _lacks_rejects(kind: Kind, manifest: Manifest) -> bool:
     takes = ("withdrawn", "forgotten", "moved", "readmitted")
-    return bool(manifest.rejected) or any(manifest.events.get(name) for name in takes)
+    owed = manifest.mode == "rebuild" or manifest.rejected or any(manifest.events.get(name) for name in takes)
+    return bool(owed) and not _has(kind, REJECTED, kind.rejected_events.table, manifest)
 
 
 def _fence(kind: Kind, role: str) -> str:

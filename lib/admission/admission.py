@@ -22,7 +22,7 @@ from lib.compute import Compute
 from lib.errors import UsageError
 from lib.joins import joined
 from lib.rule import Rule
-from lib.time.spans import Spans, by_day, near_spans
+from lib.time.spans import Spans, day_spans
 from lib.time.watermarks import WatermarkState
 
 
@@ -122,10 +122,7 @@ class Admission:
         """Accepted events near these, as they were before any of these came: what copies are found by."""
         if self.past is None or self.rule.dedupe is None:
             return None
-        us, near = C.col(C.US), self.rule.dedupe.within
-        day, edges = by_day(us, us)
-        found = self.compute.rows(valid.where(us.isNotNull()).groupBy(day).agg(*edges))
-        spans = near_spans([(row["low"] - near, row["high"] + near) for row in found])
+        spans = day_spans(valid, C.col(C.US), self.compute, self.rule.dedupe.within)
         before = self._before(valid, rejects)(spans)
         return before.where(C.col(C.POPULATION).isNull()) if C.POPULATION in before.columns else before
 

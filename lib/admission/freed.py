@@ -14,7 +14,7 @@ from lib.bags import hashed, nth
 from lib.compute import Compute
 from lib.joins import joined
 from lib.rule import Rule
-from lib.time.spans import by_day, near_spans
+from lib.time.spans import day_spans
 from lib.time.watermarks import WatermarkState
 
 
@@ -63,8 +63,7 @@ def freed(rejects: DataFrame, past: Past, rule: Rule, clock: WatermarkState, com
     """
     rejects = rejects.where(C.col(C.KEPT) != IN)
     time = F.unix_micros(C.col(C.EVENT_TIME))
-    day, edges = by_day(time, time)
-    spans = near_spans([(row["low"], row["high"]) for row in compute.rows(rejects.groupBy(day).agg(*edges))])
+    spans = day_spans(rejects, time, compute)
     if not spans:
         return None
     valid = validate(past.events(spans), rule, clock).where(C.col(C.VERDICT).isNull())

@@ -32,7 +32,6 @@ _SEEN = {
 }
 _UNSEEN = (C.SESSION_ID, *C.AFTER_AGGREGATES, C.RUN_ID, C.STATE)
 _HINT = f"; but not what changes while the session stays as it is, such as {C.STATUS}, {C.END_REASON}, {C.IS_FINAL}"
-_IN_FLIGHT = "__"
 _NOT_STORABLE = (T.NullType, T.DayTimeIntervalType, T.YearMonthIntervalType, T.CalendarIntervalType)
 _NO_PARTS = Triple((), lambda value, over: [], lambda parts, over: [], lambda parts: [])
 
@@ -106,7 +105,7 @@ def with_sql_columns(rows: DataFrame, aggregates: tuple[Aggregate, ...]) -> Data
     """
     for a in aggregates:
         if a.sql is not None:
-            seen = [n for n in rows.columns if n not in _UNSEEN and not n.startswith(_IN_FLIGHT)]
+            seen = [n for n in rows.columns if n not in _UNSEEN and not n.startswith("__")]
             rows = rows.withColumn(
                 a.name, expression_of(a.sql, rows.select(*C.cols(tuple(seen))), f"aggregates.{a.name}.sql", _HINT)
             )
@@ -117,7 +116,7 @@ def _bind(spec: Spec, index: int, order: list[Column], events: DataFrame) -> Agg
     if spec.sql is not None:
         return Aggregate(spec.name, spec.result_columns, F.lit(None), _NO_PARTS, (), spec.sql)
     value = F.lit(True) if spec.of is None else expression(spec.of, events, f"aggregates.{spec.name}.of")
-    value_type = _type_of(value, events)
+    value_type = events.select(value.alias("value")).schema["value"].dataType
     if isinstance(value_type, T.FractionalType) and not isinstance(value_type, T.DecimalType):
         value = value + F.lit(0.0).cast(value_type)  # -0.0 becomes 0.0: equal, so nothing would order the two
     steps = custom(spec, value_type, order, events) if spec.fn == "custom" else triple(spec, value_type, order)
@@ -160,7 +159,3 @@ def _require_storable(results: T.StructType, name: str, text: str | None) -> Non
                 value=text,
                 remedy="cast it, or write a difference of times as unix_micros(…) - unix_micros(…)",
             )
-
-
-def _type_of(value: Column, frame: DataFrame) -> T.DataType:
-    return frame.select(value.alias("value")).schema["value"].dataType

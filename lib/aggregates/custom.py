@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lib.aggregates.functions import NESTED, Over, Parts, Triple, ranked
+from lib.canonical import compared
 from lib.config import Aggregate as Spec
 from lib.errors import ConfigError
 from lib.expressions import expression_of
@@ -38,7 +39,7 @@ def custom(spec: Spec, value_type: T.DataType, order: list[Column], events: Data
         return [state(over(F.min(one)), F.call_function("aggregate", values, initial, update))]
 
     def merged(parts: Parts, over: Over) -> Parts:
-        states = F.array_sort(over(F.collect_list(parts[0])), _by_first)
+        states = F.array_sort(over(F.collect_list(parts[0])), lambda a, b: compared(a["first"], b["first"]))
         earliest = F.get(states, 0)
         others = F.transform(F.slice(states, 2, F.size(states)), lambda s: s["acc"])
         return [state(earliest["first"], F.call_function("aggregate", others, earliest["acc"], merge))]
@@ -98,7 +99,3 @@ class _Scope:
 def _lambda(names: tuple[str, ...], text: str) -> Column:
     arguments = ", ".join(names)
     return F.expr(f"({arguments}) -> {text}" if len(names) > 1 else f"{arguments} -> {text}")
-
-
-def _by_first(a: Column, b: Column) -> Column:
-    return F.when(a["first"] < b["first"], -1).when(a["first"] > b["first"], 1).otherwise(0)

@@ -53,10 +53,8 @@ def triple(spec: Spec, value_type: T.DataType, order: list[Column]) -> Triple:
             return _average(value_type)
         case "stddev":
             return _deviation()
-        case "first":
-            return _edge(F.min, order, spec.ignore_nulls)
-        case "last":
-            return _edge(F.max, order, spec.ignore_nulls)
+        case "first" | "last":
+            return _edge(F.min if spec.fn == "first" else F.max, order, spec.ignore_nulls)
         case "count_distinct":
             return _distinct(None, F.size)
         case "set":
@@ -150,14 +148,11 @@ def _deviation() -> Triple:
     def joined_all(several: Column) -> Column:
         return F.aggregate(F.slice(several, 2, F.size(several)), F.get(several, F.lit(0)), joined)
 
-    def merge(parts: Parts, over: Over) -> Parts:
-        return [_only_or(over(F.collect_list(parts[0])), joined_all)]
-
     def finish(parts: Parts) -> list[Column]:
         n, squares = parts[0]["n"], parts[0]["squares"]
         return [F.when(n > 1, F.sqrt(squares / (n - 1)))]
 
-    return Triple(("moments",), partial, merge, finish)
+    return Triple(("moments",), partial, lambda p, over: [_only_or(p[0], over, joined_all)], finish)
 
 
 def _edge(pick: Over, order: list[Column], ignore_nulls: bool) -> Triple:
@@ -172,33 +167,24 @@ def _edge(pick: Over, order: list[Column], ignore_nulls: bool) -> Triple:
 def _distinct(at_most: int | None, result: Callable[[Column], Column]) -> Triple:
     """Distinct non-null values in ascending order; of more than `at_most` the smallest stay, and a flag says so."""
 
-    def united(arrays: Column) -> Column:
-        return _only_or(arrays, lambda several: F.sort_array(F.array_distinct(F.flatten(several))))
+    def united(several: Column) -> Column:
+        return F.sort_array(F.array_distinct(F.flatten(several)))
 
-    if at_most is None:
-        return Triple(
-            ("values",),
-            lambda v, over: [F.sort_array(over(F.collect_set(v)))],
-            lambda p, over: [united(over(F.collect_list(p[0])))],
-            lambda p: [result(p[0])],
-        )
-
-    def cut(values: Column, cut_before: Column) -> Parts:
-        return [F.slice(values, 1, at_most), cut_before | (F.size(values) > at_most)]
-
-    return Triple(
-        ("values", "truncated"),
-        lambda v, over: cut(F.sort_array(over(F.collect_set(v))), F.lit(False)),
-        lambda p, over: cut(united(over(F.collect_list(p[0]))), over(F.max(p[1]))),
-        lambda p: [result(p[0]), p[1]],
+    whole = Triple(
+        ("values",),
+        lambda v, over: [F.sort_array(over(F.collect_set(v)))],
+        lambda p, over: [_only_or(p[0], over, united)],
+        lambda p: [result(p[0])],
     )
+    return whole if at_most is None else _cut(whole, at_most, lambda v, over: F.size(over(F.collect_set(v))))
 
 
-def _only_or(parts: Column, merge: Over) -> Column:
-    """The only part of a list, as most sessions have, or several merged; null where there is none.
+def _only_or(part: Column, over: Over, merge: Over) -> Column:
+    """The only part, as most sessions have, or a list of several merged; null where there is none.
 
     The list is bound to a name: over a window, each mention of it would be computed for itself.
     """
+    parts = over(F.collect_list(part))
     one = F.transform(F.array(parts), lambda p: F.when(F.size(p) > 1, merge(p)).otherwise(F.get(p, F.lit(0))))
     return F.get(one, F.lit(0))
 
@@ -212,29 +198,27 @@ def _list(at_most: int | None, order: list[Column]) -> Triple:
             return F.sort_array(over(F.collect_list(one)))
         return F.coalesce(over(F.min_by(one, one, at_most)), F.array())  # holds no more than it keeps
 
-    def united(parts: Parts, over: Over) -> Column:
-        return _only_or(over(F.collect_list(parts[0])), lambda several: F.sort_array(F.flatten(several)))
+    whole = Triple(
+        ("ranked",),
+        lambda v, over: [in_order(v, over)],
+        lambda p, over: [_only_or(p[0], over, lambda several: F.sort_array(F.flatten(several)))],
+        lambda p: [F.transform(p[0], lambda one: one["value"])],
+    )
+    return whole if at_most is None else _cut(whole, at_most, lambda v, over: over(F.count(v)))
 
-    def values(parts: Parts) -> Column:
-        return F.transform(parts[0], lambda one: one["value"])
 
-    if at_most is None:
-        return Triple(
-            ("ranked",),
-            lambda v, over: [in_order(v, over)],
-            lambda p, over: [united(p, over)],
-            lambda p: [values(p)],
-        )
+def _cut(whole: Triple, at_most: int, number: Callable[[Column, Over], Column]) -> Triple:
+    """The first `at_most` of the values of a part, and a flag that says whether there were more; number: of them."""
 
     def merge(parts: Parts, over: Over) -> Parts:
-        everything = united(parts, over)
-        return [F.slice(everything, 1, at_most), over(F.max(parts[1])) | (F.size(everything) > at_most)]
+        values = whole.merge(parts[:1], over)[0]
+        return [F.slice(values, 1, at_most), over(F.max(parts[1])) | (F.size(values) > at_most)]
 
     return Triple(
-        ("ranked", "truncated"),
-        lambda v, over: [F.slice(in_order(v, over), 1, at_most), over(F.count(v)) > at_most],
+        (*whole.parts, "truncated"),
+        lambda v, over: [F.slice(whole.partial(v, over)[0], 1, at_most), number(v, over) > at_most],
         merge,
-        lambda p: [values(p), p[1]],
+        lambda p: [*whole.finish(p[:1]), p[1]],
     )
 
 

@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field, StrictBool, field_validator
 
+from lib import durations
 from lib.config.types import Gap, Location, Section, SessionGap, broken_rule, default_as_text
-from lib.time import durations
 
 
 class Sessions(Section):

@@ -4,9 +4,9 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from lib import durations
 from lib.config.aggregate import Aggregate
 from lib.config.types import Gap, Location, Section, Wait, beside, broken_rule, default_as_text, no_default
-from lib.time import durations
 
 
 class Sliding(Section):

@@ -4,8 +4,8 @@ from typing import Literal, Self
 
 from pydantic import Field, StrictBool, model_validator
 
+from lib import durations
 from lib.config.types import Gap, Scope, Section, Wait, broken_rule, default_as_text
-from lib.time import durations
 
 
 class Watermark(Section):

@@ -21,8 +21,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from lib.durations import PATTERN, format_duration, parse_duration
 from lib.errors import printable
-from lib.time.durations import PATTERN, format_duration, parse_duration
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters at least: C:/ is a drive
 _PART = r"(?:`[^`]+`|[^.`\s]+)"

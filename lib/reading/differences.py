@@ -1,7 +1,5 @@
 """Where a sessions table is not what it should be: row by row, column by column; and rules that need no recompute."""
 
-from functools import reduce
-
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -27,15 +25,14 @@ def differences(table: DataFrame, expected: DataFrame, rule: Rule, aggregates: t
     Out: session_id, kind STRING (missing, extra or differs), columns ARRAY<STRING>, found and expected: the rows, null
     where there is none.
     """
-    names = tuple(n for n in table_columns(rule, aggregates) if n not in (*HOW, C.STATE))
-    if rule.watermark_per == "key":
-        names = tuple(n for n in names if n not in BY_CLOCK)
+    left_out = (*HOW, C.STATE, *(BY_CLOCK if rule.watermark_per == "key" else ()))
+    names = tuple(n for n in table_columns(rule, aggregates) if n not in left_out)
     types = {f.name: f.dataType for f in expected.schema.fields}
     left = table.select(F.struct(*C.cols(names)).alias(FOUND))
     right = expected.select(F.struct(*C.cols(names)).alias(EXPECTED))
     joined = left.join(right, F.col(FOUND)[C.SESSION_ID] == F.col(EXPECTED)[C.SESSION_ID], "full")
     within = tolerances(rule)
-    wrong = [F.when(~_same(name, types[name], names, within.get(name, 0.0)), F.lit(name)) for name in names]
+    wrong = [F.when(~_same(name, types[name], within.get(name, 0.0)), F.lit(name)) for name in names]
     told = joined.select(
         F.coalesce(F.col(FOUND)[C.SESSION_ID], F.col(EXPECTED)[C.SESSION_ID]).alias(C.SESSION_ID),
         F.when(F.col(FOUND).isNull(), MISSING).when(F.col(EXPECTED).isNull(), EXTRA).otherwise(DIFFERS).alias(KIND),
@@ -67,14 +64,14 @@ def broken_rules(table: DataFrame, rule: Rule) -> dict[str, DataFrame]:
             apart = apart | (F.unix_micros(start) - F.unix_micros(first) > rule.max_duration)
         near = table.where(~C.col(C.IS_LATE)).withColumn("__apart", apart).where(~F.col("__apart"))
         found["sessions of a key lie further apart than the gap"] = near.select(C.SESSION_ID, C.SESSION_START)
-    state = reduce(lambda a, b: a | b, [C.col(C.IS_FINAL) & C.col(C.STATE).isNotNull(), C.col(C.EVENT_COUNT) < 1])
+    state = (C.col(C.IS_FINAL) & C.col(C.STATE).isNotNull()) | (C.col(C.EVENT_COUNT) < 1)
     found["final rows hold no state, and every session an event"] = table.where(state).select(C.SESSION_ID)
     return found
 
 
-def _same(name: str, data_type: T.DataType, names: tuple[str, ...], within: float) -> Column:
+def _same(name: str, data_type: T.DataType, within: float) -> Column:
     same = same_value(F.col(FOUND)[name], F.col(EXPECTED)[name], data_type, within)
-    if C.END_REASON in names and name in BY_CLOCK:
+    if name in BY_CLOCK:
         by_hand = F.col(FOUND)[C.END_REASON]
         same = same | F.coalesce(by_hand.isin(IDLE, FLUSH), F.lit(False))
     return same

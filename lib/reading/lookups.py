@@ -41,7 +41,7 @@ def find_sessions(  # noqa: PLR0913  (what a look-up may ask, each by its name, 
     key columns first. `backward` turns the whole order around.
     Errors: UsageError for a key beside a range, and for more or fewer values than key columns.
     """
-    found = of_keys(sessions, key_columns, key, key_from, key_to)
+    found = _of_keys(sessions, key_columns, key, key_from, key_to)
     if earliest_end is not None:
         found = found.where(C.col(C.SESSION_END) >= timestamp(microseconds(earliest_end)))
     if latest_start is not None:
@@ -67,7 +67,7 @@ def find_windows(  # noqa: PLR0913  (as above; Kafka's window store calls it fet
     Out: the rows as they are, by key columns (unless the look-up is for one key) and window_start; `backward` turns
     the whole order around.
     """
-    found = of_keys(windows, key_columns, key, key_from, key_to)
+    found = _of_keys(windows, key_columns, key, key_from, key_to)
     if start_from is not None:
         found = found.where(C.col(C.WINDOW_START) >= timestamp(microseconds(start_from)))
     if start_to is not None:
@@ -76,9 +76,7 @@ def find_windows(  # noqa: PLR0913  (as above; Kafka's window store calls it fet
     return found.orderBy(*[c.desc() if backward else c.asc() for c in order])
 
 
-def of_keys(rows: DataFrame, key_columns: Sequence[str], key: Any, key_from: Any, key_to: Any) -> DataFrame:
-    """The rows of one key, or of a range of keys."""
-    found = rows
+def _of_keys(found: DataFrame, key_columns: Sequence[str], key: Any, key_from: Any, key_to: Any) -> DataFrame:
     if key is not None:
         if key_from is not None or key_to is not None:
             raise UsageError("a look-up is for one key or for a range of keys, not for both", value=key)
@@ -109,7 +107,8 @@ def _not_below(sessions: DataFrame, bound: dict[str, Any]) -> Column:
     """Key >= bound, column after column; the first comparison alone lets files be skipped."""
     first, value = next(iter(bound.items()))
     simple = F.lit(True) if value is None else C.col(first) >= _of_type(value, sessions, first)
-    return simple & (_tuple(sessions, bound) >= _bound(sessions, bound)) if len(bound) > 1 else simple
+    whole, limit = _tuples(sessions, bound)
+    return simple & (whole >= limit) if len(bound) > 1 else simple
 
 
 def _not_above(sessions: DataFrame, bound: dict[str, Any]) -> Column:
@@ -117,15 +116,13 @@ def _not_above(sessions: DataFrame, bound: dict[str, Any]) -> Column:
     first, value = next(iter(bound.items()))
     null = C.col(first).isNull()
     simple = null if value is None else null | (C.col(first) <= _of_type(value, sessions, first))
-    return simple & (_tuple(sessions, bound) <= _bound(sessions, bound)) if len(bound) > 1 else simple
+    whole, limit = _tuples(sessions, bound)
+    return simple & (whole <= limit) if len(bound) > 1 else simple
 
 
-def _tuple(sessions: DataFrame, bound: dict[str, Any]) -> Column:
-    return F.struct(*[C.col(name).alias(name) for name in bound])
-
-
-def _bound(sessions: DataFrame, bound: dict[str, Any]) -> Column:
-    return F.struct(*[_of_type(value, sessions, name).alias(name) for name, value in bound.items()])
+def _tuples(sessions: DataFrame, bound: dict[str, Any]) -> tuple[Column, Column]:
+    limits = [_of_type(value, sessions, name).alias(name) for name, value in bound.items()]
+    return F.struct(*[C.col(name).alias(name) for name in bound]), F.struct(*limits)
 
 
 def _named(key: Any, key_columns: Sequence[str], argument: str, *, whole: bool = False) -> dict[str, Any]:

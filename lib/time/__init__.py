@@ -1,1 +1,1 @@
-"""Time: durations, microseconds on columns, watermarks."""
+"""Time: microseconds on columns, spans, watermarks."""

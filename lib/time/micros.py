@@ -3,8 +3,6 @@
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-DAY = 24 * 3600 * 1_000_000
-
 
 def floor_div(us: Column, width: int) -> Column:
     """Exact integer division towards minus infinity.

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from lib.time.micros import DAY, floor_div
+from lib.compute import Compute
+from lib.durations import DAY
+from lib.time.micros import floor_div
 
 Spans = Sequence[tuple[int, int]]
 # Spans that one read is pruned by: each takes time to plan, and files seldom end within a day.
@@ -45,6 +47,8 @@ def near_spans(spans: Spans, most: int = NEAR, apart: int = APART) -> list[tuple
     return [(part[0][0], part[-1][1]) for part in parts if part]
 
 
-def by_day(low: Column, high: Column) -> tuple[Column, list[Column]]:
-    """How to group rows by the day of `low`, and what then bounds them as `low` and `high`: few rows to collect."""
-    return floor_div(low, DAY), [F.min(low).alias("low"), F.max(high).alias("high")]
+def day_spans(rows: DataFrame, time: Column, compute: Compute, margin: int = 0) -> list[tuple[int, int]]:
+    """Few spans that hold these times (BIGINT microseconds; null: none) with a margin; collects a row for each day."""
+    days = rows.where(time.isNotNull()).groupBy(floor_div(time, DAY))
+    edges = compute.rows(days.agg(F.min(time).alias("low"), F.max(time).alias("high")))
+    return near_spans([(row["low"] - margin, row["high"] + margin) for row in edges])

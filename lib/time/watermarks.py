@@ -8,6 +8,7 @@ from pyspark.sql import types as T
 
 from lib import columns as C
 from lib.compute import Compute
+from lib.joins import joined
 from lib.rule import Rule
 from lib.time.micros import steady
 
@@ -63,18 +64,13 @@ def with_clock(frame: DataFrame, rule: Rule, clock: WatermarkState, beside: Colu
         }
         return frame.withColumns({n: steady(None if rule.scope else us, beside) for n, us in times.items()})
     named = scopes.select(
-        *[C.col(name).alias(f"__scope_{i}") for i, name in enumerate(rule.scope)],
+        *C.cols(rule.scope),
         C.col(C.SCOPE_WATERMARK).alias(C.W),
         F.greatest(C.col(C.SCOPE_WATERMARK) - rule.allowed_lateness, C.col(C.SCOPE_FLUSH_MARK)).alias(C.H),
         C.col(C.SCOPE_FLUSH_MARK).alias(C.MARK),
         C.col(C.SCOPE_FLUSHED_FROM).alias(C.FLUSHED),
     )
-    if rule.watermark_per != "key":
-        named = F.broadcast(named)
-    same = F.lit(True)
-    for i, name in enumerate(rule.scope):
-        same = same & C.col(name).eqNullSafe(F.col(f"__scope_{i}"))
-    return frame.join(named, same, "left").drop(*[f"__scope_{i}" for i, _ in enumerate(rule.scope)])
+    return joined(frame, named if rule.watermark_per == "key" else F.broadcast(named), rule.scope, "left")
 
 
 def advance(clock: WatermarkState, earliest_event: int | None, latest_event: int | None, rule: Rule) -> WatermarkState:
@@ -114,29 +110,26 @@ def advance_scopes(  # noqa: PLR0913
 ) -> WatermarkState:
     """The clock of every scope after a run: what `advance`, `advance_to` and `flush` do, for each by itself.
 
-    In: partials of this run's valid events (`__start`, `__end`), late ones too; `__reach` of all that a flush ends.
+    In: partials of this run's valid events (`__start`, `__end`), late ones too; `__reach` of all that a flush ends,
+    None without a flush.
     """
-    nothing = F.lit(None).cast("bigint")
-    none = dict.fromkeys((*OF_SCOPE, "candidate", "mark"), nothing)
+    none = dict.fromkeys((*OF_SCOPE[:2], "mark"), F.lit(None).cast("bigint"))
     edge = F.min(C.col(C.START)) if rule.watermark_from == "min_event_time" else F.max(C.col(C.END))
     by_scope = C.cols(rule.scope)
-    parts = [valid.groupBy(*by_scope).agg((edge - rule.watermark_delay).alias("candidate"))]
+    rows = valid.groupBy(*by_scope).agg((edge - rule.watermark_delay).alias("candidate")).withColumns(none)
     if clock.scopes is not None:
-        parts.append(clock.scopes.select(*by_scope, *OF_SCOPE[:2]))
-    if override.flush and reaches is not None:
-        parts.append(reaches.groupBy(*by_scope).agg((F.max(C.col(C.REACH)) + 1).alias("mark")))
-    rows = None
-    for part in parts:
-        full = part.select(*by_scope, *[C.col(n) if n in part.columns else c.alias(n) for n, c in none.items()])
-        rows = full if rows is None else rows.unionByName(full)
-    assert rows is not None
-    known = rows.groupBy(*by_scope).agg(*[F.max(C.col(n)).alias(n) for n in none])
+        rows = rows.unionByName(clock.scopes.select(*by_scope, *OF_SCOPE[:2]), allowMissingColumns=True)
+    if reaches is not None:
+        marks = reaches.groupBy(*by_scope).agg((F.max(C.col(C.REACH)) + 1).alias("mark"))
+        rows = rows.unionByName(marks, allowMissingColumns=True)
+    known = rows.groupBy(*by_scope).agg(*[F.max(C.col(n)).alias(n) for n in ("candidate", *none)])
     pushed = F.lit(override.advance_to).cast("bigint")
-    before_flush = _latest(C.col(C.SCOPE_WATERMARK), F.col("candidate"), pushed)
+    # `greatest` skips nulls.
+    before_flush = F.greatest(C.col(C.SCOPE_WATERMARK), F.col("candidate"), pushed)
     scopes = known.select(
         *by_scope,
-        _latest(before_flush, F.col("mark")).alias(C.SCOPE_WATERMARK),
-        _latest(C.col(C.SCOPE_FLUSH_MARK), F.col("mark")).alias(C.SCOPE_FLUSH_MARK),
+        F.greatest(before_flush, F.col("mark")).alias(C.SCOPE_WATERMARK),
+        F.greatest(C.col(C.SCOPE_FLUSH_MARK), F.col("mark")).alias(C.SCOPE_FLUSH_MARK),
         F.when(F.col("mark").isNotNull(), before_flush).alias(C.SCOPE_FLUSHED_FROM),
     )
     return replace(clock, scopes=scopes if rule.watermark_per == "key" else as_literals(scopes, compute))
@@ -154,11 +147,8 @@ def clocks_of_keys(live: DataFrame | None, final: DataFrame | None, events: Data
         state = C.col(C.STATE)
         found.append(live.select(*by_key, state[C.STATE_WATERMARK].alias("w"), state[C.STATE_FLUSH_MARK].alias("f")))
     if final is not None:
-        keys = events.select(*[C.col(name).alias(f"__key_{i}") for i, name in enumerate(rule.key)]).distinct()
-        same = F.lit(True)
-        for i, name in enumerate(rule.key):
-            same = same & C.col(name).eqNullSafe(F.col(f"__key_{i}"))
-        past = final.where(~C.col(C.IS_LATE)).join(keys, same, "left_semi")
+        keys = events.select(*by_key).distinct()
+        past = joined(final.where(~C.col(C.IS_LATE)), keys, rule.key, "left_semi")
         after = F.unix_micros(C.col(C.EXPIRES_AT)) + 1
         found.append(past.select(*by_key, F.lit(None).cast("bigint").alias("w"), after.alias("f")))
     if not found:
@@ -174,10 +164,6 @@ def clocks_of_keys(live: DataFrame | None, final: DataFrame | None, events: Data
 def latest(*times: int | None) -> int | None:
     """The latest of the times that are known."""
     return max((t for t in times if t is not None), default=None)
-
-
-def _latest(*times: Column) -> Column:
-    return F.greatest(*times)  # which skips nulls
 
 
 def as_literals(scopes: DataFrame, compute: Compute) -> DataFrame:

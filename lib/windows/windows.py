@@ -1,7 +1,7 @@
 """Windows: what the accepted events make. Sessions and sliding windows are two of a kind, done by one driver."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from pyspark.sql import Column, DataFrame
@@ -53,10 +53,6 @@ class Merged:
     ranges: DataFrame | None = None
     inside: DataFrame | None = None
     spans: Spans = ()
-
-    def with_rows(self, windows: DataFrame, recomputed: DataFrame | None) -> "Merged":
-        """The same with other rows of both kinds."""
-        return replace(self, windows=windows, recomputed=recomputed)
 
     def each(self) -> list[DataFrame]:
         """Both kinds, where they are there."""

@@ -6,8 +6,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from lib.config import Config
+from lib.durations import format_duration
 from lib.rule import Rule
-from lib.time.durations import format_duration
 from lib.windows.sliding.rule import SlidingRule
 from tests.conformance.cases import Case, NotApplicable
 from tests.conformance.plans import Plan

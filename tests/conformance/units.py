@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
-from lib.time.durations import parse_duration
+from lib.durations import parse_duration
 from tests.conformance.cases import NotApplicable
 
 US, MS, S = 1, 1_000, 1_000_000

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from lib import columns as C
-from lib.time.micros import DAY
+from lib.durations import DAY
 from tables.queries.local import LocalTable
 from tests.jobs.driver import JOBS
 from tests.oracle import us

@@ -18,9 +18,8 @@ from jobs.commands.verify import verify
 from jobs.run import side_tables
 from jobs.run.phases import wall_clock
 from lib import columns as C
+from lib.durations import DAY, parse_duration
 from lib.errors import UsageError
-from lib.time.durations import parse_duration
-from lib.time.micros import DAY
 from tables.delta import REMOVED_FILES_KEPT
 from tables.manifest import Manifest
 from tables.queries.history import History
@@ -116,7 +115,7 @@ def test_commits_of_upkeep_repeat_the_manifest_and_are_no_runs(warehouse: Wareho
     older = list(sessions.manifests())[1]
     sessions.table.change_setting("note", "1", older.text())
     assert warehouse.position().run_id == ids[0]
-    assert sessions.manifest_at(sessions.table.version) == warehouse.position()
+    assert next(sessions.manifests(sessions.table.version)) == warehouse.position()
 
 
 @pytest.mark.slow

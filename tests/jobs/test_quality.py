@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from jobs.commands.check import Asked, as_document, check, show
-from jobs.reporting.expectations import read_suite, sessions_suite
-from jobs.reporting.quality import Quality
+from jobs.quality.checks import Quality
+from jobs.quality.expectations import read_suite, sessions_suite
 from lib import columns as C
 from lib.errors import ConfigError, RunFailed
 from tests.oracle import us

@@ -8,8 +8,8 @@ import pytest
 
 from jobs.config_file import load_config
 from lib.config import Config, StartTimestamp, StartVersion, json_schema, location_kind
+from lib.durations import HOUR, MINUTE, SECOND
 from lib.errors import ConfigError
-from lib.time.durations import HOUR, MINUTE, SECOND
 
 Load = Callable[..., Config]
 Refusal = Callable[..., str]

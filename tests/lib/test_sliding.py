@@ -15,9 +15,8 @@ from lib.config import Aggregate, Config
 from lib.errors import ConfigError
 from lib.rule import Rule
 from lib.time.watermarks import WatermarkState
-from lib.windows.sliding.places import PAST, mark_entering
 from lib.windows.sliding.rule import SlidingRule
-from lib.windows.sliding.windows import points, windows
+from lib.windows.sliding.windows import PAST, mark_entering, points, windows
 from lib.windows.windows import Stored
 from tests.frames import judge, slide
 

@@ -6,8 +6,9 @@ from pyspark.sql import functions as F
 from lib import columns as C
 from lib.aggregates.binding import Aggregate, state_struct, with_sql_columns
 from lib.canonical import session_id
+from lib.durations import DAY
 from lib.rule import Rule
-from lib.time.micros import DAY, floor_div, steady
+from lib.time.micros import floor_div, steady
 from lib.time.watermarks import WatermarkState, with_clock
 from lib.windows.sessions.intervals import keeps_arrival
 

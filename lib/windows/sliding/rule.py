@@ -5,9 +5,9 @@ import json
 from dataclasses import dataclass, replace
 
 from lib.config import Config, Sliding
+from lib.durations import format_duration
 from lib.errors import ConfigError
 from lib.rule import Rule
-from lib.time.durations import format_duration
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,6 @@ class SlidingRule:
             tells_events=False,
         )
         return cls(events, sliding.time_difference)
-
-    def with_events(self, events: Rule) -> "SlidingRule":
-        """The same windows of events that are judged otherwise."""
-        return replace(self, events=events)
 
     @property
     def key(self) -> tuple[str, ...]:

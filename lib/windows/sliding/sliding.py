@@ -2,22 +2,24 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from lib import columns as C
 from lib.accepted import ADDS, LEAVES, AcceptedChanges
-from lib.aggregates.binding import Aggregate
+from lib.aggregates.binding import Aggregate, state_struct, with_sql_columns
+from lib.compare import same_row
 from lib.compute import Compute
 from lib.rule import Rule
 from lib.time.spans import within_times
 from lib.time.watermarks import WatermarkState, with_clock
-from lib.windows.sliding.changes import change_counts, settle_windows, window_changes, window_columns
-from lib.windows.sliding.places import PAST, mark_entering
 from lib.windows.sliding.rule import SlidingRule
-from lib.windows.sliding.windows import merge_points, near, points, windows
-from lib.windows.windows import Around, Merged, Stored
+from lib.windows.sliding.windows import PAST, mark_entering, merge_points, near, points, windows
+from lib.windows.windows import DELETE, INSERT, UPDATE, Around, Merged, Stored
+
+WAS = "__was_"  # before the names of what the table holds
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ class SlidingWindows:
 
     def columns(self) -> tuple[str, ...]:
         """The columns of the windows table."""
-        return window_columns(self.of, self.aggregates)
+        results = [name for a in self.aggregates for name in a.result_columns]
+        return (*self.of.key, *C.BEFORE_WINDOW_AGGREGATES, *results, C.IS_FINAL, C.STATE)
 
     def bucket(self) -> Column:
         """The time of an event."""
@@ -48,13 +51,27 @@ class SlidingWindows:
 
     def counts(self) -> Mapping[str, Column]:
         """What the ledger tells of windows."""
-        return change_counts()
+        change, final, was_final = C.col(C.CHANGE), C.col(C.IS_FINAL), F.coalesce(C.col(C.WAS_FINAL), F.lit(False))
+        return {
+            "rows": F.count(F.lit(1)),
+            "created": F.count_if(change == INSERT),
+            "updated": F.count_if(change == UPDATE),
+            "deleted": F.count_if(change == DELETE),
+            "finalised": F.count_if((change != DELETE) & final & ~was_final),
+            "touched_final": F.count_if((change != INSERT) & was_final),
+            "live_change": F.sum(
+                F.when((change == INSERT) & ~final, 1)
+                .when((change == UPDATE) & final & ~was_final, -1)
+                .when((change == DELETE) & ~was_final, -1)
+                .otherwise(0)
+            ),
+        }
 
     def judge_places(self, folded: DataFrame, around: Around, stored: Stored, clock: WatermarkState) -> DataFrame:
         """An old event enters if it lies in a window that is open."""
         asks = folded.where(C.col(C.EFFECT).isNotNull())
-        wide = (around.low - self.of.reach, around.high + self.of.reach + self.of.unit - 1)
-        before = points(near(around.known([wide]), asks, self.of), self.of, ()).withColumn(C.EFFECT, F.lit(PAST))
+        known = near(around.known([self._felt_by(around.low, around.high)]), asks, self.of)
+        before = points(known, self.of, ()).withColumn(C.EFFECT, F.lit(PAST))
         found = with_clock(asks, self.rule, clock).unionByName(before, allowMissingColumns=True)
         told = mark_entering(found, self.of).where(C.col(C.EFFECT) != PAST)
         others = folded.where(C.col(C.EFFECT).isNull())
@@ -74,7 +91,7 @@ class SlidingWindows:
             marks = changed.select(
                 *C.cols((*self.of.key, C.US)), F.lit(0).cast("bigint").alias(C.COUNT), flag.alias(C.CHANGED)
             )
-            around = changes.accepted([self._events_span(changes)])
+            around = changes.accepted([self._felt_by(changes.first or 0, changes.last or 0)])
             content = points(near(around, changed, self.of), self.of, self.aggregates).withColumn(C.CHANGED, F.lit(0))
             found = merge_points(content.unionByName(marks, allowMissingColumns=True), self.of, self.aggregates)
         early = changes.first is not None and changes.first - self.of.reach < self.of.difference
@@ -85,8 +102,19 @@ class SlidingWindows:
         return Merged(timed.where(concerned).select(*C.cols(tuple(made.columns))))
 
     def settle(self, windows: DataFrame, before: WatermarkState, after: WatermarkState) -> DataFrame:
-        """Rows of the windows table in their state."""
-        return settle_windows(windows, self.of, after, self.aggregates)
+        """Rows of the windows table in their state: final iff the end is before the horizon (strictly)."""
+        final = F.coalesce(C.col(C.END) < C.col(C.H), F.lit(False))
+        rows = with_clock(windows, self.rule, after).select(
+            *C.cols(self.of.key),
+            F.timestamp_micros(C.col(C.START)).alias(C.WINDOW_START),
+            F.timestamp_micros(C.col(C.END)).alias(C.WINDOW_END),
+            F.timestamp_micros(C.col(C.LAST)).alias(C.LAST_EVENT_TIME),
+            C.col(C.COUNT).alias(C.EVENT_COUNT),
+            *[result for a in self.aggregates for result in a.finish()],
+            final.alias(C.IS_FINAL),
+            F.when(~final, state_struct(self.aggregates)).alias(C.STATE),
+        )
+        return with_sql_columns(rows, self.aggregates).select(*C.cols(self.columns()))
 
     def reaches(self, merged: Merged, stored: Stored) -> DataFrame:
         """The ends of all windows that are not final."""
@@ -96,9 +124,39 @@ class SlidingWindows:
         return ends.union(stored.live.select(*C.cols(self.of.key), F.unix_micros(C.col(C.WINDOW_END)).alias(C.REACH)))
 
     def diff(self, settled: Merged, stored: Stored, changes: AcceptedChanges, after: WatermarkState) -> DataFrame:
-        """Windows that the table has not just so, and those that have nothing to hold any more."""
-        felt = changes.partials.where(C.col(C.EFFECT) == LEAVES) if changes.leaves else None
-        return window_changes(settled.windows, self._known(stored, changes), felt, self.of, after)
+        """Windows that the table has not just so, and those that have nothing to hold any more.
+
+        Out: the columns of the table but run_id, `__was_final`, `__old_start` (BIGINT; both null for a new row) and
+        `__change`.
+        """
+        known, rows = self._known(stored, changes), settled.windows
+        if known is None:
+            nothing = {C.WAS_FINAL: "boolean", C.OLD_START: "bigint"}
+            news = [F.lit(None).cast(kind).alias(name) for name, kind in nothing.items()]
+            return rows.select("*", *news, F.lit(INSERT).alias(C.CHANGE))
+        names = [n for n in known.columns if n != C.RUN_ID]
+        types = {f.name: f.dataType for f in known.schema.fields if f.name in names}
+        before = self._final_by_now(self._felt(known, changes), after).select(
+            *[C.col(n).alias(WAS + n) for n in names], "__felt", "__final_now", F.lit(True).alias("__there")
+        )
+        same_place = [C.col(name).eqNullSafe(C.col(WAS + name)) for name in (*self.of.key, C.WINDOW_START)]
+        met = rows.withColumn("__new", F.lit(True)).join(before, reduce(Column.__and__, same_place), "full_outer")
+        same = same_row({n: C.col(n) for n in names}, {n: C.col(WAS + n) for n in names}, types)
+        new, there = F.col("__new").isNotNull(), F.col("__there").isNotNull()
+        change = (
+            F.when(new & ~there, INSERT)
+            .when(new & ~same, UPDATE)
+            .when(~new & F.col("__felt"), DELETE)
+            .when(~new & F.col("__final_now") & ~C.col(WAS + C.IS_FINAL), UPDATE)
+        )
+        kept = {C.IS_FINAL: F.col("__final_now"), C.STATE: F.lit(None)}
+        changed = met.withColumn(C.CHANGE, change).where(C.col(C.CHANGE).isNotNull())
+        return changed.select(
+            *[F.when(new, C.col(n)).otherwise(kept.get(n, C.col(WAS + n))).alias(n) for n in names],
+            C.col(WAS + C.IS_FINAL).alias(C.WAS_FINAL),
+            F.unix_micros(C.col(WAS + C.WINDOW_START)).alias(C.OLD_START),
+            C.col(C.CHANGE),
+        )
 
     def _known(self, stored: Stored, changes: AcceptedChanges) -> DataFrame | None:
         """Rows of the table that are not final, and those that start where the changes may change any."""
@@ -106,9 +164,26 @@ class SlidingWindows:
             return stored.live
         span = (changes.first - self.of.difference, changes.last + self.of.unit)
         final = stored.final.where(within_times(C.col(C.WINDOW_START), [span]))
-        return final if stored.live is None else stored.live.unionByName(final)
+        return Stored(stored.live, final).all()
 
-    def _events_span(self, changes: AcceptedChanges) -> tuple[int, int]:
-        """Between which event times (inclusive) lie all events that changed windows may hold."""
-        first, last = changes.first or 0, changes.last or 0
+    def _felt(self, known: DataFrame, changes: AcceptedChanges) -> DataFrame:
+        """Rows with whether a time that may have taken a window away lies in `[start - u, end]`."""
+        if not changes.leaves:
+            return known.withColumn("__felt", F.lit(False))
+        gone = changes.partials.where(C.col(C.EFFECT) == LEAVES)
+        marks = gone.select(*C.cols(self.of.key), C.col(C.US), F.lit(True).alias("__mark"))
+        placed = known.withColumn(C.US, F.unix_micros(C.col(C.WINDOW_START)))
+        both = placed.unionByName(marks, allowMissingColumns=True)
+        by_key = Window.partitionBy(*C.cols(self.of.key)).orderBy(C.US)
+        by_time = by_key.rangeBetween(-self.of.unit, self.of.difference)
+        marked = both.withColumn("__felt", F.coalesce(F.max("__mark").over(by_time), F.lit(False)))
+        return marked.where(F.col("__mark").isNull()).drop("__mark", C.US)
+
+    def _final_by_now(self, known: DataFrame, clock: WatermarkState) -> DataFrame:
+        now = with_clock(known, self.rule, clock)
+        final = F.coalesce(F.unix_micros(C.col(C.WINDOW_END)) < C.col(C.H), F.lit(False)) | C.col(C.IS_FINAL)
+        return now.withColumn("__final_now", final).select(*C.cols(tuple(known.columns)), "__final_now")
+
+    def _felt_by(self, first: int, last: int) -> tuple[int, int]:
+        """Between which times (inclusive) lie all events that share a window with one between these."""
         return first - self.of.reach, last + self.of.reach + self.of.unit - 1

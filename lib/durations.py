@@ -5,7 +5,6 @@ from fractions import Fraction
 
 from lib.errors import explain
 
-MICROSECOND = 1
 MILLISECOND = 1_000
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -19,9 +18,9 @@ PATTERN = r"^[-+]?(0|(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h|d))+)$"
 
 _UNITS = {
     "ns": Fraction(1, 1_000),
-    "us": Fraction(MICROSECOND),
-    "\u00b5s": Fraction(MICROSECOND),  # micro sign
-    "\u03bcs": Fraction(MICROSECOND),  # Greek letter mu: looks the same, and Go takes both
+    "us": Fraction(1),
+    "\u00b5s": Fraction(1),  # micro sign
+    "\u03bcs": Fraction(1),  # Greek letter mu: looks the same, and Go takes both
     "ms": Fraction(MILLISECOND),
     "s": Fraction(SECOND),
     "m": Fraction(MINUTE),

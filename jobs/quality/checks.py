@@ -10,7 +10,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from jobs.reporting.expectations import UNEXPECTED_ROWS, Expectation, Suite
+from jobs.quality.expectations import UNEXPECTED_ROWS, Expectation, Suite, read_suite
+from lib import columns as C
 from lib.errors import ConfigError, RunFailed
 
 LIBRARY = "great_expectations"
@@ -88,10 +89,9 @@ class Quality:
         return None if self.docs is None else str(self.docs.absolute() / "index.html")
 
 
-def gate(rows: DataFrame, suite: Suite, file: Path) -> None:
-    """Raise a RunFailed unless the sessions that a run is about to write are as the suite expects."""
-    from lib import columns as C  # noqa: PLC0415
-
+def gate(rows: DataFrame, file: Path) -> None:
+    """Raise a RunFailed unless the sessions that a run is about to write are as the suite of this file expects."""
+    suite = read_suite(file)
     verdicts = Quality().validate(rows, "about_to_be_written", suite, C.SESSION_ID)
     if errors := [v for v in verdicts if v.error is not None]:
         raise RunFailed(
@@ -195,7 +195,5 @@ def _broken_rows(found: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _named(row: Any) -> Mapping[str, Any]:
-    from lib import columns as C  # noqa: PLC0415
-
     values: Mapping[str, Any] = row.asDict() if hasattr(row, "asDict") else row
     return {C.SESSION_ID: values[C.SESSION_ID]} if C.SESSION_ID in values else values

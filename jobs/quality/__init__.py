@@ -1,0 +1,1 @@
+"""Checks of the tables by Great Expectations."""
