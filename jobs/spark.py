@@ -104,7 +104,7 @@ def spark_session(settings: Mapping[str, str] | None = None, *, small: bool = Fa
     return session
 
 
-class _Remembered(JavaClass):
+class _Remembered(JavaClass):  # type: ignore[misc]
     """A class of Java's whose functions are looked up there once, not at every call."""
 
     def __getattr__(self, name: str) -> Any:
