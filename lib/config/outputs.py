@@ -9,9 +9,7 @@ class Outputs(Section):
     """The tables written beside the sessions."""
 
     rejected_events: Location = Field(
-        "",
-        description="Late and invalid events; default: beside the sessions table",
-        json_schema_extra=no_default,
+        "", description="Late and invalid events; default: beside the sessions table", json_schema_extra=no_default
     )
     runs: Location = Field(
         "", description="One row per run; default: beside the sessions table", json_schema_extra=no_default

@@ -25,8 +25,7 @@ class Source(Section):
         None, description="Column that grows with event_time, for file pruning where event_time is an expression"
     )
     start: Start = Field(
-        "earliest",
-        description="Where the very first run begins: earliest, latest, {version: N} or {timestamp: T}",
+        "earliest", description="Where the very first run begins: earliest, latest, {version: N} or {timestamp: T}"
     )
     where: Text | None = Field(None, description="SQL filter: only events for which it is true are read")
     order_by: tuple[Text, ...] = Field((), description="Columns that order events of equal time")

@@ -54,8 +54,7 @@ def _located(text: str, info: ValidationInfo) -> str:
     if (kind == "url" and not urlsplit(text).path.strip("/")) or not text.strip("/"):
         raise broken_rule("must be a folder, not a whole bucket or disk", "Add a folder for the table")
     if kind == "path":
-        folder = (info.context or {}).get("folder", "")
-        text = os.path.normpath(os.path.join(folder, os.path.expanduser(text)))
+        text = _file(text, info)
     if kind != "name" and "`" in text:
         raise broken_rule("must not hold a backtick: Delta makes no table there", "Name another folder", text)
     return text
@@ -143,11 +142,6 @@ def no_default(schema: dict[str, Any]) -> None:
     del schema["default"]
 
 
-def default_as_text(schema: dict[str, Any]) -> None:
-    """Write the default of a duration in a field's JSON Schema as the file does."""
-    schema["default"] = format_duration(schema["default"])
-
-
 class Section(BaseModel):
     """A mapping in the config file: frozen, and no keys but the known ones."""
 
@@ -194,20 +188,11 @@ class DynamicGap(Section):
     at_least: Gap | None = Field(None, description="Shorter gaps are raised to this, which also makes runs quicker")
 
 
-def _gap_form(value: object) -> str:
-    return "(expression)" if isinstance(value, Mapping | DynamicGap) else "(duration)"
-
-
 SessionGap = Annotated[
-    Annotated[Gap, Tag("(duration)")] | Annotated[DynamicGap, Tag("(expression)")], Discriminator(_gap_form)
+    Annotated[Gap, Tag("(duration)")] | Annotated[DynamicGap, Tag("(expression)")],
+    Discriminator(lambda value: "(expression)" if isinstance(value, Mapping | DynamicGap) else "(duration)"),
 ]
-
-
-def _scope_form(value: object) -> str:
-    return "(word)" if isinstance(value, str) else "(columns)"
-
-
 Scope = Annotated[
     Annotated[Literal["table", "key"], Tag("(word)")] | Annotated[tuple[Text, ...], Tag("(columns)")],
-    Discriminator(_scope_form),
+    Discriminator(lambda value: "(word)" if isinstance(value, str) else "(columns)"),
 ]
