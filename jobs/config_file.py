@@ -135,7 +135,8 @@ def _override(fields: dict[Any, Any], env: Mapping[str, str]) -> dict[tuple[str,
             if not isinstance(section.get(part), dict):
                 section[part] = {}
             section = section[part]
-        section[last] = _value_of(variable, env[variable])
+        text = env[variable]
+        section[last] = _parse(text, variable) if text.lstrip().startswith(("[", "{")) else _core(text)
         origins[(*parents, last)] = variable
     return origins
 
@@ -146,10 +147,6 @@ def _field_of(variable: str) -> tuple[tuple[str, ...], str]:
         return ("spark",), "__".join(rest)  # settings of Spark tell capitals apart
     *parents, last = (part.lower() for part in (first, *rest))
     return tuple(parents), last
-
-
-def _value_of(variable: str, text: str) -> object:
-    return _parse(text, variable) if text.lstrip().startswith(("[", "{")) else _core(text)
 
 
 def _core(text: str) -> int | bool | str | None:

@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
@@ -48,9 +48,9 @@ def _setter(names: tuple[str, ...], origins: Mapping[tuple[str, ...], str]) -> s
 
 
 def _unknown_key(label: str, names: tuple[str, ...]) -> Problem:
-    known = list(_keys(_model_of(names[:-1])))
+    known = [path[-1] for path, _ in _fields() if path[:-1] == names[:-1]]
     near = difflib.get_close_matches(names[-1].lower(), known, n=1)
-    elsewhere = [key for key in _all_keys(Config) if key.split(".")[-1] == names[-1].lower()]
+    elsewhere = [".".join(path) for path, _ in _fields() if path[-1] == names[-1].lower()]
     if suggestions := near or elsewhere:
         return Problem(f"{label} is not a known key", remedy=f"Did you mean {suggestions[0]}?")
     return Problem(f"{label} is not a known key", remedy=f"Known here: {', '.join(known)}")
@@ -85,7 +85,7 @@ def _broken(label: str, names: tuple[str, ...], error: ErrorDetails) -> Problem:
         case "value_error":
             return Problem(f"{label}: {context['error']}")
         case "missing":
-            return Problem(f"{label} is missing", remedy=f"Add it: {_description(names)}")
+            return Problem(f"{label} is missing", remedy=f"Add it: {dict(_fields())[names].description}")
         case "literal_error":
             near = difflib.get_close_matches(str(value).lower(), re.findall(r"'(\w+)'", context["expected"]), n=1)
             remedy = f"Did you mean {near[0]}?" if near else f"Use {_allowed(error)}"
@@ -111,17 +111,13 @@ def _broken(label: str, names: tuple[str, ...], error: ErrorDetails) -> Problem:
     return Problem(f"{label}: {error['msg']}", value)
 
 
-def _keys(model: type[BaseModel] | None) -> Iterator[str]:
-    for name, field in model.model_fields.items() if model else ():
-        yield field.alias or name
-
-
-def _all_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+def _fields(model: type[BaseModel] = Config, section: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Each key that there may be, with those of the sections around it, and its field."""
     for name, field in model.model_fields.items():
-        key = f"{prefix}{field.alias or name}"
-        yield key
-        for section in _models_in(field.annotation):
-            yield from _all_keys(section, f"{key}.")
+        path = (*section, field.alias or name)
+        yield path, field
+        for inner in _models_in(field.annotation):
+            yield from _fields(inner, path)
 
 
 def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
@@ -129,17 +125,3 @@ def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
         yield annotation
     for argument in get_args(annotation):
         yield from _models_in(argument)
-
-
-def _model_of(names: tuple[str, ...]) -> type[BaseModel] | None:
-    model: type[BaseModel] | None = Config
-    for name in names:
-        fields = {field.alias or key: field for key, field in model.model_fields.items()} if model else {}
-        model = next(_models_in(fields[name].annotation), None) if name in fields else None
-    return model
-
-
-def _description(names: tuple[str, ...]) -> str:
-    section = _model_of(names[:-1])
-    field = section.model_fields.get(names[-1]) if section else None
-    return (field.description if field else None) or "it has no default"
