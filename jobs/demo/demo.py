@@ -24,7 +24,8 @@ from jobs.config_file import load_config
 from jobs.console import progress, short, stdout, table
 from jobs.demo.data import CAST, CONFIG_FILE, INCREMENTS, MARKER, SCHEMA, THURSDAY, WAREHOUSE, clicks, write_files
 from jobs.demo.picture import MARGIN, NAME_WIDTH, Bar, Scene, Window, legend, timeline, told
-from jobs.ingest.ingest import IngestOptions, ingest
+from jobs.ingest.file_reader import IngestOptions
+from jobs.ingest.ingest import ingest
 from jobs.queries.sql import documents, query_frame
 from jobs.run.driver import run
 from jobs.run.phases import RunOptions, RunReport

@@ -110,7 +110,10 @@ class FileReader:
                 return
             target = _Target(str(file), table, grown=part.start > 0)
             if self.options.format == "parquet":
-                parsed, columns = self._parquet(copy.as_uri(), target)
+                rows = self.spark.read.parquet(copy.as_uri())
+                raw = canonical_json(rows.schema).alias(LINE)
+                parsed = rows.select(raw, F.lit(False).alias(TORN), *C.cols(tuple(rows.columns)))
+                columns = self._columns(rows.schema, target)
             else:
                 parsed, columns = self._text(copy, broken, names, target)
             yield conform(parsed, columns, self.options.time_format)
@@ -126,12 +129,6 @@ class FileReader:
             parsed = parse_access_log(lines, C.EVENT_TIME)
         return any(row[TORN] for row in parsed.select(TORN).collect())
 
-    def _parquet(self, uri: str, target: "_Target") -> tuple[DataFrame, list[FileColumn]]:
-        rows = self.spark.read.parquet(uri)
-        raw = canonical_json(rows.schema).alias(LINE)
-        parsed = rows.select(raw, F.lit(False).alias(TORN), *C.cols(tuple(rows.columns)))
-        return parsed, self._columns(rows.schema, target)
-
     def _text(
         self, copy: Path, broken: bytes, names: tuple[str, ...], target: "_Target"
     ) -> tuple[DataFrame, list[FileColumn]]:
@@ -142,21 +139,21 @@ class FileReader:
         if broken.strip():
             lines = lines.unionByName(self._literal(broken, torn=True))
         if self.options.format == "csv":
-            columns = self._columns(_texts(names), target)
+            texts = T.StructType([T.StructField(name, T.StringType()) for name in names])
+            columns = self._columns(texts, target)
             parsed = parse_csv(lines, names, sep, quote)
             return with_newlines(parsed, newline) if newline else parsed, columns
         if self.options.format == "access-log":
             time = time_column(self.source.event_time, ()) or C.EVENT_TIME
             return parse_access_log(lines, time), self._columns(access_log_schema(time), target)
-        found, doubles = one_of_each(self._json_schema(uri), self._wanted(target))
+        with having(self.spark, CASE_SENSITIVE):
+            inferred = self.spark.read.options(mode="DROPMALFORMED", lineSep="\n", encoding="UTF-8").json(uri).schema
+        # Names as the table, the options and the config write them.
+        wanted = [*self.options.rename, *self.declared.fieldNames(), *self.source.key, self.source.event_time]
+        found, doubles = one_of_each(inferred, [*(target.table.fieldNames() if target.table else ()), *wanted])
         columns = self._columns(found, target)
         fields = T.StructType([T.StructField(c.found, c.json_type) for c in columns])
         return parse_json(lines, fields, doubles), columns
-
-    def _wanted(self, target: "_Target") -> list[str]:
-        """Names as the table, the options and the config write them."""
-        named = [*self.options.rename, *self.declared.fieldNames(), *self.source.key, self.source.event_time]
-        return [*(target.table.fieldNames() if target.table else ()), *named]
 
     def _columns(self, found: T.StructType, target: "_Target") -> list[FileColumn]:
         is_json = self.options.format == "json"
@@ -199,10 +196,6 @@ class FileReader:
                 "the first line of a csv file must name its columns", value=str(file), remedy=str(error)
             ) from error
         return tuple(name or f"_c{n}" for n, name in enumerate(names)), begin
-
-    def _json_schema(self, uri: str) -> T.StructType:
-        with having(self.spark, CASE_SENSITIVE):
-            return self.spark.read.options(mode="DROPMALFORMED", lineSep="\n", encoding="UTF-8").json(uri).schema
 
     def _literal(self, line: bytes, *, torn: bool = False) -> DataFrame:
         text = line.decode(errors="replace").rstrip("\r\n")
@@ -251,7 +244,3 @@ def _said(error: PySparkException | Py4JJavaError) -> str:
             cause = cause.getCause()
         return str(cause.getMessage() or cause.toString()).strip().splitlines()[0]
     return first_line(error)
-
-
-def _texts(names: tuple[str, ...]) -> T.StructType:
-    return T.StructType([T.StructField(name, T.StringType()) for name in names])

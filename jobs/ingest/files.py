@@ -3,7 +3,7 @@
 import gzip
 import hashlib
 import zlib
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -55,10 +55,7 @@ def survey(file: Path, known: Collection[Mark]) -> Survey:
 
     Errors: SourceError if it cannot be read to its end.
     """
-    hashes_by_size: dict[int, set[str]] = defaultdict(set)
-    for mark in known:
-        hashes_by_size[mark.size].add(mark.sha256)
-    ahead = deque(sorted(hashes_by_size))
+    ahead = deque(sorted({mark.size for mark in known}))
     found: list[Mark] = []
     digest = hashlib.sha256()
     lines, size, head = Mark(0, digest.hexdigest()), 0, b""
@@ -74,7 +71,7 @@ def survey(file: Path, known: Collection[Mark]) -> Survey:
                 digest.update(chunk[done : cut - size])
                 done, mark = cut - size, Mark(cut, digest.hexdigest())
                 lines = mark if cut == newline else lines
-                if mark.sha256 in hashes_by_size.get(cut, ()):
+                if mark in known:
                     found.append(mark)
             digest.update(chunk[done:])
             size += len(chunk)
@@ -104,9 +101,7 @@ def copy_part(file: Path, target: Path, start: int, end: Mark) -> bool:
             size += len(chunk)
     if digest.hexdigest() != end.sha256:
         raise SourceError(
-            "a file must not change while it is read, except that it grows",
-            value=str(file),
-            remedy="ingest it again",
+            "a file must not change while it is read, except that it grows", value=str(file), remedy="ingest it again"
         )
     return has_rows
 
@@ -120,7 +115,5 @@ def _opened(file: Path) -> Iterator[tuple[BinaryIO, bool]]:
             yield stream, packed
     except (OSError, EOFError, zlib.error) as error:
         raise SourceError(
-            "a file must be readable to its end",
-            value=str(file),
-            remedy=f"{error}; nothing of it was ingested",
+            "a file must be readable to its end", value=str(file), remedy=f"{error}; nothing of it was ingested"
         ) from error

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,8 @@ from jobs.ingest.lines import TORN_LINE, unreadable_rows
 from lib import columns as C
 from lib.config import Config
 from lib.errors import RunFailed, SourceError
-from tables.delta import CHANGE_FEED, Commit, Entry, Superseded, Table
+from tables.delta import CHANGE_FEED, Commit, Superseded, Table
 from tables.rejected_events import RejectedEvents, rejected_schema
-
-__all__ = ["IngestOptions", "IngestReport", "ingest"]
 
 NOTE = "sessionizer_ingest"
 _FENCE = re.compile(r"ingest:(\d+):([0-9a-f]{64})")
@@ -49,10 +46,6 @@ class IngestReport:
     held_back: int = 0
 
 
-def _ignore(report: IngestReport) -> None:
-    pass
-
-
 def ingest(  # noqa: PLR0913  (the clock, and who listens, are apart from what to do)
     spark: SparkSession,
     config: Config,
@@ -60,7 +53,7 @@ def ingest(  # noqa: PLR0913  (the clock, and who listens, are apart from what t
     options: IngestOptions,
     *,
     now: datetime,
-    on_file: Callable[[IngestReport], None] = _ignore,
+    on_file: Callable[[IngestReport], None] = lambda _: None,
 ) -> list[IngestReport]:
     """Add the rows of files to the source table, which the first of them makes; one commit a file.
 
@@ -90,16 +83,17 @@ class Ingestion:
         self.config = config
         self.reader = reader
         self.now = now
-        self._notes: dict[Mark, Mapping[str, Any]] = {}
         self.source = Table(spark, config.source.table, "source.table")
+        self._history = self.source.history()
+        self._notes: dict[Mark, Mapping[str, Any]] = {}
         self.rejected = RejectedEvents(config, Table(spark, config.outputs.rejected_events, "outputs.rejected_events"))
 
     @retry(retry=retry_if_exception_type(Superseded), stop=stop_after_attempt(_TRIES), wait=_WAIT, reraise=True)
     def add(self, file: Path) -> IngestReport:
         """Add what is new in a file, and complete what an earlier ingest of it left undone."""
         found = survey(file, self._known())
-        end = self._end(file, found)
-        known = [m for m in found.known if m.size <= end.size and (self._by_line or m == end)]
+        end, by_line = self._end(file, found), self.reader.options.format in LINE_FORMATS
+        known = [m for m in found.known if m.size <= end.size and (by_line or m == end)]
         held_back = int(end != found.whole)
         late = sum(
             self._complete(file, Part(before.size, mark, found.bom)) for before, mark in pairwise([Mark(0, ""), *known])
@@ -115,10 +109,6 @@ class Ingestion:
             grown=start > 0 and added + unreadable > 0,
             held_back=held_back,
         )
-
-    @property
-    def _by_line(self) -> bool:
-        return self.reader.options.format in LINE_FORMATS
 
     def _known(self) -> set[Mark]:
         """What the table holds: it alone remembers what was ingested."""
@@ -151,7 +141,8 @@ class Ingestion:
                 )
             events = rows.frame.where(C.col(TORN_LINE).isNull()).drop(TORN_LINE)
             if table is None:
-                self.source.create(_nullable(events.schema), [], {CHANGE_FEED: "true"})
+                nullable = T.StructType([T.StructField(f.name, f.dataType) for f in events.schema.fields])
+                self.source.create(nullable, [], {CHANGE_FEED: "true"})
             commit = Commit(_fence("ingest", part.end), 1, self._note(file, part, rows))
             with self.source.lock():
                 if self.source.has_fence(commit):
@@ -219,10 +210,6 @@ class Ingestion:
                 self._notes[Mark(note["bytes"], note["sha256"])] = note
         return self._notes.get(mark, {})
 
-    @cached_property
-    def _history(self) -> Iterator[Entry]:
-        return iter(self.source.history())
-
 
 @dataclass(frozen=True)
 class _Rows:
@@ -235,7 +222,3 @@ class _Rows:
 
 def _fence(role: str, end: Mark) -> str:
     return f"{role}:{end.size}:{end.sha256}"
-
-
-def _nullable(schema: T.StructType) -> T.StructType:
-    return T.StructType([T.StructField(f.name, f.dataType) for f in schema.fields])
