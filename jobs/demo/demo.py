@@ -93,6 +93,8 @@ def play(folder: Path, out: Console) -> tuple[SparkSession, Config]:
     out.print(legend())
     with progress("starting Spark (the first time it fetches Delta's jars)"):
         spark = spark_session(QUICK_START)
+    cells = (min(out.width, WIDEST) - NAME_WIDTH - MARGIN) // HOURS
+    window = Window(microseconds(THURSDAY + timedelta(hours=FIRST_HOUR)), HOURS, max(cells, 6))
     scene = Scene(tuple(CAST))
     for number, file in enumerate(files):
         report = _increment(spark, config, file)
@@ -104,10 +106,10 @@ def play(folder: Path, out: Console) -> tuple[SparkSession, Config]:
                 new=_times((c.user, microseconds(c.at)) for c in events if c.user in CAST and c.file == number),
             ),
         )
-        _heading(f"Run {number + 1}: {file.name}, what arrived until {INCREMENTS[number].until:%H:%M}", out)
+        _heading(f"Run {number + 1}: {file.name}, what arrived until {INCREMENTS[file.name]:%H:%M}", out)
         out.print(_figures(report))
         out.print()
-        out.print(timeline(scene, _window(out)), no_wrap=True, crop=False, overflow="ignore")
+        out.print(timeline(scene, window), no_wrap=True, crop=False, overflow="ignore")
         if lines := list(told(before, scene)):
             out.print()
             out.print(*(Text(f"- {line}.") for line in lines), sep="\n")
@@ -137,7 +139,7 @@ def make_room(folder: Path) -> None:
         raise UsageError(
             "the demo needs an empty folder, or one of an earlier demo", value=str(folder), remedy="name another one"
         )
-    for name in (increment.name for increment in INCREMENTS):
+    for name in INCREMENTS:
         (folder / name).unlink(missing_ok=True)
     if (folder / WAREHOUSE).exists():
         shutil.rmtree(folder / WAREHOUSE)
@@ -157,11 +159,12 @@ def look(spark: SparkSession, config: Config, report: RunReport) -> Scene:
 
 def next_commands(folder: Path) -> Iterator[str]:
     """Commands to copy, with the demo's real folder."""
-    program = (
-        "sessionizer" if shutil.which("sessionizer") else _from_here(Path(sys.executable).with_name("sessionizer"))
-    )
+    program = "sessionizer"
+    if not shutil.which(program):
+        file = Path(sys.executable).with_name(program)
+        program = str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)
     config = f"-c {shlex.quote(str(folder / CONFIG_FILE))}"
-    csv = shlex.quote(str(folder / INCREMENTS[-1].name))
+    csv = shlex.quote(str(folder / [*INCREMENTS][-1]))
     query = "SELECT * FROM sessions WHERE user_id = 'bert' ORDER BY session_start"
     yield f"{program} status {config}"
     yield f'{program} sql {config} "{query}"'
@@ -206,20 +209,11 @@ def _plain(value: object) -> object:
     return value.replace("T", " ").split(".")[0] if isinstance(value, str) and value[10:11] == "T" else value
 
 
-def _window(out: Console) -> Window:
-    cells = (min(out.width, WIDEST) - NAME_WIDTH - MARGIN) // HOURS
-    return Window(microseconds(THURSDAY + timedelta(hours=FIRST_HOUR)), HOURS, max(cells, 6))
-
-
 def _times(rows: Iterable[Sequence[Any]]) -> dict[str, list[int]]:
     times: dict[str, list[int]] = defaultdict(list)
     for user, us in sorted(tuple(row) for row in rows):
         times[user].append(us)
     return dict(times)
-
-
-def _from_here(file: Path) -> str:
-    return str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)
 
 
 def main() -> None:

@@ -1,14 +1,13 @@
 """changes: what runs have changed or made final, for those who follow the sessions table."""
 
-import sys
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame
 
-from jobs.console import stderr
+from jobs.console import print_csv, stderr
 from jobs.queries.lookups import NOT_SHOWN
-from jobs.queries.sql import csv_lines, documents
+from jobs.queries.sql import documents, text_rows
 from jobs.queries.sql import show as show_frame
 from lib import columns as C
 from lib.errors import TableError, UsageError
@@ -74,7 +73,11 @@ def changes(tables: TableSet, asked: Asked) -> Found:
             ids = [str(last.run_id)] if since is None else history.later_runs(since, last)
             rows = history.read(version).where(C.col(C.IS_FINAL) & C.col(C.RUN_ID).isin(ids))
         case _:
-            _check_free(columns)
+            if any(name.lower() == CHANGE for name in columns):
+                raise UsageError(
+                    f"--mode update adds a column named {CHANGE}, and the sessions table has one of its own",
+                    remedy="rename that one",
+                )
             first, to = (_version(last), _version(last)) if since is None else (_version(since) + 1, version)
             rows = net_changes(history.changes(max(first, 0), max(to, 0)), columns)
             columns = (CHANGE, *columns)
@@ -98,7 +101,7 @@ def show(tables: TableSet, asked: Asked, limit: int, *, as_csv: bool = False) ->
     with History(tables).reading(WHAT, START_ANEW):
         found = changes(tables, asked)
         if as_csv:
-            sys.stdout.writelines(csv_lines(found.rows))
+            print_csv(text_rows(found.rows))
         else:
             show_frame(found.rows.drop(*NOT_SHOWN), limit)
     if found.last_run.run_id is not None:
@@ -113,11 +116,3 @@ def _version(run: RunCommit) -> int:
             remedy=f"{START_ANEW}; what turned final is still there: --mode append",
         )
     return run.version
-
-
-def _check_free(columns: tuple[str, ...]) -> None:
-    if any(name.lower() == CHANGE for name in columns):
-        raise UsageError(
-            f"--mode update adds a column named {CHANGE}, and the sessions table has one of its own",
-            remedy="rename that one",
-        )

@@ -1,11 +1,9 @@
 """sql: read-only queries over the tables."""
 
-import csv
-import io
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.errors import AnalysisException, ParseException
@@ -95,11 +93,10 @@ def documents(frame: DataFrame) -> list[Any]:
     return [json.loads(row[0]) for row in unique.select(F.to_json(F.struct(*named), JSON_OPTIONS)).collect()]
 
 
-def csv_lines(frame: DataFrame) -> Iterator[str]:
-    """CSV, a header and a line a row."""
-    yield csv_line(frame.columns)
-    for row in _as_text(frame).toLocalIterator():
-        yield csv_line(list(row))
+def text_rows(frame: DataFrame) -> Iterator[Sequence[str | None]]:
+    """The names of the columns, then the rows as text."""
+    yield frame.columns
+    yield from _as_text(frame).toLocalIterator()
 
 
 def show(frame: DataFrame, limit: int) -> None:
@@ -111,7 +108,10 @@ def show(frame: DataFrame, limit: int) -> None:
 
 def show_rows(columns: list[str], numeric: set[str], rows: list[tuple[str | None, ...]], limit: int) -> None:
     """An aligned table of rows that are text; there is one more than `limit` if not all are here."""
-    shown = [[_value(v, name in numeric) for name, v in zip(columns, row, strict=True)] for row in rows[:limit]]
+    shown = [
+        [int(v) if name in numeric and v is not None else v for name, v in zip(columns, row, strict=True)]
+        for row in rows[:limit]
+    ]
     out = stdout()
     out.print(table(columns, shown))
     if len(rows) > limit:
@@ -128,14 +128,3 @@ def _as_text(frame: DataFrame) -> DataFrame:
 def _unique(frame: DataFrame) -> DataFrame:
     """The columns under names that differ: a query may give two columns one name."""
     return frame.toDF(*[f"c{i}" for i in range(len(frame.columns))])
-
-
-def _value(text: str | None, is_number: bool) -> object:
-    return int(text) if is_number and text is not None else text
-
-
-def csv_line(values: list[Any]) -> str:
-    """A line of CSV; null is nothing."""
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerow(["" if v is None else v for v in values])
-    return buffer.getvalue()
