@@ -132,14 +132,12 @@ def _delta_jars(settings: Mapping[str, str]) -> dict[str, str]:
     more_packages, more_jars = settings.get("spark.jars.packages"), settings.get("spark.jars")
     jars = _cached_jars()
     if _jars_done().exists() and jars and not more_packages:
-        return {"spark.jars": ",".join([*jars, *([more_jars] if more_jars else [])])}
+        return {"spark.jars": ",".join(filter(None, [*jars, more_jars]))}
     cache_folder().mkdir(parents=True, exist_ok=True)
     unwanted = [f"{group}:*" for group in NOT_NEEDED if group not in (more_packages or "")]
-    if more_excludes := settings.get("spark.jars.excludes"):
-        unwanted.append(more_excludes)
     return {
-        "spark.jars.packages": ",".join([package, *([more_packages] if more_packages else [])]),
-        "spark.jars.excludes": ",".join(unwanted),
+        "spark.jars.packages": ",".join(filter(None, [package, more_packages])),
+        "spark.jars.excludes": ",".join(filter(None, [*unwanted, settings.get("spark.jars.excludes")])),
         **({} if more_packages else {"spark.jars.ivy": str(cache_folder())}),
     }
 
