@@ -41,10 +41,8 @@ def _short(key: str) -> str:
 
 def _setter(names: tuple[str, ...], origins: Mapping[tuple[str, ...], str]) -> str | None:
     """Name the variable that set this field, a section around it, or (an unknown section) a field in it."""
-    for field, variable in origins.items():
-        if names and field[: len(names)] == names[: len(field)]:
-            return variable
-    return None
+    touching = (v for field, v in origins.items() if names and field[: len(names)] == names[: len(field)])
+    return next(touching, None)
 
 
 def _unknown_key(label: str, names: tuple[str, ...]) -> Problem:

@@ -153,5 +153,4 @@ def _file_of(arrival: datetime) -> int | None:
 
 
 def _thursday(time: str) -> datetime:
-    hours, minutes = time.split(":")
-    return THURSDAY + timedelta(hours=int(hours), minutes=int(minutes))
+    return datetime.fromisoformat(f"{THURSDAY:%Y-%m-%d}T{time}Z")

@@ -15,9 +15,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from jobs.ingest.access_log import access_log_schema, parse_access_log
-from jobs.ingest.csv_records import join_records
 from jobs.ingest.file_columns import FileColumn, conform, declare, fit, one_of_each, renamed, require_used, time_column
-from jobs.ingest.files import Mark, copy_part, line_at
+from jobs.ingest.files import Mark, copy_part, join_records, line_at
 from jobs.ingest.lines import LINE, TORN, parse_csv, parse_json, text_lines, with_newlines
 from jobs.ingest.time_formats import ISO, PER_SECOND, check_time_type, parse_time
 from lib import columns as C

@@ -7,8 +7,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from jobs.queries.sql import documents
-from jobs.queries.sql import show as show_frame
+from jobs.queries import sql
 from lib import columns as C
 from lib.errors import UsageError
 from lib.reading.lookups import Instant, find_sessions, find_windows, microseconds
@@ -85,13 +84,13 @@ def look_up(tables: TableSet, asked: LookUp) -> DataFrame:
 def as_documents(tables: TableSet, asked: LookUp) -> list[Any]:
     """Row objects; times as ISO-8601 UTC."""
     with History(tables).reading(WHAT):
-        return documents(asked.first(look_up(tables, asked)))
+        return sql.documents(asked.first(look_up(tables, asked)))
 
 
 def show(tables: TableSet, asked: LookUp) -> None:
     """A table of the columns that a person wants to see."""
     with History(tables).reading(WHAT):
-        show_frame(asked.first(look_up(tables, asked).drop(*NOT_SHOWN)), asked.limit or SHOWN)
+        sql.show(asked.first(look_up(tables, asked).drop(*NOT_SHOWN)), asked.limit or SHOWN)
 
 
 def look_up_windows(tables: TableSet, asked: WindowLookUp) -> DataFrame:
@@ -103,7 +102,7 @@ def look_up_windows(tables: TableSet, asked: WindowLookUp) -> DataFrame:
 
 def show_windows(tables: TableSet, asked: WindowLookUp) -> None:
     """A table for a person."""
-    show_frame(look_up_windows(tables, asked).drop(C.RUN_ID), asked.limit or SHOWN)
+    sql.show(look_up_windows(tables, asked).drop(C.RUN_ID), asked.limit or SHOWN)
 
 
 def _fitting(values: tuple[str, ...], sessions: DataFrame, key: Sequence[str], option: str) -> tuple[str, ...] | None:

@@ -18,6 +18,7 @@ from tables.queries.history import History
 from tables.queries.views import views_named_in
 from tables.table_set import TableSet
 
+ONE_QUERY = "sql takes one query (SELECT …) and changes nothing"
 _RUNS = re.compile(r"^[\s:|+-]*'?ScriptTransformation\b|\b(?:try_)?reflect\(|\bjava_method\(", re.MULTILINE)
 _ALL_FIELDS = 2**31 - 1
 JSON_OPTIONS = {
@@ -38,9 +39,7 @@ def query_frame(spark: SparkSession, config: Config, query: str) -> DataFrame:
         _check_runs_nothing(spark.sql(f"SELECT * FROM (\n{text}\n)"), text)  # only a query may stand in parentheses
         return spark.sql(text)
     except ParseException as error:
-        raise UsageError(
-            "sql takes one query (SELECT …) and changes nothing", value=text, remedy=first_line(error)
-        ) from error
+        raise UsageError(ONE_QUERY, value=text, remedy=first_line(error)) from error
     except AnalysisException as error:
         raise UsageError("the query does not fit the tables", value=text, remedy=first_line(error)) from error
 
@@ -49,11 +48,8 @@ def _check_runs_nothing(query: DataFrame, text: str) -> None:
     """Raise a UsageError for a query that hands rows to a program, or calls into Java: both can change anything."""
     plan: Any = query._jdf.queryExecution().analyzed()
     if _RUNS.search(plan.treeString(True, False, _ALL_FIELDS, False, False)):
-        raise UsageError(
-            "sql takes one query (SELECT …) and changes nothing",
-            value=text,
-            remedy="write it without TRANSFORM … USING, MAP, REDUCE, reflect, try_reflect and java_method",
-        )
+        remedy = "write it without TRANSFORM … USING, MAP, REDUCE, reflect, try_reflect and java_method"
+        raise UsageError(ONE_QUERY, value=text, remedy=remedy)
 
 
 def views(spark: SparkSession, config: Config, query: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 
-from jobs.queries.sql import show_rows
+from jobs.queries.sql import ONE_QUERY, show_rows
 from lib.config import Config
 from lib.errors import UsageError
 from tables.queries.duckdb import connect
@@ -40,15 +40,12 @@ def checked_query(config: Config, query: str) -> Query:
     text = query.strip().rstrip(";")
     try:
         connection = connect(LocalTableSet(config), text)
-        statements = connection.extract_statements(text)
-        if len(statements) != 1:
-            raise UsageError("sql takes one query (SELECT …) and changes nothing", value=text)
+        if len(connection.extract_statements(text)) != 1:
+            raise UsageError(ONE_QUERY, value=text)
         found = connection.execute(f"SELECT * FROM (\n{text}\n) LIMIT 0")  # only a query may stand in parentheses
         return Query(connection, text, tuple((column[0], str(column[1])) for column in found.description))
     except duckdb.ParserException as error:
-        raise UsageError(
-            "sql takes one query (SELECT …) and changes nothing", value=text, remedy=_said(error)
-        ) from error
+        raise UsageError(ONE_QUERY, value=text, remedy=_said(error)) from error
     except duckdb.Error as error:
         raise UsageError("the query does not fit the tables", value=text, remedy=_said(error)) from error
 
