@@ -58,13 +58,11 @@ def _allowed(error: ErrorDetails) -> str:
     return str(error.get("ctx", {}).get("expected", "a duration such as 30m")).replace("'", "")
 
 
-_MAPPING = ("must hold `key: value` lines", "Indent them below it, or remove it")
-_FILLED = ("must not be empty", "Give it a value")
 _PLAIN_RULES = {
-    "model_type": _MAPPING,
-    "dict_type": _MAPPING,
-    "string_too_short": _FILLED,
-    "string_pattern_mismatch": _FILLED,
+    **dict.fromkeys(
+        ("model_type", "dict_type"), ("must hold `key: value` lines", "Indent them below it, or remove it")
+    ),
+    **dict.fromkeys(("string_too_short", "string_pattern_mismatch"), ("must not be empty", "Give it a value")),
     "string_unicode": ("must be text without halves of characters", "Remove \\ud800 and the like"),
     "bool_type": ("must be true or false", "Write true or false, without quotes"),
 }

@@ -1,7 +1,5 @@
 """demo: a click-stream in three increments, and a picture of what each run makes of it."""
 
-import argparse
-import re
 import shlex
 import shutil
 import sys
@@ -15,7 +13,6 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
 
@@ -214,21 +211,3 @@ def _times(rows: Iterable[Sequence[Any]]) -> dict[str, list[int]]:
     for user, us in sorted(tuple(row) for row in rows):
         times[user].append(us)
     return dict(times)
-
-
-def main() -> None:
-    """Draw a demo as an SVG picture, for the README: `python -m jobs.demo.demo --svg docs/demo.svg`."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--svg", type=Path, required=True)
-    parser.add_argument("--folder", type=Path, default=Path("sessionizer-demo"))
-    options = parser.parse_args()
-    out = Console(record=True, width=WIDEST, highlight=False, color_system="truecolor")
-    spark, config = play(options.folder, out)
-    answer(spark, config, next(iter(QUESTIONS)), out)
-    without_fonts_from_the_net = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
-    picture = out.export_svg(title="sessionizer demo", code_format=without_fonts_from_the_net, unique_id="demo")
-    options.svg.write_text("\n".join(line.rstrip() for line in picture.splitlines() if line.strip()) + "\n", "utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -130,27 +130,27 @@ class Ingestion:
     def _append(self, file: Path, part: Part) -> tuple[int, int]:
         """Add a part of a file: its rows to the source, then its torn lines to rejected_events; how many each."""
         table = self.source.schema if self.source.exists() else None
-        with self._rows(file, part, table) as rows:
+        with self._rows(file, part, table) as (rows, added, torn):
             if rows is None:
                 return 0, 0
-            if rows.added == 0 and part.start == 0:
+            if added == 0 and part.start == 0:
                 raise SourceError(
                     f"no line of the file can be read as {self.reader.options.format}, so nothing was ingested",
                     value=str(file),
                     remedy="check --format, --time-format, --schema and the --csv options",
                 )
-            events = rows.frame.where(C.col(TORN_LINE).isNull()).drop(TORN_LINE)
+            events = rows.where(C.col(TORN_LINE).isNull()).drop(TORN_LINE)
             if table is None:
                 nullable = T.StructType([T.StructField(f.name, f.dataType) for f in events.schema.fields])
                 self.source.create(nullable, [], {CHANGE_FEED: "true"})
-            commit = Commit(_fence("ingest", part.end), 1, self._note(file, part, rows))
+            commit = Commit(_fence("ingest", part.end), 1, self._note(file, part, added, torn))
             with self.source.lock():
                 if self.source.has_fence(commit):
                     raise Superseded(f"{file} was ingested meanwhile")
-                kept = events if rows.added else self.source.read().limit(0)
+                kept = events if added else self.source.read().limit(0)
                 self.source.append(kept, commit, add_columns=self.reader.options.add_columns)
-            self._reject(file, part, rows)
-            return rows.added, rows.torn
+            self._reject(file, part, rows, torn)
+            return added, torn
 
     def _complete(self, file: Path, part: Part) -> int:
         """Write the torn lines of a part that was added before, unless they are there; how many."""
@@ -161,43 +161,41 @@ class Ingestion:
         if note.get("unreadable") == 0:
             return 0
         part = Part(note.get("from", part.start), part.end, part.bom)
-        with self._rows(file, part, self.source.schema) as rows:
-            if rows is None:
-                return 0
-            self._reject(file, part, rows)
-            return rows.torn
+        with self._rows(file, part, self.source.schema) as (rows, _, torn):
+            self._reject(file, part, rows, torn)
+            return torn
 
-    def _reject(self, file: Path, part: Part, rows: "_Rows") -> None:
-        if rows.torn == 0:
+    def _reject(self, file: Path, part: Part, rows: DataFrame | None, torn: int) -> None:
+        if rows is None or torn == 0:
             return
         self.rejected.create_if_missing(self.source.schema)
         schema = rejected_schema(self.config, self.rejected.table.schema)
-        lines = unreadable_rows(rows.frame, file.name, f"ingest-{part.end.sha256[:12]}", schema)
+        lines = unreadable_rows(rows, file.name, f"ingest-{part.end.sha256[:12]}", schema)
         self.rejected.table.append(lines, Commit(_fence("ingest-rejected", part.end), 1))
 
     @contextmanager
-    def _rows(self, file: Path, part: Part, table: T.StructType | None) -> Iterator["_Rows | None"]:
-        """The rows of a part, parsed once and counted before anything is written; None if there are none."""
+    def _rows(self, file: Path, part: Part, table: T.StructType | None) -> Iterator[tuple[DataFrame | None, int, int]]:
+        """The rows of a part, parsed once before anything is written, or None; how many are good, how many torn."""
         with self.reader.read(file, part, table) as frame:
             if frame is None:
-                yield None
+                yield None, 0, 0
                 return
             kept = frame.persist()
             try:
                 is_torn = C.col(TORN_LINE).isNotNull()
                 added, torn = kept.agg(F.count_if(~is_torn), F.count_if(is_torn)).collect()[0]
-                yield _Rows(kept, added, torn) if added + torn else None
+                yield kept if added + torn else None, added, torn
             finally:
                 kept.unpersist()
 
-    def _note(self, file: Path, part: Part, rows: "_Rows") -> str:
+    def _note(self, file: Path, part: Part, added: int, torn: int) -> str:
         note = {
             "file": file.name,
             "bytes": part.end.size,
             "sha256": part.end.sha256,
             "from": part.start,
-            "rows": rows.added,
-            "unreadable": rows.torn,
+            "rows": added,
+            "unreadable": torn,
             "at": self.now.isoformat(),
         }
         return json.dumps({NOTE: note})
@@ -209,15 +207,6 @@ class Ingestion:
                 note = json.loads(entry.metadata or "")[NOTE]
                 self._notes[Mark(note["bytes"], note["sha256"])] = note
         return self._notes.get(mark, {})
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Parsed rows, with `__torn_line`, and how many are good and how many torn."""
-
-    frame: DataFrame
-    added: int
-    torn: int
 
 
 def _fence(role: str, end: Mark) -> str:

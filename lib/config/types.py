@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
-from datetime import UTC, date, datetime, time
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -79,8 +79,6 @@ def overlap(one: str, other: str) -> bool:
 
 
 def _instant(value: object) -> datetime:
-    if isinstance(value, date) and not isinstance(value, datetime):
-        value = datetime.combine(value, time())
     try:
         moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

@@ -83,7 +83,7 @@ def read_local_status(tables: LocalTableSet, last_runs: int) -> Status:
     manifest = position_of(tables.sessions).manifest
     latest = tables.events.version
     try:
-        by_status, ledger = _counts(tables.sessions), _rows(tables.runs, TIMES)
+        by_status, ledger = _counts(tables.sessions), _rows(tables.runs)
     except (OSError, pa.ArrowException) as error:
         raise NeedsSpark(f"a file cannot be read without it ({str(error).splitlines()[0]})") from error
     ledger.sort(key=lambda row: -row[C.RUN_SEQ])
@@ -125,17 +125,17 @@ def _counts(sessions: LocalTable) -> dict[str, int]:
     return {**Counter(status for column in live for status in column.to_pylist()), "final": final}
 
 
-def _rows(table: LocalTable, times: Sequence[str]) -> list[dict[str, Any]]:
+def _rows(table: LocalTable) -> list[dict[str, Any]]:
     """All rows of a small table; times in microseconds, as numbers, which know years beyond 9999."""
     import pyarrow as pa  # noqa: PLC0415
 
-    def in_micros(rows: pa.Table) -> pa.Table:
-        for name in set(times) & set(rows.column_names):
+    found: list[dict[str, Any]] = []
+    for file in table.files():
+        rows = file.read()
+        for name in set(TIMES) & set(rows.column_names):
             numbers = pa.chunked_array([part.view(pa.int64()) for part in rows[name].chunks], pa.int64())
             rows = rows.set_column(rows.column_names.index(name), name, numbers)
-        return rows
-
-    found = [row for file in table.files() for row in in_micros(file.read()).to_pylist(maps_as_pydicts="strict")]
+        found += rows.to_pylist(maps_as_pydicts="strict")
     return [{name: row.get(name) for name in table.columns} for row in found]
 
 
