@@ -100,11 +100,9 @@ def _read(file: Path) -> dict[Any, Any]:
             "the config file cannot be read", value=str(file), remedy=f"Mend this: {error.strerror}"
         ) from None
     fields = _parse(content, str(file))
-    if fields is None:
-        return {}
-    if not isinstance(fields, dict):
+    if not isinstance(fields, dict | None):
         raise ConfigError(f"{file} must hold `key: value` lines", value=fields, remedy="Begin with `source:`")
-    return fields
+    return fields or {}
 
 
 def _parse(content: bytes | str, where: str) -> Any:

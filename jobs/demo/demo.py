@@ -92,17 +92,13 @@ def play(folder: Path, out: Console) -> tuple[SparkSession, Config]:
         spark = spark_session(QUICK_START)
     cells = (min(out.width, WIDEST) - NAME_WIDTH - MARGIN) // HOURS
     window = Window(microseconds(THURSDAY + timedelta(hours=FIRST_HOUR)), HOURS, max(cells, 6))
+    watched = [(c.file, c.user, microseconds(c.at)) for c in events if c.user in CAST]
     scene = Scene(tuple(CAST))
     for number, file in enumerate(files):
         report = _increment(spark, config, file)
-        before, scene = (
-            scene,
-            replace(
-                look(spark, config, report),
-                events=_times((c.user, microseconds(c.at)) for c in events if c.user in CAST and c.file <= number),
-                new=_times((c.user, microseconds(c.at)) for c in events if c.user in CAST and c.file == number),
-            ),
-        )
+        so_far = _times(click for arrived, *click in watched if arrived <= number)
+        new = _times(click for arrived, *click in watched if arrived == number)
+        before, scene = scene, replace(look(spark, config, report), events=so_far, new=new)
         _heading(f"Run {number + 1}: {file.name}, what arrived until {INCREMENTS[file.name]:%H:%M}", out)
         out.print(_figures(report))
         out.print()

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -95,11 +95,10 @@ class Ingestion:
         end, by_line = self._end(file, found), self.reader.options.format in LINE_FORMATS
         known = [m for m in found.known if m.size <= end.size and (by_line or m == end)]
         held_back = int(end != found.whole)
-        late = sum(
-            self._complete(file, Part(before.size, mark, found.bom)) for before, mark in pairwise([Mark(0, ""), *known])
-        )
+        parts = [Part(file, before.size, mark, found.bom) for before, mark in pairwise([Mark(0, ""), *known])]
+        late = sum(self._complete(part) for part in parts)
         start = known[-1].size if known else 0
-        added, unreadable = (0, 0) if start == end.size else self._append(file, Part(start, end, found.bom))
+        added, unreadable = (0, 0) if start == end.size else self._append(Part(file, start, end, found.bom))
         return IngestReport(
             file=str(file),
             lines=added + unreadable + late,
@@ -127,32 +126,32 @@ class Ingestion:
         taken = max(found.lines, read_before, key=lambda mark: mark.size)
         return taken if self.reader.is_unfinished(line_at(file, taken.size, found.whole.size)) else found.whole
 
-    def _append(self, file: Path, part: Part) -> tuple[int, int]:
+    def _append(self, part: Part) -> tuple[int, int]:
         """Add a part of a file: its rows to the source, then its torn lines to rejected_events; how many each."""
         table = self.source.schema if self.source.exists() else None
-        with self._rows(file, part, table) as (rows, added, torn):
+        with self._rows(part, table) as (rows, added, torn):
             if rows is None:
                 return 0, 0
             if added == 0 and part.start == 0:
                 raise SourceError(
                     f"no line of the file can be read as {self.reader.options.format}, so nothing was ingested",
-                    value=str(file),
+                    value=str(part.file),
                     remedy="check --format, --time-format, --schema and the --csv options",
                 )
             events = rows.where(C.col(TORN_LINE).isNull()).drop(TORN_LINE)
             if table is None:
                 nullable = T.StructType([T.StructField(f.name, f.dataType) for f in events.schema.fields])
                 self.source.create(nullable, [], {CHANGE_FEED: "true"})
-            commit = Commit(_fence("ingest", part.end), 1, self._note(file, part, added, torn))
+            commit = Commit(_fence("ingest", part.end), 1, self._note(part, added, torn))
             with self.source.lock():
                 if self.source.has_fence(commit):
-                    raise Superseded(f"{file} was ingested meanwhile")
+                    raise Superseded(f"{part.file} was ingested meanwhile")
                 kept = events if added else self.source.read().limit(0)
                 self.source.append(kept, commit, add_columns=self.reader.options.add_columns)
-            self._reject(file, part, rows, torn)
+            self._reject(part, rows, torn)
             return added, torn
 
-    def _complete(self, file: Path, part: Part) -> int:
+    def _complete(self, part: Part) -> int:
         """Write the torn lines of a part that was added before, unless they are there; how many."""
         fence = _fence("ingest-rejected", part.end)
         if self.rejected.table.exists() and self.rejected.table.transaction(fence) is not None:
@@ -160,23 +159,23 @@ class Ingestion:
         note = self._note_of(part.end)
         if note.get("unreadable") == 0:
             return 0
-        part = Part(note.get("from", part.start), part.end, part.bom)
-        with self._rows(file, part, self.source.schema) as (rows, _, torn):
-            self._reject(file, part, rows, torn)
+        part = replace(part, start=note.get("from", part.start))
+        with self._rows(part, self.source.schema) as (rows, _, torn):
+            self._reject(part, rows, torn)
             return torn
 
-    def _reject(self, file: Path, part: Part, rows: DataFrame | None, torn: int) -> None:
+    def _reject(self, part: Part, rows: DataFrame | None, torn: int) -> None:
         if rows is None or torn == 0:
             return
         self.rejected.create_if_missing(self.source.schema)
         schema = rejected_schema(self.config, self.rejected.table.schema)
-        lines = unreadable_rows(rows, file.name, f"ingest-{part.end.sha256[:12]}", schema)
+        lines = unreadable_rows(rows, part.file.name, f"ingest-{part.end.sha256[:12]}", schema)
         self.rejected.table.append(lines, Commit(_fence("ingest-rejected", part.end), 1))
 
     @contextmanager
-    def _rows(self, file: Path, part: Part, table: T.StructType | None) -> Iterator[tuple[DataFrame | None, int, int]]:
+    def _rows(self, part: Part, table: T.StructType | None) -> Iterator[tuple[DataFrame | None, int, int]]:
         """The rows of a part, parsed once before anything is written, or None; how many are good, how many torn."""
-        with self.reader.read(file, part, table) as frame:
+        with self.reader.read(part, table) as frame:
             if frame is None:
                 yield None, 0, 0
                 return
@@ -188,9 +187,9 @@ class Ingestion:
             finally:
                 kept.unpersist()
 
-    def _note(self, file: Path, part: Part, added: int, torn: int) -> str:
+    def _note(self, part: Part, added: int, torn: int) -> str:
         note = {
-            "file": file.name,
+            "file": part.file.name,
             "bytes": part.end.size,
             "sha256": part.end.sha256,
             "from": part.start,
