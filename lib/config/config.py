@@ -15,7 +15,7 @@ from lib.config.sessions import SessionRule, Sessions
 from lib.config.sliding import Sliding
 from lib.config.source import Source
 from lib.config.time import Time
-from lib.config.types import File, Section, SparkValue, beside, broken_rule, no_default, overlap
+from lib.config.types import File, Section, SparkValue, beside, broken_rule, overlap
 
 
 class Config(Section):
@@ -41,10 +41,7 @@ class Config(Section):
     )
     aggregates: tuple[Aggregate, ...] = Field((), description="Columns computed over the events of a session")
     outputs: Outputs = Field(
-        default=Outputs(),
-        description="The tables written beside the sessions",
-        validate_default=True,
-        json_schema_extra=no_default,
+        default_factory=Outputs, validate_default=True, description="The tables written beside the sessions"
     )
     limits: Limits = Field(default=Limits(), description="How much one run takes")
     sliding: Sliding | None = Field(None, description="Sliding windows of the same events, for `slide`")

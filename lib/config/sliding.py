@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from lib.config.aggregate import Aggregate
-from lib.config.types import Gap, Location, Section, Wait, beside, broken_rule, no_default
+from lib.config.types import Gap, Location, Section, Wait, beside, broken_rule
 from lib.time.durations import format_duration
 
 
@@ -35,10 +35,9 @@ class Sliding(Section):
     )
     aggregates: tuple[Aggregate, ...] = Field((), description="Columns computed over the events of a window")
     rejected_events: Location = Field(
-        "",
-        description="Late and invalid events of the windows; default: beside the windows table",
-        json_schema_extra=no_default,
+        default_factory=str,
         validate_default=True,
+        description="Late and invalid events of the windows; default: beside the windows table",
     )
 
     @field_validator("rejected_events", mode="before")

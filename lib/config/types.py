@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -110,9 +110,7 @@ Duration = Annotated[
     WithJsonSchema({"type": "string", "pattern": PATTERN, "examples": ["30s", "2h45m"]}),
 ]
 Instant = Annotated[
-    datetime,
-    BeforeValidator(_instant),
-    WithJsonSchema({"type": "string", "examples": ["2026-01-31T08:00:00Z"]}),
+    datetime, BeforeValidator(_instant), WithJsonSchema({"type": "string", "examples": ["2026-01-31T08:00:00Z"]})
 ]
 Count = Annotated[int, Field(ge=1, strict=True)]
 Length = Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)]  # of an array
@@ -133,11 +131,6 @@ def _positive(microseconds: int) -> int:
 
 Wait = Annotated[Duration, AfterValidator(_not_negative)]
 Gap = Annotated[Duration, AfterValidator(_positive)]
-
-
-def no_default(schema: dict[str, Any]) -> None:
-    """Leave the default out of a field's JSON Schema: it follows from another field."""
-    del schema["default"]
 
 
 class Section(BaseModel):
