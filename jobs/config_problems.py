@@ -28,7 +28,9 @@ def problem_of(error: ErrorDetails, origins: Mapping[tuple[str, ...], str]) -> P
     parts = tuple(part for part in error["loc"] if not str(part).startswith("("))  # tags of alternatives
     names = tuple(str(part) for part in parts if not isinstance(part, int))
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{_short(part)}" for part in parts).lstrip(".")
-    setter = _setter(names, origins)
+    # What has set this field, a section around it, or (an unknown section) a field in it.
+    setters = (v for path, v in origins.items() if names and path[: len(names)] == names[: len(path)])
+    setter = next(setters, None)
     label = f"{field} (set by {setter})" if setter and error["type"] != "missing" else field
     if error["type"] == "extra_forbidden":
         return _unknown_key(label, names)
@@ -37,12 +39,6 @@ def problem_of(error: ErrorDetails, origins: Mapping[tuple[str, ...], str]) -> P
 
 def _short(key: str) -> str:
     return key if len(key) <= LONGEST_KEY else f"{key[:LONGEST_KEY]}…"
-
-
-def _setter(names: tuple[str, ...], origins: Mapping[tuple[str, ...], str]) -> str | None:
-    """Name the variable that set this field, a section around it, or (an unknown section) a field in it."""
-    touching = (v for field, v in origins.items() if names and field[: len(names)] == names[: len(field)])
-    return next(touching, None)
 
 
 def _unknown_key(label: str, names: tuple[str, ...]) -> Problem:

@@ -14,7 +14,7 @@ from jobs.ingest.lines import LINE, TORN, TORN_LINE
 from jobs.ingest.time_formats import parse_time
 from lib import columns as C
 from lib.config import Source
-from lib.config.names import first_repeated
+from lib.config.types import first_repeated
 from lib.errors import SourceError, UsageError
 
 _COMPLEX = (T.StructType, T.ArrayType, T.MapType, T.VariantType)

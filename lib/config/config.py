@@ -8,14 +8,14 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from lib import columns as C
 from lib.config.aggregate import Aggregate
-from lib.config.names import FIXED_SESSION_COLUMNS, FIXED_WINDOW_COLUMNS, first_repeated
 from lib.config.outputs import Limits, Outputs
 from lib.config.sessions import SessionRule, Sessions
 from lib.config.sliding import Sliding
 from lib.config.source import Source
 from lib.config.time import Time
-from lib.config.types import File, Section, SparkValue, beside, broken_rule, overlap
+from lib.config.types import File, Section, SparkValue, beside, broken_rule, first_repeated, overlap
 
 
 class Config(Section):
@@ -54,7 +54,7 @@ class Config(Section):
     @classmethod
     def _columns_differ(cls, aggregates: tuple[Aggregate, ...], info: ValidationInfo) -> tuple[Aggregate, ...]:
         source = info.data.get("source")
-        taken = (*FIXED_SESSION_COLUMNS, *(source.key if source else ()))
+        taken = (*C.FIXED_SESSION_COLUMNS, *(source.key if source else ()))
         if repeated := first_repeated((*taken, *(name for a in aggregates for name in a.result_columns))):
             raise broken_rule(
                 "must have names that nothing else in the sessions table has", "Choose another name", repeated
@@ -109,7 +109,7 @@ class Config(Section):
         if self.sliding is None:
             return self
         results = (name for a in self.sliding.aggregates for name in a.result_columns)
-        if repeated := first_repeated((*FIXED_WINDOW_COLUMNS, *self.source.key, *results)):
+        if repeated := first_repeated((*C.FIXED_WINDOW_COLUMNS, *self.source.key, *results)):
             raise broken_rule(
                 "sliding.aggregates must have names that nothing else in the windows table has, and source.key names "
                 "that it has not",

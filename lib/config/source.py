@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from lib.config.names import FIXED_EVENT_COLUMNS, FIXED_SESSION_COLUMNS, first_repeated
-from lib.config.types import Gap, Location, Section, Start, Text, broken_rule
+from lib import columns as C
+from lib.config.types import Gap, Location, Section, Start, Text, broken_rule, first_repeated
 
 
 class Dedupe(Section):
@@ -39,6 +39,6 @@ class Source(Section):
     def _key_columns_differ_from_all_others(cls, key: tuple[str, ...]) -> tuple[str, ...]:
         if repeated := first_repeated(key):
             raise broken_rule("must name each column once", "Remove the second one", repeated)
-        if taken := first_repeated((*FIXED_SESSION_COLUMNS, *FIXED_EVENT_COLUMNS, *key)):
+        if taken := first_repeated((*C.FIXED_SESSION_COLUMNS, *C.FIXED_EVENT_COLUMNS, *key)):
             raise broken_rule("must not name a column that the written tables have of their own", "Rename it", taken)
         return key

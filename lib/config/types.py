@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -32,6 +32,16 @@ _NAME = re.compile(rf"{_PART}(?:\.{_PART}){{1,2}}")
 def broken_rule(rule: str, remedy: str, value: object = None) -> PydanticCustomError:
     """Make an error whose parts stay apart for the loader to report; no value: it shows the field's own."""
     return PydanticCustomError("broken_rule", "{rule}", {"rule": rule, "remedy": remedy, "value": value})
+
+
+def first_repeated(names: Iterable[str]) -> str | None:
+    """The first name that stands there a second time, in whatever case."""
+    seen: set[str] = set()
+    for name in names:
+        if name.lower() in seen:
+            return name
+        seen.add(name.lower())
+    return None
 
 
 def location_kind(text: str) -> Literal["path", "url", "name"]:
