@@ -48,6 +48,7 @@ JAVA_OPTIONS, CLASS_PATH = "spark.driver.extraJavaOptions", "spark.driver.extraC
 READ_BY_JAVA = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 UTC = {"spark.sql.session.timeZone": "UTC"}  # whatever the settings say: times without a zone are UTC
 LOGS_KEPT = 20
+JARS_DONE = "complete"  # beside the jars, once all are there
 
 
 def local_settings() -> dict[str, str]:
@@ -96,7 +97,7 @@ def spark_session(settings: Mapping[str, str] | None = None, *, small: bool = Fa
             session = builder.getOrCreate()
     except Exception as error:
         raise RunFailed("Spark did not start", value=str(error).splitlines()[0], remedy=f"read {log}") from error
-    _jars_done().touch()
+    (cache_folder() / JARS_DONE).touch()
     return session
 
 
@@ -131,7 +132,7 @@ def _delta_jars(settings: Mapping[str, str]) -> dict[str, str]:
     package = f"io.delta:delta-spark_{spark_line}_2.13:{version('delta-spark')}"
     more_packages, more_jars = settings.get("spark.jars.packages"), settings.get("spark.jars")
     jars = _cached_jars()
-    if _jars_done().exists() and jars and not more_packages:
+    if (cache_folder() / JARS_DONE).exists() and jars and not more_packages:
         return {"spark.jars": ",".join(filter(None, [*jars, more_jars]))}
     cache_folder().mkdir(parents=True, exist_ok=True)
     unwanted = [f"{group}:*" for group in NOT_NEEDED if group not in (more_packages or "")]
@@ -144,10 +145,6 @@ def _delta_jars(settings: Mapping[str, str]) -> dict[str, str]:
 
 def _cached_jars() -> list[str]:
     return sorted(str(jar) for jar in (cache_folder() / "jars").glob("*.jar"))
-
-
-def _jars_done() -> Path:
-    return cache_folder() / "complete"
 
 
 def _log_file() -> Path:

@@ -118,7 +118,10 @@ def join_records(copy: Path, columns: int, sep: str, quote: str) -> str | None:
     Lines are joined only to records that are whole and have the right number of fields: a torn quote swallows
     nothing, its line stays one by itself.
     """
-    newline = _unused(copy) if copy.stat().st_size else None
+    if copy.stat().st_size == 0:
+        return None
+    with copy.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+        newline = next((mark for mark in MARKS if content.find(mark.encode()) < 0), None)
     if newline is None:
         return None
     joined = False
@@ -142,12 +145,6 @@ def _opened(file: Path) -> Iterator[tuple[BinaryIO, bool]]:
         raise SourceError(
             "a file must be readable to its end", value=str(file), remedy=f"{error}; nothing of it was ingested"
         ) from error
-
-
-def _unused(copy: Path) -> str | None:
-    """A character that the file does not hold."""
-    with copy.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-        return next((mark for mark in MARKS if content.find(mark.encode()) < 0), None)
 
 
 def _records(lines: Iterator[bytes], columns: int, sep: str, quote: str) -> Iterator[list[bytes]]:

@@ -76,9 +76,8 @@ def sessions_at(tables: TableSet, version: int | None = None, at: Instant | None
 
 def look_up(tables: TableSet, asked: LookUp) -> DataFrame:
     """The rows that a look-up finds, in order, without `_state`."""
-    sessions = sessions_at(tables, asked.version, asked.at).drop(C.STATE)
-    key = tables.config.source.key
-    return find_sessions(sessions, key, **asked.arguments(sessions, key))
+    rows, key = sessions_at(tables, asked.version, asked.at).drop(C.STATE), tables.config.source.key
+    return find_sessions(rows, key, **asked.arguments(rows, key))
 
 
 def as_documents(tables: TableSet, asked: LookUp) -> list[Any]:
