@@ -130,7 +130,10 @@ def join_records(copy: Path, columns: int, sep: str, quote: str) -> str | None:
         for record in _records(lines, columns, sep, quote):
             joined = joined or len(record) > 1
             records.write(newline.encode().join(line.rstrip(b"\n") for line in record) + b"\n")
-    target.replace(copy)
+    if joined:
+        target.replace(copy)
+    else:
+        target.unlink()
     return newline if joined else None
 
 

@@ -111,9 +111,8 @@ class Ingestion:
 
     def _known(self) -> set[Mark]:
         """What the table holds: it alone remembers what was ingested."""
-        if not self.source.exists():
-            return set()
-        matches = (_FENCE.fullmatch(app_id) for app_id in self.source.transactions())
+        app_ids = self.source.transactions() if self.source.exists() else []
+        matches = (_FENCE.fullmatch(app_id) for app_id in app_ids)
         return {Mark(int(m[1]), m[2]) for m in matches if m}
 
     def _end(self, file: Path, found: Survey) -> Mark:

@@ -99,10 +99,8 @@ def _instant(value: object) -> datetime:
 
 
 def _spark_text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
     if isinstance(value, str | int):
-        return str(value)
+        return str(value).lower() if isinstance(value, bool) else str(value)
     raise broken_rule("must be text, a whole number, true or false", "Put the value in quotes")
 
 
