@@ -100,11 +100,9 @@ def _read(file: Path) -> dict[Any, Any]:
             "the config file cannot be read", value=str(file), remedy=f"Mend this: {error.strerror}"
         ) from None
     fields = _parse(content, str(file))
-    if fields is None:
-        return {}
-    if not isinstance(fields, dict):
+    if not isinstance(fields, dict | None):
         raise ConfigError(f"{file} must hold `key: value` lines", value=fields, remedy="Begin with `source:`")
-    return fields
+    return fields or {}
 
 
 def _parse(content: bytes | str, where: str) -> Any:
@@ -129,27 +127,23 @@ def _override(fields: dict[Any, Any], env: Mapping[str, str]) -> dict[tuple[str,
     """Put the values of variables into `fields`; return which variable set which field."""
     origins = {}
     for variable in sorted(name for name in env if name.startswith(PREFIX)):
-        parents, last = _field_of(variable)
+        path = _field_of(variable)
         section = fields
-        for part in parents:
+        for part in path[:-1]:
             if not isinstance(section.get(part), dict):
                 section[part] = {}
             section = section[part]
-        section[last] = _value_of(variable, env[variable])
-        origins[(*parents, last)] = variable
+        text = env[variable]
+        section[path[-1]] = _parse(text, variable) if text.lstrip().startswith(("[", "{")) else _core(text)
+        origins[path] = variable
     return origins
 
 
-def _field_of(variable: str) -> tuple[tuple[str, ...], str]:
+def _field_of(variable: str) -> tuple[str, ...]:
     first, *rest = variable.removeprefix(PREFIX).split("__")
     if first.lower() == "spark" and rest:
-        return ("spark",), "__".join(rest)  # settings of Spark tell capitals apart
-    *parents, last = (part.lower() for part in (first, *rest))
-    return tuple(parents), last
-
-
-def _value_of(variable: str, text: str) -> object:
-    return _parse(text, variable) if text.lstrip().startswith(("[", "{")) else _core(text)
+        return "spark", "__".join(rest)  # settings of Spark tell capitals apart
+    return tuple(part.lower() for part in (first, *rest))
 
 
 def _core(text: str) -> int | bool | str | None:

@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
@@ -28,7 +28,9 @@ def problem_of(error: ErrorDetails, origins: Mapping[tuple[str, ...], str]) -> P
     parts = tuple(part for part in error["loc"] if not str(part).startswith("("))  # tags of alternatives
     names = tuple(str(part) for part in parts if not isinstance(part, int))
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{_short(part)}" for part in parts).lstrip(".")
-    setter = _setter(names, origins)
+    # What has set this field, a section around it, or (an unknown section) a field in it.
+    setters = (v for path, v in origins.items() if names and path[: len(names)] == names[: len(path)])
+    setter = next(setters, None)
     label = f"{field} (set by {setter})" if setter and error["type"] != "missing" else field
     if error["type"] == "extra_forbidden":
         return _unknown_key(label, names)
@@ -39,18 +41,10 @@ def _short(key: str) -> str:
     return key if len(key) <= LONGEST_KEY else f"{key[:LONGEST_KEY]}…"
 
 
-def _setter(names: tuple[str, ...], origins: Mapping[tuple[str, ...], str]) -> str | None:
-    """Name the variable that set this field, a section around it, or (an unknown section) a field in it."""
-    for field, variable in origins.items():
-        if names and field[: len(names)] == names[: len(field)]:
-            return variable
-    return None
-
-
 def _unknown_key(label: str, names: tuple[str, ...]) -> Problem:
-    known = list(_keys(_model_of(names[:-1])))
+    known = [path[-1] for path, _ in _fields() if path[:-1] == names[:-1]]
     near = difflib.get_close_matches(names[-1].lower(), known, n=1)
-    elsewhere = [key for key in _all_keys(Config) if key.split(".")[-1] == names[-1].lower()]
+    elsewhere = [".".join(path) for path, _ in _fields() if path[-1] == names[-1].lower()]
     if suggestions := near or elsewhere:
         return Problem(f"{label} is not a known key", remedy=f"Did you mean {suggestions[0]}?")
     return Problem(f"{label} is not a known key", remedy=f"Known here: {', '.join(known)}")
@@ -60,13 +54,11 @@ def _allowed(error: ErrorDetails) -> str:
     return str(error.get("ctx", {}).get("expected", "a duration such as 30m")).replace("'", "")
 
 
-_MAPPING = ("must hold `key: value` lines", "Indent them below it, or remove it")
-_FILLED = ("must not be empty", "Give it a value")
 _PLAIN_RULES = {
-    "model_type": _MAPPING,
-    "dict_type": _MAPPING,
-    "string_too_short": _FILLED,
-    "string_pattern_mismatch": _FILLED,
+    **dict.fromkeys(
+        ("model_type", "dict_type"), ("must hold `key: value` lines", "Indent them below it, or remove it")
+    ),
+    **dict.fromkeys(("string_too_short", "string_pattern_mismatch"), ("must not be empty", "Give it a value")),
     "string_unicode": ("must be text without halves of characters", "Remove \\ud800 and the like"),
     "bool_type": ("must be true or false", "Write true or false, without quotes"),
 }
@@ -85,7 +77,7 @@ def _broken(label: str, names: tuple[str, ...], error: ErrorDetails) -> Problem:
         case "value_error":
             return Problem(f"{label}: {context['error']}")
         case "missing":
-            return Problem(f"{label} is missing", remedy=f"Add it: {_description(names)}")
+            return Problem(f"{label} is missing", remedy=f"Add it: {dict(_fields())[names].description}")
         case "literal_error":
             near = difflib.get_close_matches(str(value).lower(), re.findall(r"'(\w+)'", context["expected"]), n=1)
             remedy = f"Did you mean {near[0]}?" if near else f"Use {_allowed(error)}"
@@ -111,17 +103,13 @@ def _broken(label: str, names: tuple[str, ...], error: ErrorDetails) -> Problem:
     return Problem(f"{label}: {error['msg']}", value)
 
 
-def _keys(model: type[BaseModel] | None) -> Iterator[str]:
-    for name, field in model.model_fields.items() if model else ():
-        yield field.alias or name
-
-
-def _all_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+def _fields(model: type[BaseModel] = Config, section: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Each key that there may be, with those of the sections around it, and its field."""
     for name, field in model.model_fields.items():
-        key = f"{prefix}{field.alias or name}"
-        yield key
-        for section in _models_in(field.annotation):
-            yield from _all_keys(section, f"{key}.")
+        path = (*section, field.alias or name)
+        yield path, field
+        for inner in _models_in(field.annotation):
+            yield from _fields(inner, path)
 
 
 def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
@@ -129,17 +117,3 @@ def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
         yield annotation
     for argument in get_args(annotation):
         yield from _models_in(argument)
-
-
-def _model_of(names: tuple[str, ...]) -> type[BaseModel] | None:
-    model: type[BaseModel] | None = Config
-    for name in names:
-        fields = {field.alias or key: field for key, field in model.model_fields.items()} if model else {}
-        model = next(_models_in(fields[name].annotation), None) if name in fields else None
-    return model
-
-
-def _description(names: tuple[str, ...]) -> str:
-    section = _model_of(names[:-1])
-    field = section.model_fields.get(names[-1]) if section else None
-    return (field.description if field else None) or "it has no default"

@@ -1,9 +1,10 @@
 """What people and machines see: progress on stderr, results on stdout."""
 
+import csv
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -69,6 +70,11 @@ def progress(first: str, *, quiet: bool = False) -> Iterator[Line]:
 def print_json(value: object) -> None:
     """One JSON document on stdout."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n")
+
+
+def print_csv(rows: Iterable[Sequence[Any]]) -> None:
+    """Rows as CSV on stdout; null is nothing."""
+    csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
 
 
 def iso(us: int | None) -> str | None:

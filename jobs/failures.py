@@ -1,7 +1,6 @@
 """What a disk does to a command, as a sentence that helps: full, not allowed, a file missing, a file damaged."""
 
 import re
-from dataclasses import dataclass
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -17,25 +16,17 @@ BACK = (
 FILE = re.compile(r"(?:[a-z0-9]+:/|/)[^\s'\"]*/[^\s'\"]*[^\s'\".,:)]")
 
 
-@dataclass(frozen=True)
-class Cause:
-    """signs: what Spark, Java or Python say then, any of them."""
-
-    signs: tuple[str, ...]
-    rule: str
-    remedy: str
-
-
+# What Spark, Java or Python say, any of it; the rule; the remedy.
 CAUSES = (
-    Cause(("No space left on device", "Disk quota exceeded"), "the disk is full", f"make room and {AGAIN}"),
-    Cause(
+    (("No space left on device", "Disk quota exceeded"), "the disk is full", f"make room and {AGAIN}"),
+    (
         ("Permission denied", "Read-only file system", "AccessControlException", "Mkdirs failed to create"),
         "this user may not read or write a file or folder",
         f"allow it, or be the user who owns it, and {AGAIN}",
     ),
-    Cause((*CUT_OFF, "MALFORMED_RECORD_IN_PARSING"), "a file of a table is damaged", BACK),
-    Cause(("FILE_NOT_EXIST", "FileNotFoundException", "DELTA_LOG_FILE_NOT_FOUND"), "a table lacks a file", BACK),
-    Cause(("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER"), "a file of a table is damaged", BACK),
+    ((*CUT_OFF, "MALFORMED_RECORD_IN_PARSING"), "a file of a table is damaged", BACK),
+    (("FILE_NOT_EXIST", "FileNotFoundException", "DELTA_LOG_FILE_NOT_FOUND"), "a table lacks a file", BACK),
+    (("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER"), "a file of a table is damaged", BACK),
 )
 
 
@@ -44,8 +35,8 @@ def storage_failure(error: Exception) -> RunFailed | None:
     if not isinstance(error, OSError | PySparkException | Py4JJavaError):
         return None
     text = told(error)
-    for cause in CAUSES:
-        if lines := [line for line in text.splitlines() if any(sign in line for sign in cause.signs)]:
+    for signs, rule, remedy in CAUSES:
+        if lines := [line for line in text.splitlines() if any(sign in line for sign in signs)]:
             named = FILE.search(lines[0]) or FILE.search(text)
-            return RunFailed(f"{cause.rule}: {named[0] if named else lines[0].strip()}", remedy=cause.remedy)
+            return RunFailed(f"{rule}: {named[0] if named else lines[0].strip()}", remedy=remedy)
     return None

@@ -20,18 +20,13 @@ def masked(config: Config) -> dict[str, Any]:
         name: MASK if SECRET_NAME.search(name) or _SECRET_VALUE.search(value) else value
         for name, value in config.spark.items()
     }
-    shown: dict[str, Any] = _with_plain_urls(fields)
-    return {name: value for name, value in shown.items() if value not in ({}, [])}
+    return {name: _with_plain_urls(value) for name, value in fields.items() if value not in ({}, [])}
 
 
-def _with_plain_urls(fields: dict[str, Any]) -> dict[str, Any]:
+def _with_plain_urls(value: object) -> object:
     """Locations of tables without users and queries, at any depth."""
-    shown: dict[str, Any] = {}
-    for name, value in fields.items():
-        if isinstance(value, dict):
-            shown[name] = _with_plain_urls(value)
-        elif isinstance(value, str) and location_kind(value) == "url":
-            shown[name] = without_passwords(value).partition("?")[0]
-        else:
-            shown[name] = value
-    return shown
+    if isinstance(value, dict):
+        return {name: _with_plain_urls(inner) for name, inner in value.items()}
+    if isinstance(value, str) and location_kind(value) == "url":
+        return without_passwords(value).partition("?")[0]
+    return value

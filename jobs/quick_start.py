@@ -41,7 +41,7 @@ def _archive_options(folder: Path, jars: Sequence[str]) -> list[str]:
         return [f"-XX:SharedArchiveFile={archive}", *quiet]
     if writing:
         return []
-    return [f"-XX:ArchiveClassesAtExit={_draft(archive, os.getpid())}", *quiet]
+    return [f"-XX:ArchiveClassesAtExit={archive.with_suffix(f'.{os.getpid()}{DRAFT}')}", *quiet]
 
 
 def _java() -> Path | None:
@@ -64,10 +64,6 @@ def _stamp(file: Path) -> str:
     return f"{file} {seen.st_size} {seen.st_mtime_ns}"
 
 
-def _draft(archive: Path, pid: int) -> Path:
-    return archive.with_suffix(f".{pid}{DRAFT}")
-
-
 def _take_over_finished(archive: Path) -> bool:
     """Use what a process that has ended left behind; whether another one is still being written."""
     writing = False
@@ -77,16 +73,11 @@ def _take_over_finished(archive: Path) -> bool:
                 writing = True
             elif _is_whole(draft):
                 draft.replace(archive)
-                _forget_oldest(archive.parent)
+                for old in sorted(archive.parent.glob("*.jsa"), key=lambda file: file.stat().st_mtime)[:-KEPT]:
+                    old.unlink()
             else:
                 draft.unlink()
     return writing
-
-
-def _forget_oldest(folder: Path) -> None:
-    by_age = sorted(folder.glob("*.jsa"), key=lambda archive: archive.stat().st_mtime)
-    for archive in by_age[:-KEPT]:
-        archive.unlink()
 
 
 def _is_whole(draft: Path) -> bool:

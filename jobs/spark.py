@@ -51,6 +51,7 @@ READ_BY_JAVA = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 ASKED_FOR = ("org.apache.spark.sql.functions", "functions", "PythonUtils")
 UTC = {"spark.sql.session.timeZone": "UTC"}  # whatever the settings say: times without a zone are UTC
 LOGS_KEPT = 20
+JARS_DONE = "complete"  # beside the jars, once all are there
 
 
 def local_settings() -> dict[str, str]:
@@ -99,7 +100,7 @@ def spark_session(settings: Mapping[str, str] | None = None, *, small: bool = Fa
             session = builder.getOrCreate()
     except Exception as error:
         raise RunFailed("Spark did not start", value=str(error).splitlines()[0], remedy=f"read {log}") from error
-    _jars_done().touch()
+    (cache_folder() / JARS_DONE).touch()
     _remember_classes(session)
     return session
 
@@ -152,25 +153,19 @@ def _delta_jars(settings: Mapping[str, str]) -> dict[str, str]:
     package = f"io.delta:delta-spark_{spark_line}_2.13:{version('delta-spark')}"
     more_packages, more_jars = settings.get("spark.jars.packages"), settings.get("spark.jars")
     jars = _cached_jars()
-    if _jars_done().exists() and jars and not more_packages:
-        return {"spark.jars": ",".join([*jars, *([more_jars] if more_jars else [])])}
+    if (cache_folder() / JARS_DONE).exists() and jars and not more_packages:
+        return {"spark.jars": ",".join(filter(None, [*jars, more_jars]))}
     cache_folder().mkdir(parents=True, exist_ok=True)
     unwanted = [f"{group}:*" for group in NOT_NEEDED if group not in (more_packages or "")]
-    if more_excludes := settings.get("spark.jars.excludes"):
-        unwanted.append(more_excludes)
     return {
-        "spark.jars.packages": ",".join([package, *([more_packages] if more_packages else [])]),
-        "spark.jars.excludes": ",".join(unwanted),
+        "spark.jars.packages": ",".join(filter(None, [package, more_packages])),
+        "spark.jars.excludes": ",".join(filter(None, [*unwanted, settings.get("spark.jars.excludes")])),
         **({} if more_packages else {"spark.jars.ivy": str(cache_folder())}),
     }
 
 
 def _cached_jars() -> list[str]:
     return sorted(str(jar) for jar in (cache_folder() / "jars").glob("*.jar"))
-
-
-def _jars_done() -> Path:
-    return cache_folder() / "complete"
 
 
 def _log_file() -> Path:

@@ -46,6 +46,14 @@ KEPT = "kept"
 SOURCE_VERSION = "source_version"
 RUN_SEQ = "run_seq"
 
+# What tables have of their own. Of events: the rejected ones and the change feed, which have the key columns, too.
+FIXED_SESSION_COLUMNS = (*BEFORE_AGGREGATES, *AFTER_AGGREGATES, RUN_ID, STATE)
+FIXED_WINDOW_COLUMNS = (*BEFORE_WINDOW_AGGREGATES, IS_FINAL, RUN_ID, STATE)
+FIXED_EVENT_COLUMNS = (
+    *(EVENT_TIME, REASON, WATERMARK, KEPT, HORIZON, EVENT, EVENT_HASH, ORDINAL),
+    *(SOURCE_VERSION, RUN_SEQ, CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP),
+)
+
 # In flight only: times are BIGINT microseconds since the epoch, UTC.
 US = "__us"
 GAP = "__gap"

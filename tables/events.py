@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -21,6 +21,9 @@ from lib.expressions import require_columns
 from lib.time.spans import Spans
 from tables.delta import BYTES_WRITTEN, CHANGE_FEED, FILES_WRITTEN, GONE, ROWS_WRITTEN, Entry, Table
 from tables.manifest import Manifest
+
+if TYPE_CHECKING:
+    from tables.queries.local import LocalTable
 
 ANEW = (
     "`sessionizer rebuild` makes all sessions anew from the source as it stands (before a first run set "
@@ -43,19 +46,7 @@ class Increment:
         return self.first is not None and self.first > self.last
 
 
-class Readable(Protocol):
-    """A table, whoever reads it."""
-
-    location: str
-
-    def require(self, remedy: str) -> None:
-        """Raise unless the table exists."""
-
-    def setting(self, name: str) -> str | None:
-        """A table property."""
-
-
-def require_source(table: Readable) -> None:
+def require_source(table: "Table | LocalTable") -> None:
     """Raise unless the source is there and records its changes."""
     table.require("check the path, or make the table from files with `sessionizer ingest FILE… --format …`")
     if table.setting(CHANGE_FEED) != "true":
@@ -93,9 +84,7 @@ class Events:
             return self._first(last, limits)
         self.check_same(done)
         first = done.source_to_version + 1
-        if first > last:
-            return None
-        return self._within(first, last, limits)
+        return None if first > last else self._within(first, last, limits)
 
     def read(self, increment: Increment) -> DataFrame:
         """The rows of an increment with their `_commit_version` and, from the change feed, `_change_type`."""
@@ -192,10 +181,10 @@ class Events:
             since = int(start.timestamp.timestamp() * 1_000_000)
             versions = [e.version for e in self.table.history() if e.timestamp_us >= since]
             return self._from(min(versions), last, limits) if versions else None
-        if limits.max_versions_per_run is None and limits.max_events_per_run is None:
-            return self._snapshot(last)
-        oldest = min(e.version for e in self.table.history())
-        return self._snapshot(oldest) if self._feed_reaches_back_to(oldest + 1, last) else self._snapshot(last)
+        if limits.max_versions_per_run is not None or limits.max_events_per_run is not None:
+            oldest = min(e.version for e in self.table.history())
+            last = oldest if self._feed_reaches_back_to(oldest + 1, last) else last
+        return self._snapshot(last)
 
     def _from(self, first: int, last: int, limits: Limits) -> Increment | None:
         if first > last + 1:
@@ -219,8 +208,7 @@ class Events:
         """As many versions from `first` on as the limits allow, and at least one."""
         if limits.max_versions_per_run is not None:
             last = min(last, first + limits.max_versions_per_run - 1)
-        read: list[Entry] = []
-        rows = 0
+        read, rows = list[Entry](), 0
         for version in range(first, last + 1):
             entry = self.table.entry(version)
             rows += entry.metric(ROWS_WRITTEN) if entry else 0
@@ -229,10 +217,7 @@ class Events:
                 break
             read += [entry] if entry else []
         return Increment(
-            first,
-            last,
-            sum(e.metric(FILES_WRITTEN) for e in read),
-            sum(e.metric(BYTES_WRITTEN) for e in read),
+            first, last, sum(e.metric(FILES_WRITTEN) for e in read), sum(e.metric(BYTES_WRITTEN) for e in read)
         )
 
 

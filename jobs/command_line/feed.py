@@ -54,7 +54,7 @@ def ingest(
     from datetime import UTC, datetime
 
     from jobs.console import stdout, table
-    from jobs.ingest.ingest import IngestOptions
+    from jobs.ingest.file_reader import IngestOptions
     from jobs.ingest.ingest import ingest as load
 
     formats = ("csv", "json", "parquet", "access-log")

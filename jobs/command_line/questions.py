@@ -1,6 +1,5 @@
 """`sql`, `advise`, `report` and `check`: any question, and those about the gap, the sessions and their quality."""
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,12 +32,14 @@ def sql(
     as_json: opt.Json = False,
 ) -> None:
     """Query the tables; nothing can be changed."""
+    from jobs.console import print_csv
+
     if engine not in ("spark", "duckdb"):
         raise UsageError("--engine must be one of spark, duckdb", value=engine)
 
     def answer(by: Any, rows: object) -> None:
         def show() -> None:
-            sys.stdout.writelines(by.csv_lines(rows)) if as_csv else by.show(rows, limit)
+            print_csv(by.text_rows(rows)) if as_csv else by.show(rows, limit)
 
         result(by.documents(rows) if as_json else None, as_json, show)
 

@@ -60,7 +60,8 @@ def windows(
     as_json: opt.Json = False,
 ) -> None:
     """Look up the sliding windows of a key, or of a range of keys, in time order."""
-    from jobs.queries.windows import WindowLookUp, as_documents, show
+    from jobs.queries.lookups import WindowLookUp, look_up_windows, show_windows
+    from jobs.queries.sql import documents
     from tables.table_set import TableSet
 
     asked = WindowLookUp(
@@ -75,4 +76,5 @@ def windows(
     )
     with session(config, quiet=as_json) as (spark, loaded, _):
         tables = TableSet(spark, loaded)
-        result(as_documents(tables, asked) if as_json else None, as_json, lambda: show(tables, asked))
+        found = documents(look_up_windows(tables, asked)) if as_json else None
+        result(found, as_json, lambda: show_windows(tables, asked))

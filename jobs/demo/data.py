@@ -1,7 +1,6 @@
 """The demo's click-stream: a small web shop, seeded, and five named visitors whose every click is written out."""
 
 import csv
-import io
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,19 +22,11 @@ DELAYED = 0.03  # of the visits: a phone without network hands in its last click
 TORN_LINE = 'e-torn,user-0007,"2026-03-05T13:0'
 
 
-@dataclass(frozen=True)
-class Increment:
-    """One file: what arrives until this hour of Thursday."""
-
-    name: str
-    until: datetime
-
-
-INCREMENTS = (
-    Increment("1-morning.csv", THURSDAY + timedelta(hours=11)),
-    Increment("2-noon.csv", THURSDAY + timedelta(hours=14)),
-    Increment("3-afternoon.csv", THURSDAY + timedelta(hours=17)),
-)
+INCREMENTS = {  # the files, each with what arrives until this hour of Thursday
+    "1-morning.csv": THURSDAY + timedelta(hours=11),
+    "2-noon.csv": THURSDAY + timedelta(hours=14),
+    "3-afternoon.csv": THURSDAY + timedelta(hours=17),
+}
 
 # Who to watch: the times of Thursday that each of the three files brings.
 CAST = {
@@ -83,11 +74,17 @@ class Click:
 def write_files(folder: Path, clicks: list[Click]) -> list[Path]:
     """Write the config and a CSV file per increment; the paths of the CSV files."""
     (folder / CONFIG_FILE).write_text(CONFIG, encoding="utf-8")
-    numbered = [(f"e{number:06}", click) for number, click in enumerate(clicks, 1)]
-    paths = [folder / increment.name for increment in INCREMENTS]
+    paths = [folder / name for name in INCREMENTS]
     for file, path in enumerate(paths):
-        text = _csv([(event_id, click) for event_id, click in numbered if click.file == file])
-        path.write_text(text + (TORN_LINE + "\n" if file == 1 else ""), encoding="utf-8")
+        with path.open("w", encoding="utf-8", newline="") as text:
+            writer = csv.writer(text, lineterminator="\n")
+            writer.writerow(COLUMNS)
+            for number, c in enumerate(clicks, 1):
+                if c.file == file:
+                    time = c.at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+                    writer.writerow([f"e{number:06}", c.user or "", time, c.page, c.kind, c.amount])
+            if file == 1:
+                text.write(TORN_LINE + "\n")
     return paths
 
 
@@ -152,19 +149,8 @@ def _next_page(chance: random.Random, page: str, number: int) -> tuple[str, str,
 
 def _file_of(arrival: datetime) -> int | None:
     """The file that what arrives at this instant is in (exclusive of its end); None: none of them yet."""
-    return next((i for i, increment in enumerate(INCREMENTS) if arrival < increment.until), None)
+    return next((i for i, until in enumerate(INCREMENTS.values()) if arrival < until), None)
 
 
 def _thursday(time: str) -> datetime:
-    hours, minutes = time.split(":")
-    return THURSDAY + timedelta(hours=int(hours), minutes=int(minutes))
-
-
-def _csv(numbered: list[tuple[str, Click]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for event_id, c in numbered:
-        time = c.at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        writer.writerow([event_id, c.user or "", time, c.page, c.kind, c.amount])
-    return text.getvalue()
+    return datetime.fromisoformat(f"{THURSDAY:%Y-%m-%d}T{time}Z")

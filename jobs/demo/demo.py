@@ -1,7 +1,5 @@
 """demo: a click-stream in three increments, and a picture of what each run makes of it."""
 
-import argparse
-import re
 import shlex
 import shutil
 import sys
@@ -15,7 +13,6 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
 
@@ -24,7 +21,8 @@ from jobs.config_file import load_config
 from jobs.console import progress, short, stdout, table
 from jobs.demo.data import CAST, CONFIG_FILE, INCREMENTS, MARKER, SCHEMA, THURSDAY, WAREHOUSE, clicks, write_files
 from jobs.demo.picture import MARGIN, NAME_WIDTH, Bar, Scene, Window, legend, timeline, told
-from jobs.ingest.ingest import IngestOptions, ingest
+from jobs.ingest.file_reader import IngestOptions
+from jobs.ingest.ingest import ingest
 from jobs.queries.sql import documents, query_frame
 from jobs.run.driver import run
 from jobs.run.phases import RunOptions, RunReport
@@ -43,7 +41,6 @@ QUICK_START = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
 }
 QUESTIONS = {
     "How many sessions a day, how long are they, and how many of them buy?": """
@@ -92,21 +89,19 @@ def play(folder: Path, out: Console) -> tuple[SparkSession, Config]:
     out.print(legend())
     with progress("starting Spark (the first time it fetches Delta's jars)"):
         spark = spark_session(QUICK_START)
+    cells = (min(out.width, WIDEST) - NAME_WIDTH - MARGIN) // HOURS
+    window = Window(microseconds(THURSDAY + timedelta(hours=FIRST_HOUR)), HOURS, max(cells, 6))
+    watched = [(c.file, c.user, microseconds(c.at)) for c in events if c.user in CAST]
     scene = Scene(tuple(CAST))
     for number, file in enumerate(files):
         report = _increment(spark, config, file)
-        before, scene = (
-            scene,
-            replace(
-                look(spark, config, report),
-                events=_times((c.user, microseconds(c.at)) for c in events if c.user in CAST and c.file <= number),
-                new=_times((c.user, microseconds(c.at)) for c in events if c.user in CAST and c.file == number),
-            ),
-        )
-        _heading(f"Run {number + 1}: {file.name}, what arrived until {INCREMENTS[number].until:%H:%M}", out)
+        so_far = _times(click for arrived, *click in watched if arrived <= number)
+        new = _times(click for arrived, *click in watched if arrived == number)
+        before, scene = scene, replace(look(spark, config, report), events=so_far, new=new)
+        _heading(f"Run {number + 1}: {file.name}, what arrived until {INCREMENTS[file.name]:%H:%M}", out)
         out.print(_figures(report))
         out.print()
-        out.print(timeline(scene, _window(out)), no_wrap=True, crop=False, overflow="ignore")
+        out.print(timeline(scene, window), no_wrap=True, crop=False, overflow="ignore")
         if lines := list(told(before, scene)):
             out.print()
             out.print(*(Text(f"- {line}.") for line in lines), sep="\n")
@@ -136,7 +131,7 @@ def make_room(folder: Path) -> None:
         raise UsageError(
             "the demo needs an empty folder, or one of an earlier demo", value=str(folder), remedy="name another one"
         )
-    for name in (increment.name for increment in INCREMENTS):
+    for name in INCREMENTS:
         (folder / name).unlink(missing_ok=True)
     if (folder / WAREHOUSE).exists():
         shutil.rmtree(folder / WAREHOUSE)
@@ -156,11 +151,12 @@ def look(spark: SparkSession, config: Config, report: RunReport) -> Scene:
 
 def next_commands(folder: Path) -> Iterator[str]:
     """Commands to copy, with the demo's real folder."""
-    program = (
-        "sessionizer" if shutil.which("sessionizer") else _from_here(Path(sys.executable).with_name("sessionizer"))
-    )
+    program = "sessionizer"
+    if not shutil.which(program):
+        file = Path(sys.executable).with_name(program)
+        program = str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)
     config = f"-c {shlex.quote(str(folder / CONFIG_FILE))}"
-    csv = shlex.quote(str(folder / INCREMENTS[-1].name))
+    csv = shlex.quote(str(folder / [*INCREMENTS][-1]))
     query = "SELECT * FROM sessions WHERE user_id = 'bert' ORDER BY session_start"
     yield f"{program} status {config}"
     yield f'{program} sql {config} "{query}"'
@@ -205,35 +201,8 @@ def _plain(value: object) -> object:
     return value.replace("T", " ").split(".")[0] if isinstance(value, str) and value[10:11] == "T" else value
 
 
-def _window(out: Console) -> Window:
-    cells = (min(out.width, WIDEST) - NAME_WIDTH - MARGIN) // HOURS
-    return Window(microseconds(THURSDAY + timedelta(hours=FIRST_HOUR)), HOURS, max(cells, 6))
-
-
 def _times(rows: Iterable[Sequence[Any]]) -> dict[str, list[int]]:
     times: dict[str, list[int]] = defaultdict(list)
     for user, us in sorted(tuple(row) for row in rows):
         times[user].append(us)
     return dict(times)
-
-
-def _from_here(file: Path) -> str:
-    return str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)
-
-
-def main() -> None:
-    """Draw a demo as an SVG picture, for the README: `python -m jobs.demo.demo --svg docs/demo.svg`."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--svg", type=Path, required=True)
-    parser.add_argument("--folder", type=Path, default=Path("sessionizer-demo"))
-    options = parser.parse_args()
-    out = Console(record=True, width=WIDEST, highlight=False, color_system="truecolor")
-    spark, config = play(options.folder, out)
-    answer(spark, config, next(iter(QUESTIONS)), out)
-    without_fonts_from_the_net = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
-    picture = out.export_svg(title="sessionizer demo", code_format=without_fonts_from_the_net, unique_id="demo")
-    options.svg.write_text("\n".join(line.rstrip() for line in picture.splitlines() if line.strip()) + "\n", "utf-8")
-
-
-if __name__ == "__main__":
-    main()

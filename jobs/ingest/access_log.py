@@ -22,22 +22,10 @@ _MOMENT = "__moment"
 
 def access_log_schema(event_time: str) -> T.StructType:
     """The columns of an access log, with the time under this name."""
-    text, whole = T.StringType(), T.LongType()
-    names: list[tuple[str, T.DataType]] = [
-        ("host", text),
-        ("ident", text),
-        ("auth_user", text),
-        (event_time, T.TimestampType()),
-        ("request", text),
-        ("method", text),
-        ("path", text),
-        ("protocol", text),
-        ("status", T.IntegerType()),
-        ("bytes", whole),
-        ("referer", text),
-        ("user_agent", text),
-    ]
-    return T.StructType([T.StructField(name, data_type) for name, data_type in names])
+    request = ("request", "method", "path", "protocol")
+    names = ("host", "ident", "auth_user", event_time, *request, "status", "bytes", "referer", "user_agent")
+    types = {"status": T.IntegerType(), "bytes": T.LongType(), event_time: T.TimestampType()}
+    return T.StructType([T.StructField(name, types.get(name, T.StringType())) for name in names])
 
 
 def parse_access_log(lines: DataFrame, event_time: str) -> DataFrame:
@@ -51,8 +39,7 @@ def parse_access_log(lines: DataFrame, event_time: str) -> DataFrame:
     # One match a line instead of one a field: a line holds no newline, so its fields can be split by newlines.
     one_each = F.regexp_replace(C.col(LINE), _GRAMMAR, "\n".join(f"${n}" for n in range(1, 10)))
     split = lines.withColumn(_FIELDS, F.split(one_each, "\n", -1))
-    moment = F.try_to_timestamp(F.get(C.col(_FIELDS), F.lit(3)), F.lit(_TIME))
-    timed = split.withColumn(_MOMENT, moment)
+    timed = split.withColumn(_MOMENT, F.try_to_timestamp(F.get(C.col(_FIELDS), F.lit(3)), F.lit(_TIME)))
     torn = C.col(TORN) | (F.size(C.col(_FIELDS)) != 9) | C.col(_MOMENT).isNull()
     request = _given(4)
     values = [

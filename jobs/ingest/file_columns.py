@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 
@@ -14,7 +14,7 @@ from jobs.ingest.lines import LINE, TORN, TORN_LINE
 from jobs.ingest.time_formats import parse_time
 from lib import columns as C
 from lib.config import Source
-from lib.config.names import first_repeated
+from lib.config.types import first_repeated
 from lib.errors import SourceError, UsageError
 
 _COMPLEX = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
@@ -130,14 +130,10 @@ def fit(columns: Sequence[FileColumn], table: T.StructType, *, add_columns: bool
     fitted, new = [], []
     for column in columns:
         field = known.get(column.name.lower())
-        if field is None:
-            fitted.append(column)
+        fits = column if field is None else replace(column, name=field.name, type=_widened(field.dataType, column.type))
+        if field is None or fits.type != field.dataType:
             new.append(column.name)
-            continue
-        widened = _widened(field.dataType, column.type)
-        if widened != field.dataType:
-            new.append(column.name)
-        fitted.append(FileColumn(column.found, field.name, widened, column.is_time))
+        fitted.append(fits)
     if new and not add_columns:
         raise SourceError(
             "the file has columns, or fields within them, that the table does not have",

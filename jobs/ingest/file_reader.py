@@ -15,9 +15,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from jobs.ingest.access_log import access_log_schema, parse_access_log
-from jobs.ingest.csv_records import join_records
 from jobs.ingest.file_columns import FileColumn, conform, declare, fit, one_of_each, renamed, require_used, time_column
-from jobs.ingest.files import Mark, copy_part, line_at
+from jobs.ingest.files import Mark, copy_part, join_records, line_at
 from jobs.ingest.lines import LINE, TORN, parse_csv, parse_json, text_lines, with_newlines
 from jobs.ingest.time_formats import ISO, PER_SECOND, check_time_type, parse_time
 from lib import columns as C
@@ -66,18 +65,10 @@ class IngestOptions:
 class Part:
     """The bytes of a file from `start` to the end of a mark; `bom`: the length of its byte order mark."""
 
+    file: Path
     start: int
     end: Mark
     bom: int
-
-
-@dataclass(frozen=True)
-class _Target:
-    """Where rows go: the table's columns, None where it is not there yet; `grown`: rows of this file are in it."""
-
-    file: str
-    table: T.StructType | None
-    grown: bool
 
 
 class FileReader:
@@ -91,28 +82,30 @@ class FileReader:
         self._check_time_format()
 
     @contextmanager
-    def read(self, file: Path, part: Part, table: T.StructType | None) -> Iterator[DataFrame | None]:
+    def read(self, part: Part, table: T.StructType | None) -> Iterator[DataFrame | None]:
         """The rows of a part under the names and types of the table, and `__torn_line`; None if all is blank.
 
         table: the columns of the source table, None where it is not there yet.
         Errors: SourceError where the file does not fit.
         """
-        names, rows_begin = self._header(file, part)
+        names, rows_begin = self._header(part)
         begin = max(part.start, rows_begin)
         broken = b""
         if part.start and self.options.format in LINE_FORMATS:
-            broken = line_at(file, begin - 1, part.end.size)[1:]  # a newline, unless a line was taken before its end
-        with TemporaryDirectory(prefix="sessionizer-", ignore_cleanup_errors=True) as folder, spark_errors(file):
+            broken = line_at(part.file, begin - 1, part.end.size)[1:]  # a newline, unless a line was taken unfinished
+        with TemporaryDirectory(prefix="sessionizer-", ignore_cleanup_errors=True) as folder, spark_errors(part.file):
             copy = Path(folder) / "rows"
-            has_rows = copy_part(file, copy, begin + len(broken), part.end)
+            has_rows = copy_part(part.file, copy, begin + len(broken), part.end)
             if not has_rows and not broken.strip():
                 yield None
                 return
-            target = _Target(str(file), table, grown=part.start > 0)
             if self.options.format == "parquet":
-                parsed, columns = self._parquet(copy.as_uri(), target)
+                rows = self.spark.read.parquet(copy.as_uri())
+                raw = canonical_json(rows.schema).alias(LINE)
+                parsed = rows.select(raw, F.lit(False).alias(TORN), *C.cols(tuple(rows.columns)))
+                columns = self._columns(rows.schema, part, table)
             else:
-                parsed, columns = self._text(copy, broken, names, target)
+                parsed, columns = self._text(copy, broken, names, part, table)
             yield conform(parsed, columns, self.options.time_format)
 
     def is_unfinished(self, line: bytes) -> bool:
@@ -126,14 +119,8 @@ class FileReader:
             parsed = parse_access_log(lines, C.EVENT_TIME)
         return any(row[TORN] for row in parsed.select(TORN).collect())
 
-    def _parquet(self, uri: str, target: "_Target") -> tuple[DataFrame, list[FileColumn]]:
-        rows = self.spark.read.parquet(uri)
-        raw = canonical_json(rows.schema).alias(LINE)
-        parsed = rows.select(raw, F.lit(False).alias(TORN), *C.cols(tuple(rows.columns)))
-        return parsed, self._columns(rows.schema, target)
-
     def _text(
-        self, copy: Path, broken: bytes, names: tuple[str, ...], target: "_Target"
+        self, copy: Path, broken: bytes, names: tuple[str, ...], part: Part, table: T.StructType | None
     ) -> tuple[DataFrame, list[FileColumn]]:
         uri, sep, quote = copy.as_uri(), self.options.csv_sep, self.options.csv_quote
         in_quotes = self.options.format == "csv" and quote != ""
@@ -142,29 +129,29 @@ class FileReader:
         if broken.strip():
             lines = lines.unionByName(self._literal(broken, torn=True))
         if self.options.format == "csv":
-            columns = self._columns(_texts(names), target)
+            texts = T.StructType([T.StructField(name, T.StringType()) for name in names])
+            columns = self._columns(texts, part, table)
             parsed = parse_csv(lines, names, sep, quote)
             return with_newlines(parsed, newline) if newline else parsed, columns
         if self.options.format == "access-log":
             time = time_column(self.source.event_time, ()) or C.EVENT_TIME
-            return parse_access_log(lines, time), self._columns(access_log_schema(time), target)
-        found, doubles = one_of_each(self._json_schema(uri), self._wanted(target))
-        columns = self._columns(found, target)
+            return parse_access_log(lines, time), self._columns(access_log_schema(time), part, table)
+        with having(self.spark, CASE_SENSITIVE):
+            inferred = self.spark.read.options(mode="DROPMALFORMED", lineSep="\n", encoding="UTF-8").json(uri).schema
+        # Names as the table, the options and the config write them.
+        wanted = [*self.options.rename, *self.declared.fieldNames(), *self.source.key, self.source.event_time]
+        found, doubles = one_of_each(inferred, [*(table.fieldNames() if table else ()), *wanted])
+        columns = self._columns(found, part, table)
         fields = T.StructType([T.StructField(c.found, c.json_type) for c in columns])
         return parse_json(lines, fields, doubles), columns
 
-    def _wanted(self, target: "_Target") -> list[str]:
-        """Names as the table, the options and the config write them."""
-        named = [*self.options.rename, *self.declared.fieldNames(), *self.source.key, self.source.event_time]
-        return [*(target.table.fieldNames() if target.table else ()), *named]
-
-    def _columns(self, found: T.StructType, target: "_Target") -> list[FileColumn]:
+    def _columns(self, found: T.StructType, part: Part, table: T.StructType | None) -> list[FileColumn]:
         is_json = self.options.format == "json"
         declared = declare(found, self.declared, optional=is_json)
         names = renamed(declared.fieldNames(), self.options.rename, optional=is_json)
         # What a file has grown by may happen to lack an optional member; its beginning had what is needed.
-        if not (is_json and target.grown):
-            require_used(names, self.source, target.file)
+        if not (is_json and part.start > 0):
+            require_used(names, self.source, str(part.file))
         time = time_column(self.source.event_time, names)
         types = {f.name: f.dataType for f in found.fields}
         columns = []
@@ -173,16 +160,15 @@ class FileReader:
             if is_time:
                 check_time_type(name, types.get(given.name, T.StringType()), self.options.time_format)
             columns.append(FileColumn(given.name, name, T.TimestampType() if is_time else given.dataType, is_time))
-        table = target.table
         return columns if table is None else fit(columns, table, add_columns=self.options.add_columns)
 
-    def _header(self, file: Path, part: Part) -> tuple[tuple[str, ...], int]:
+    def _header(self, part: Part) -> tuple[tuple[str, ...], int]:
         """The column names of a csv file, and where its rows begin."""
         if self.options.format != "csv" or not self.options.csv_header:
             return tuple(self.declared.fieldNames()), part.bom
         line, begin = b"", part.bom
         while not line.strip():
-            line = line_at(file, begin, part.end.size)
+            line = line_at(part.file, begin, part.end.size)
             begin += len(line)
             if not line:
                 return (), begin
@@ -196,13 +182,9 @@ class FileReader:
             )
         except csv.Error as error:
             raise SourceError(
-                "the first line of a csv file must name its columns", value=str(file), remedy=str(error)
+                "the first line of a csv file must name its columns", value=str(part.file), remedy=str(error)
             ) from error
         return tuple(name or f"_c{n}" for n, name in enumerate(names)), begin
-
-    def _json_schema(self, uri: str) -> T.StructType:
-        with having(self.spark, CASE_SENSITIVE):
-            return self.spark.read.options(mode="DROPMALFORMED", lineSep="\n", encoding="UTF-8").json(uri).schema
 
     def _literal(self, line: bytes, *, torn: bool = False) -> DataFrame:
         text = line.decode(errors="replace").rstrip("\r\n")
@@ -251,7 +233,3 @@ def _said(error: PySparkException | Py4JJavaError) -> str:
             cause = cause.getCause()
         return str(cause.getMessage() or cause.toString()).strip().splitlines()[0]
     return first_line(error)
-
-
-def _texts(names: tuple[str, ...]) -> T.StructType:
-    return T.StructType([T.StructField(name, T.StringType()) for name in names])

@@ -1,21 +1,27 @@
 """Files on disk: what is in them, which of it is known already, and a copy of the rest for Spark to read."""
 
+import csv
 import gzip
 import hashlib
+import re
 import zlib
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from jobs.ingest.lines import ends_in_quotes
 from lib.errors import SourceError, UsageError
 
 GZIP = b"\x1f\x8b"
 BOM = b"\xef\xbb\xbf"
 CHUNK = 1 << 20
 BLANK = b" \r\n"
+MARKS = ("\x1e", *map(chr, range(0xFDD0, 0xFDF0)))  # a separator of records, and characters that no text has
+LONGEST = 1_000  # lines of one record; a quote that stays open longer was never meant to
 
 
 @dataclass(frozen=True)
@@ -55,10 +61,7 @@ def survey(file: Path, known: Collection[Mark]) -> Survey:
 
     Errors: SourceError if it cannot be read to its end.
     """
-    hashes_by_size: dict[int, set[str]] = defaultdict(set)
-    for mark in known:
-        hashes_by_size[mark.size].add(mark.sha256)
-    ahead = deque(sorted(hashes_by_size))
+    ahead = deque(sorted({mark.size for mark in known}))
     found: list[Mark] = []
     digest = hashlib.sha256()
     lines, size, head = Mark(0, digest.hexdigest()), 0, b""
@@ -74,7 +77,7 @@ def survey(file: Path, known: Collection[Mark]) -> Survey:
                 digest.update(chunk[done : cut - size])
                 done, mark = cut - size, Mark(cut, digest.hexdigest())
                 lines = mark if cut == newline else lines
-                if mark.sha256 in hashes_by_size.get(cut, ()):
+                if mark in known:
                     found.append(mark)
             digest.update(chunk[done:])
             size += len(chunk)
@@ -104,11 +107,34 @@ def copy_part(file: Path, target: Path, start: int, end: Mark) -> bool:
             size += len(chunk)
     if digest.hexdigest() != end.sha256:
         raise SourceError(
-            "a file must not change while it is read, except that it grows",
-            value=str(file),
-            remedy="ingest it again",
+            "a file must not change while it is read, except that it grows", value=str(file), remedy="ingest it again"
         )
     return has_rows
+
+
+def join_records(copy: Path, columns: int, sep: str, quote: str) -> str | None:
+    """Put each record of the file on one line; the character that then stands for its inner newlines, if any has some.
+
+    Lines are joined only to records that are whole and have the right number of fields: a torn quote swallows
+    nothing, its line stays one by itself.
+    """
+    if copy.stat().st_size == 0:
+        return None
+    with copy.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+        newline = next((mark for mark in MARKS if content.find(mark.encode()) < 0), None)
+    if newline is None:
+        return None
+    joined = False
+    target = copy.with_name(copy.name + ".records")
+    with copy.open("rb") as lines, target.open("wb") as records:
+        for record in _records(lines, columns, sep, quote):
+            joined = joined or len(record) > 1
+            records.write(newline.encode().join(line.rstrip(b"\n") for line in record) + b"\n")
+    if joined:
+        target.replace(copy)
+    else:
+        target.unlink()
+    return newline if joined else None
 
 
 @contextmanager
@@ -120,7 +146,34 @@ def _opened(file: Path) -> Iterator[tuple[BinaryIO, bool]]:
             yield stream, packed
     except (OSError, EOFError, zlib.error) as error:
         raise SourceError(
-            "a file must be readable to its end",
-            value=str(file),
-            remedy=f"{error}; nothing of it was ingested",
+            "a file must be readable to its end", value=str(file), remedy=f"{error}; nothing of it was ingested"
         ) from error
+
+
+def _records(lines: Iterator[bytes], columns: int, sep: str, quote: str) -> Iterator[list[bytes]]:
+    is_open = re.compile(ends_in_quotes(sep, quote).encode()).match
+    mark, again = quote.encode(), deque[bytes]()
+
+    def following() -> bytes:
+        return again.popleft() if again else next(lines, b"")
+
+    while line := following():
+        record = [line]
+        if mark in line and is_open(line.rstrip(b"\r\n")):
+            while len(record) < LONGEST and (more := following()):
+                record.append(more)
+                if mark in more and not is_open(b"".join(record).rstrip(b"\r\n")):
+                    break
+            if not _is_whole(b"".join(record), columns, sep, quote):
+                again.extendleft(reversed(record[1:]))
+                record = [line]
+        yield record
+
+
+def _is_whole(record: bytes, columns: int, sep: str, quote: str) -> bool:
+    text = record.decode(errors="replace").splitlines(keepends=True)
+    try:
+        rows = list(csv.reader(text, delimiter=sep, quotechar=quote, strict=True))
+    except csv.Error:
+        return False
+    return len(rows) == 1 and len(rows[0]) == columns

@@ -4,9 +4,8 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,8 @@ from jobs.ingest.lines import TORN_LINE, unreadable_rows
 from lib import columns as C
 from lib.config import Config
 from lib.errors import RunFailed, SourceError
-from tables.delta import CHANGE_FEED, Commit, Entry, Superseded, Table
+from tables.delta import CHANGE_FEED, Commit, Superseded, Table
 from tables.rejected_events import RejectedEvents, rejected_schema
-
-__all__ = ["IngestOptions", "IngestReport", "ingest"]
 
 NOTE = "sessionizer_ingest"
 _FENCE = re.compile(r"ingest:(\d+):([0-9a-f]{64})")
@@ -49,10 +46,6 @@ class IngestReport:
     held_back: int = 0
 
 
-def _ignore(report: IngestReport) -> None:
-    pass
-
-
 def ingest(  # noqa: PLR0913  (the clock, and who listens, are apart from what to do)
     spark: SparkSession,
     config: Config,
@@ -60,7 +53,7 @@ def ingest(  # noqa: PLR0913  (the clock, and who listens, are apart from what t
     options: IngestOptions,
     *,
     now: datetime,
-    on_file: Callable[[IngestReport], None] = _ignore,
+    on_file: Callable[[IngestReport], None] = lambda _: None,
 ) -> list[IngestReport]:
     """Add the rows of files to the source table, which the first of them makes; one commit a file.
 
@@ -90,22 +83,22 @@ class Ingestion:
         self.config = config
         self.reader = reader
         self.now = now
-        self._notes: dict[Mark, Mapping[str, Any]] = {}
         self.source = Table(spark, config.source.table, "source.table")
+        self._history = self.source.history()
+        self._notes: dict[Mark, Mapping[str, Any]] = {}
         self.rejected = RejectedEvents(config, Table(spark, config.outputs.rejected_events, "outputs.rejected_events"))
 
     @retry(retry=retry_if_exception_type(Superseded), stop=stop_after_attempt(_TRIES), wait=_WAIT, reraise=True)
     def add(self, file: Path) -> IngestReport:
         """Add what is new in a file, and complete what an earlier ingest of it left undone."""
         found = survey(file, self._known())
-        end = self._end(file, found)
-        known = [m for m in found.known if m.size <= end.size and (self._by_line or m == end)]
+        end, by_line = self._end(file, found), self.reader.options.format in LINE_FORMATS
+        known = [m for m in found.known if m.size <= end.size and (by_line or m == end)]
         held_back = int(end != found.whole)
-        late = sum(
-            self._complete(file, Part(before.size, mark, found.bom)) for before, mark in pairwise([Mark(0, ""), *known])
-        )
+        parts = [Part(file, before.size, mark, found.bom) for before, mark in pairwise([Mark(0, ""), *known])]
+        late = sum(self._complete(part) for part in parts)
         start = known[-1].size if known else 0
-        added, unreadable = (0, 0) if start == end.size else self._append(file, Part(start, end, found.bom))
+        added, unreadable = (0, 0) if start == end.size else self._append(Part(file, start, end, found.bom))
         return IngestReport(
             file=str(file),
             lines=added + unreadable + late,
@@ -116,15 +109,10 @@ class Ingestion:
             held_back=held_back,
         )
 
-    @property
-    def _by_line(self) -> bool:
-        return self.reader.options.format in LINE_FORMATS
-
     def _known(self) -> set[Mark]:
         """What the table holds: it alone remembers what was ingested."""
-        if not self.source.exists():
-            return set()
-        matches = (_FENCE.fullmatch(app_id) for app_id in self.source.transactions())
+        app_ids = self.source.transactions() if self.source.exists() else []
+        matches = (_FENCE.fullmatch(app_id) for app_id in app_ids)
         return {Mark(int(m[1]), m[2]) for m in matches if m}
 
     def _end(self, file: Path, found: Survey) -> Mark:
@@ -137,31 +125,32 @@ class Ingestion:
         taken = max(found.lines, read_before, key=lambda mark: mark.size)
         return taken if self.reader.is_unfinished(line_at(file, taken.size, found.whole.size)) else found.whole
 
-    def _append(self, file: Path, part: Part) -> tuple[int, int]:
+    def _append(self, part: Part) -> tuple[int, int]:
         """Add a part of a file: its rows to the source, then its torn lines to rejected_events; how many each."""
         table = self.source.schema if self.source.exists() else None
-        with self._rows(file, part, table) as rows:
+        with self._rows(part, table) as (rows, added, torn):
             if rows is None:
                 return 0, 0
-            if rows.added == 0 and part.start == 0:
+            if added == 0 and part.start == 0:
                 raise SourceError(
                     f"no line of the file can be read as {self.reader.options.format}, so nothing was ingested",
-                    value=str(file),
+                    value=str(part.file),
                     remedy="check --format, --time-format, --schema and the --csv options",
                 )
-            events = rows.frame.where(C.col(TORN_LINE).isNull()).drop(TORN_LINE)
+            events = rows.where(C.col(TORN_LINE).isNull()).drop(TORN_LINE)
             if table is None:
-                self.source.create(_nullable(events.schema), [], {CHANGE_FEED: "true"})
-            commit = Commit(_fence("ingest", part.end), 1, self._note(file, part, rows))
+                nullable = T.StructType([T.StructField(f.name, f.dataType) for f in events.schema.fields])
+                self.source.create(nullable, [], {CHANGE_FEED: "true"})
+            commit = Commit(_fence("ingest", part.end), 1, self._note(part, added, torn))
             with self.source.lock():
                 if self.source.has_fence(commit):
-                    raise Superseded(f"{file} was ingested meanwhile")
-                kept = events if rows.added else self.source.read().limit(0)
+                    raise Superseded(f"{part.file} was ingested meanwhile")
+                kept = events if added else self.source.read().limit(0)
                 self.source.append(kept, commit, add_columns=self.reader.options.add_columns)
-            self._reject(file, part, rows)
-            return rows.added, rows.torn
+            self._reject(part, rows, torn)
+            return added, torn
 
-    def _complete(self, file: Path, part: Part) -> int:
+    def _complete(self, part: Part) -> int:
         """Write the torn lines of a part that was added before, unless they are there; how many."""
         fence = _fence("ingest-rejected", part.end)
         if self.rejected.table.exists() and self.rejected.table.transaction(fence) is not None:
@@ -169,44 +158,42 @@ class Ingestion:
         note = self._note_of(part.end)
         if note.get("unreadable") == 0:
             return 0
-        part = Part(note.get("from", part.start), part.end, part.bom)
-        with self._rows(file, part, self.source.schema) as rows:
-            if rows is None:
-                return 0
-            self._reject(file, part, rows)
-            return rows.torn
+        part = replace(part, start=note.get("from", part.start))
+        with self._rows(part, self.source.schema) as (rows, _, torn):
+            self._reject(part, rows, torn)
+            return torn
 
-    def _reject(self, file: Path, part: Part, rows: "_Rows") -> None:
-        if rows.torn == 0:
+    def _reject(self, part: Part, rows: DataFrame | None, torn: int) -> None:
+        if rows is None or torn == 0:
             return
         self.rejected.create_if_missing(self.source.schema)
         schema = rejected_schema(self.config, self.rejected.table.schema)
-        lines = unreadable_rows(rows.frame, file.name, f"ingest-{part.end.sha256[:12]}", schema)
+        lines = unreadable_rows(rows, part.file.name, f"ingest-{part.end.sha256[:12]}", schema)
         self.rejected.table.append(lines, Commit(_fence("ingest-rejected", part.end), 1))
 
     @contextmanager
-    def _rows(self, file: Path, part: Part, table: T.StructType | None) -> Iterator["_Rows | None"]:
-        """The rows of a part, parsed once and counted before anything is written; None if there are none."""
-        with self.reader.read(file, part, table) as frame:
+    def _rows(self, part: Part, table: T.StructType | None) -> Iterator[tuple[DataFrame | None, int, int]]:
+        """The rows of a part, parsed once before anything is written, or None; how many are good, how many torn."""
+        with self.reader.read(part, table) as frame:
             if frame is None:
-                yield None
+                yield None, 0, 0
                 return
             kept = frame.persist()
             try:
                 is_torn = C.col(TORN_LINE).isNotNull()
                 added, torn = kept.agg(F.count_if(~is_torn), F.count_if(is_torn)).collect()[0]
-                yield _Rows(kept, added, torn) if added + torn else None
+                yield kept if added + torn else None, added, torn
             finally:
                 kept.unpersist()
 
-    def _note(self, file: Path, part: Part, rows: "_Rows") -> str:
+    def _note(self, part: Part, added: int, torn: int) -> str:
         note = {
-            "file": file.name,
+            "file": part.file.name,
             "bytes": part.end.size,
             "sha256": part.end.sha256,
             "from": part.start,
-            "rows": rows.added,
-            "unreadable": rows.torn,
+            "rows": added,
+            "unreadable": torn,
             "at": self.now.isoformat(),
         }
         return json.dumps({NOTE: note})
@@ -219,23 +206,6 @@ class Ingestion:
                 self._notes[Mark(note["bytes"], note["sha256"])] = note
         return self._notes.get(mark, {})
 
-    @cached_property
-    def _history(self) -> Iterator[Entry]:
-        return iter(self.source.history())
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Parsed rows, with `__torn_line`, and how many are good and how many torn."""
-
-    frame: DataFrame
-    added: int
-    torn: int
-
 
 def _fence(role: str, end: Mark) -> str:
     return f"{role}:{end.size}:{end.sha256}"
-
-
-def _nullable(schema: T.StructType) -> T.StructType:
-    return T.StructType([T.StructField(f.name, f.dataType) for f in schema.fields])

@@ -1,15 +1,13 @@
 """changes: what runs have changed or made final, for those who follow the sessions table."""
 
-import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
 
-from jobs.console import stderr
+from jobs.console import print_csv, stderr
+from jobs.queries import sql
 from jobs.queries.lookups import NOT_SHOWN
-from jobs.queries.sql import csv_lines, documents
-from jobs.queries.sql import show as show_frame
 from lib import columns as C
 from lib.errors import TableError, UsageError
 from lib.reading.lookups import in_order
@@ -42,16 +40,8 @@ class Asked:
             raise UsageError("--since-run goes with --mode append or update: complete gives all rows")
 
 
-@dataclass(frozen=True)
-class Found:
-    """Rows in order, and the last run that is in them: what the next --since-run takes."""
-
-    last_run: RunCommit
-    rows: DataFrame = field(repr=False)
-
-
-def changes(tables: TableSet, asked: Asked) -> Found:
-    """The rows that a consumer asks for, without `_state`.
+def changes(tables: TableSet, asked: Asked) -> tuple[RunCommit, DataFrame]:
+    """The rows that a consumer asks for, in order and without `_state`, and the last run that is in them.
 
     complete: all rows, as they are or as the run left them.
     append: rows that turned final in these runs; a final row that is amended comes again with the run that did it.
@@ -74,35 +64,39 @@ def changes(tables: TableSet, asked: Asked) -> Found:
             ids = [str(last.run_id)] if since is None else history.later_runs(since, last)
             rows = history.read(version).where(C.col(C.IS_FINAL) & C.col(C.RUN_ID).isin(ids))
         case _:
-            _check_free(columns)
+            if any(name.lower() == CHANGE for name in columns):
+                raise UsageError(
+                    f"--mode update adds a column named {CHANGE}, and the sessions table has one of its own",
+                    remedy="rename that one",
+                )
             first, to = (_version(last), _version(last)) if since is None else (_version(since) + 1, version)
             rows = net_changes(history.changes(max(first, 0), max(to, 0)), columns)
             columns = (CHANGE, *columns)
-    return Found(last, in_order(rows.select(*C.cols(columns)), tables.config.source.key))
+    return last, in_order(rows.select(*C.cols(columns)), tables.config.source.key)
 
 
 def document(tables: TableSet, asked: Asked) -> dict[str, Any]:
     """Mode, last run and row objects; times as ISO-8601 UTC."""
     with History(tables).reading(WHAT, START_ANEW):
-        found = changes(tables, asked)
+        last, rows = changes(tables, asked)
         return {
             "mode": asked.mode,
-            "last_run": found.last_run.run_id,
-            "last_run_seq": found.last_run.run_seq,
-            "rows": documents(found.rows),
+            "last_run": last.run_id,
+            "last_run_seq": last.run_seq,
+            "rows": sql.documents(rows),
         }
 
 
 def show(tables: TableSet, asked: Asked, limit: int, *, as_csv: bool = False) -> None:
     """All rows as CSV, or a table of the first ones; where to go on from is a note on stderr."""
     with History(tables).reading(WHAT, START_ANEW):
-        found = changes(tables, asked)
+        last, rows = changes(tables, asked)
         if as_csv:
-            sys.stdout.writelines(csv_lines(found.rows))
+            print_csv(sql.text_rows(rows))
         else:
-            show_frame(found.rows.drop(*NOT_SHOWN), limit)
-    if found.last_run.run_id is not None:
-        stderr().print(f"last run: {found.last_run.run_id}; the next changes: --since-run {found.last_run.run_seq}")
+            sql.show(rows.drop(*NOT_SHOWN), limit)
+    if last.run_id is not None:
+        stderr().print(f"last run: {last.run_id}; the next changes: --since-run {last.run_seq}")
 
 
 def _version(run: RunCommit) -> int:
@@ -113,11 +107,3 @@ def _version(run: RunCommit) -> int:
             remedy=f"{START_ANEW}; what turned final is still there: --mode append",
         )
     return run.version
-
-
-def _check_free(columns: tuple[str, ...]) -> None:
-    if any(name.lower() == CHANGE for name in columns):
-        raise UsageError(
-            f"--mode update adds a column named {CHANGE}, and the sessions table has one of its own",
-            remedy="rename that one",
-        )

@@ -1,4 +1,4 @@
-"""sessions: look-ups in the sessions table, as it is or as it was."""
+"""sessions and windows: look-ups in these tables, as they are or as they were."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,11 +7,10 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from jobs.queries.sql import documents
-from jobs.queries.sql import show as show_frame
+from jobs.queries import sql
 from lib import columns as C
 from lib.errors import UsageError
-from lib.reading.lookups import Instant, find_sessions, microseconds
+from lib.reading.lookups import Instant, find_sessions, find_windows, microseconds
 from tables.queries.history import History
 from tables.table_set import TableSet
 
@@ -34,11 +33,11 @@ class OfKeys:
     version: int | None = None
     limit: int | None = None
 
-    def order_and_keys(self, rows: DataFrame, key: Sequence[str]) -> dict[str, Any]:
-        """For `find_sessions` and `find_windows`. Errors: UsageError for a value that is not of its column's type."""
-        given = {"key": self.key, "key_from": self.key_from, "key_to": self.key_to}
-        fitted = {name: _fitting(v, rows, key, f"--{name.replace('_', '-')}") for name, v in given.items()}
-        return {**fitted, "backward": self.backward}
+    def arguments(self, rows: DataFrame, key: Sequence[str]) -> dict[str, Any]:
+        """For `find_sessions` or `find_windows`. Errors: UsageError for a value that is not of its column's type."""
+        given = {name: value for name, value in vars(self).items() if name not in ("version", "at", "limit")}
+        keys = ("key", "key_from", "key_to")
+        return given | {name: _fitting(given[name], rows, key, f"--{name.replace('_', '-')}") for name in keys}
 
     def first(self, found: DataFrame) -> DataFrame:
         """As many rows as were asked for."""
@@ -55,6 +54,14 @@ class LookUp(OfKeys):
     at: int | None = None
 
 
+@dataclass(frozen=True)
+class WindowLookUp(OfKeys):
+    """The same of the sliding windows."""
+
+    start_from: int | None = None
+    start_to: int | None = None
+
+
 def sessions_at(tables: TableSet, version: int | None = None, at: Instant | None = None) -> DataFrame:
     """The sessions as of a version, or as of a time (the last version that is not after it), or as they are.
 
@@ -69,28 +76,32 @@ def sessions_at(tables: TableSet, version: int | None = None, at: Instant | None
 
 def look_up(tables: TableSet, asked: LookUp) -> DataFrame:
     """The rows that a look-up finds, in order, without `_state`."""
-    sessions = sessions_at(tables, asked.version, asked.at).drop(C.STATE)
-    key = tables.config.source.key
-    return find_sessions(
-        sessions,
-        key,
-        **asked.order_and_keys(sessions, key),
-        earliest_end=asked.earliest_end,
-        latest_start=asked.latest_start,
-        latest_end=asked.latest_end,
-    )
+    rows, key = sessions_at(tables, asked.version, asked.at).drop(C.STATE), tables.config.source.key
+    return find_sessions(rows, key, **asked.arguments(rows, key))
 
 
 def as_documents(tables: TableSet, asked: LookUp) -> list[Any]:
     """Row objects; times as ISO-8601 UTC."""
     with History(tables).reading(WHAT):
-        return documents(asked.first(look_up(tables, asked)))
+        return sql.documents(asked.first(look_up(tables, asked)))
 
 
 def show(tables: TableSet, asked: LookUp) -> None:
     """A table of the columns that a person wants to see."""
     with History(tables).reading(WHAT):
-        show_frame(asked.first(look_up(tables, asked).drop(*NOT_SHOWN)), asked.limit or SHOWN)
+        sql.show(asked.first(look_up(tables, asked).drop(*NOT_SHOWN)), asked.limit or SHOWN)
+
+
+def look_up_windows(tables: TableSet, asked: WindowLookUp) -> DataFrame:
+    """The windows that a look-up finds, as above."""
+    tables.windows.require()
+    rows, key = tables.windows.table.read(asked.version).drop(C.STATE), tables.config.source.key
+    return asked.first(find_windows(rows, key, **asked.arguments(rows, key)))
+
+
+def show_windows(tables: TableSet, asked: WindowLookUp) -> None:
+    """A table for a person."""
+    sql.show(look_up_windows(tables, asked).drop(C.RUN_ID), asked.limit or SHOWN)
 
 
 def _fitting(values: tuple[str, ...], sessions: DataFrame, key: Sequence[str], option: str) -> tuple[str, ...] | None:

@@ -1,11 +1,9 @@
 """sql: read-only queries over the tables."""
 
-import csv
-import io
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.errors import AnalysisException, ParseException
@@ -20,6 +18,7 @@ from tables.queries.history import History
 from tables.queries.views import views_named_in
 from tables.table_set import TableSet
 
+ONE_QUERY = "sql takes one query (SELECT …) and changes nothing"
 _RUNS = re.compile(r"^[\s:|+-]*'?ScriptTransformation\b|\b(?:try_)?reflect\(|\bjava_method\(", re.MULTILINE)
 _ALL_FIELDS = 2**31 - 1
 JSON_OPTIONS = {
@@ -40,9 +39,7 @@ def query_frame(spark: SparkSession, config: Config, query: str) -> DataFrame:
         _check_runs_nothing(spark.sql(f"SELECT * FROM (\n{text}\n)"), text)  # only a query may stand in parentheses
         return spark.sql(text)
     except ParseException as error:
-        raise UsageError(
-            "sql takes one query (SELECT …) and changes nothing", value=text, remedy=first_line(error)
-        ) from error
+        raise UsageError(ONE_QUERY, value=text, remedy=first_line(error)) from error
     except AnalysisException as error:
         raise UsageError("the query does not fit the tables", value=text, remedy=first_line(error)) from error
 
@@ -51,11 +48,8 @@ def _check_runs_nothing(query: DataFrame, text: str) -> None:
     """Raise a UsageError for a query that hands rows to a program, or calls into Java: both can change anything."""
     plan: Any = query._jdf.queryExecution().analyzed()
     if _RUNS.search(plan.treeString(True, False, _ALL_FIELDS, False, False)):
-        raise UsageError(
-            "sql takes one query (SELECT …) and changes nothing",
-            value=text,
-            remedy="write it without TRANSFORM … USING, MAP, REDUCE, reflect, try_reflect and java_method",
-        )
+        remedy = "write it without TRANSFORM … USING, MAP, REDUCE, reflect, try_reflect and java_method"
+        raise UsageError(ONE_QUERY, value=text, remedy=remedy)
 
 
 def views(spark: SparkSession, config: Config, query: str) -> None:
@@ -95,11 +89,10 @@ def documents(frame: DataFrame) -> list[Any]:
     return [json.loads(row[0]) for row in unique.select(F.to_json(F.struct(*named), JSON_OPTIONS)).collect()]
 
 
-def csv_lines(frame: DataFrame) -> Iterator[str]:
-    """CSV, a header and a line a row."""
-    yield csv_line(frame.columns)
-    for row in _as_text(frame).toLocalIterator():
-        yield csv_line(list(row))
+def text_rows(frame: DataFrame) -> Iterator[Sequence[str | None]]:
+    """The names of the columns, then the rows as text."""
+    yield frame.columns
+    yield from _as_text(frame).toLocalIterator()
 
 
 def show(frame: DataFrame, limit: int) -> None:
@@ -111,7 +104,10 @@ def show(frame: DataFrame, limit: int) -> None:
 
 def show_rows(columns: list[str], numeric: set[str], rows: list[tuple[str | None, ...]], limit: int) -> None:
     """An aligned table of rows that are text; there is one more than `limit` if not all are here."""
-    shown = [[_value(v, name in numeric) for name, v in zip(columns, row, strict=True)] for row in rows[:limit]]
+    shown = [
+        [int(v) if name in numeric and v is not None else v for name, v in zip(columns, row, strict=True)]
+        for row in rows[:limit]
+    ]
     out = stdout()
     out.print(table(columns, shown))
     if len(rows) > limit:
@@ -128,14 +124,3 @@ def _as_text(frame: DataFrame) -> DataFrame:
 def _unique(frame: DataFrame) -> DataFrame:
     """The columns under names that differ: a query may give two columns one name."""
     return frame.toDF(*[f"c{i}" for i in range(len(frame.columns))])
-
-
-def _value(text: str | None, is_number: bool) -> object:
-    return int(text) if is_number and text is not None else text
-
-
-def csv_line(values: list[Any]) -> str:
-    """A line of CSV; null is nothing."""
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerow(["" if v is None else v for v in values])
-    return buffer.getvalue()

@@ -1,6 +1,6 @@
 """sql --engine duckdb: the same queries in a second, without Spark; in DuckDB's SQL."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 
-from jobs.queries.sql import csv_line, show_rows
+from jobs.queries.sql import ONE_QUERY, show_rows
 from lib.config import Config
 from lib.errors import UsageError
 from tables.queries.duckdb import connect
@@ -40,15 +40,12 @@ def checked_query(config: Config, query: str) -> Query:
     text = query.strip().rstrip(";")
     try:
         connection = connect(LocalTableSet(config), text)
-        statements = connection.extract_statements(text)
-        if len(statements) != 1:
-            raise UsageError("sql takes one query (SELECT …) and changes nothing", value=text)
+        if len(connection.extract_statements(text)) != 1:
+            raise UsageError(ONE_QUERY, value=text)
         found = connection.execute(f"SELECT * FROM (\n{text}\n) LIMIT 0")  # only a query may stand in parentheses
         return Query(connection, text, tuple((column[0], str(column[1])) for column in found.description))
     except duckdb.ParserException as error:
-        raise UsageError(
-            "sql takes one query (SELECT …) and changes nothing", value=text, remedy=_said(error)
-        ) from error
+        raise UsageError(ONE_QUERY, value=text, remedy=_said(error)) from error
     except duckdb.Error as error:
         raise UsageError("the query does not fit the tables", value=text, remedy=_said(error)) from error
 
@@ -58,10 +55,10 @@ def documents(query: Query) -> list[Any]:
     return [dict(zip(query.names, map(_as_json, row), strict=True)) for row in _rows(query, query.text)]
 
 
-def csv_lines(query: Query) -> Iterator[str]:
-    """CSV, a header and a line a row."""
-    yield csv_line(query.names)
-    yield from (csv_line(list(row)) for row in _rows(query, _as_text(query)))
+def text_rows(query: Query) -> Iterator[Sequence[str | None]]:
+    """The names of the columns, then the rows as text."""
+    yield query.names
+    yield from _rows(query, _as_text(query))
 
 
 def show(query: Query, limit: int) -> None:

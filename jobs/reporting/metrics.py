@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from lib.errors import UsageError, without_passwords
 from tables.manifest import Manifest
-from tables.queries.totals import Totals, read_totals
+from tables.queries.status import Totals, read_totals
 from tables.runs import SESSIONS
 from tables.table_set import TableSet
 

@@ -8,14 +8,14 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from lib import columns as C
 from lib.config.aggregate import Aggregate
-from lib.config.names import FIXED_SESSION_COLUMNS, FIXED_WINDOW_COLUMNS, first_repeated
 from lib.config.outputs import Limits, Outputs
 from lib.config.sessions import SessionRule, Sessions
 from lib.config.sliding import Sliding
 from lib.config.source import Source
 from lib.config.time import Time
-from lib.config.types import File, Section, SparkValue, beside, broken_rule, no_default, overlap
+from lib.config.types import File, Section, SparkValue, beside, broken_rule, first_repeated, overlap
 
 
 class Config(Section):
@@ -41,10 +41,7 @@ class Config(Section):
     )
     aggregates: tuple[Aggregate, ...] = Field((), description="Columns computed over the events of a session")
     outputs: Outputs = Field(
-        default=Outputs(),
-        description="The tables written beside the sessions",
-        validate_default=True,
-        json_schema_extra=no_default,
+        default_factory=Outputs, validate_default=True, description="The tables written beside the sessions"
     )
     limits: Limits = Field(default=Limits(), description="How much one run takes")
     sliding: Sliding | None = Field(None, description="Sliding windows of the same events, for `slide`")
@@ -57,7 +54,7 @@ class Config(Section):
     @classmethod
     def _columns_differ(cls, aggregates: tuple[Aggregate, ...], info: ValidationInfo) -> tuple[Aggregate, ...]:
         source = info.data.get("source")
-        taken = (*FIXED_SESSION_COLUMNS, *(source.key if source else ()))
+        taken = (*C.FIXED_SESSION_COLUMNS, *(source.key if source else ()))
         if repeated := first_repeated((*taken, *(name for a in aggregates for name in a.result_columns))):
             raise broken_rule(
                 "must have names that nothing else in the sessions table has", "Choose another name", repeated
@@ -112,7 +109,7 @@ class Config(Section):
         if self.sliding is None:
             return self
         results = (name for a in self.sliding.aggregates for name in a.result_columns)
-        if repeated := first_repeated((*FIXED_WINDOW_COLUMNS, *self.source.key, *results)):
+        if repeated := first_repeated((*C.FIXED_WINDOW_COLUMNS, *self.source.key, *results)):
             raise broken_rule(
                 "sliding.aggregates must have names that nothing else in the windows table has, and source.key names "
                 "that it has not",

@@ -2,20 +2,16 @@
 
 from pydantic import Field
 
-from lib.config.types import Count, Location, Section, no_default
+from lib.config.types import Count, Location, Section
 
 
 class Outputs(Section):
     """The tables written beside the sessions."""
 
     rejected_events: Location = Field(
-        "",
-        description="Late and invalid events; default: beside the sessions table",
-        json_schema_extra=no_default,
+        default_factory=str, description="Late and invalid events; default: beside the sessions table"
     )
-    runs: Location = Field(
-        "", description="One row per run; default: beside the sessions table", json_schema_extra=no_default
-    )
+    runs: Location = Field(default_factory=str, description="One row per run; default: beside the sessions table")
     session_updates: Location | None = Field(
         None, description="One row per event with the running aggregates of its session"
     )

@@ -4,8 +4,7 @@ from typing import Literal
 
 from pydantic import Field, StrictBool, field_validator
 
-from lib import durations
-from lib.config.types import Gap, Location, Section, SessionGap, broken_rule, default_as_text
+from lib.config.types import Gap, Location, Section, SessionGap, broken_rule
 
 
 class Sessions(Section):
@@ -33,9 +32,9 @@ class SessionRule(Section):
     """What ends a session."""
 
     gap: SessionGap = Field(
-        30 * durations.MINUTE,
+        "30m0s",
+        validate_default=True,
         description="Inactivity that ends a session: a duration, or {expr: SQL interval of each event, at_least: …}",
-        json_schema_extra=default_as_text,
     )
     gap_boundary: Literal["joins", "splits"] = Field(
         "joins", description="What an event exactly one gap after the one before does: join it, or start anew"

@@ -4,9 +4,9 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from lib import durations
 from lib.config.aggregate import Aggregate
-from lib.config.types import Gap, Location, Section, Wait, beside, broken_rule, default_as_text, no_default
+from lib.config.types import Gap, Location, Section, Wait, beside, broken_rule
+from lib.durations import format_duration
 
 
 class Sliding(Section):
@@ -14,19 +14,19 @@ class Sliding(Section):
 
     table: Location = Field(description="Path, URL or catalog name of the windows table")
     time_difference: Gap = Field(
-        10 * durations.MINUTE,
+        "10m0s",
+        validate_default=True,
         description="From the start of a window to its end, both inclusive: how far apart its events may lie",
-        json_schema_extra=default_as_text,
     )
     grace: Wait = Field(
-        durations.HOUR,
+        "1h0m0s",
+        validate_default=True,
         description="How far the watermark may be past the end of a window that still takes events",
-        json_schema_extra=default_as_text,
     )
     time_unit: Gap = Field(
-        durations.MILLISECOND,
+        "1ms",
+        validate_default=True,
         description="Event times are truncated to it; the right window of an event starts one unit after it",
-        json_schema_extra=default_as_text,
     )
     lateness: Literal["event", "session"] = Field(
         "event",
@@ -35,10 +35,9 @@ class Sliding(Section):
     )
     aggregates: tuple[Aggregate, ...] = Field((), description="Columns computed over the events of a window")
     rejected_events: Location = Field(
-        "",
-        description="Late and invalid events of the windows; default: beside the windows table",
-        json_schema_extra=no_default,
+        default_factory=str,
         validate_default=True,
+        description="Late and invalid events of the windows; default: beside the windows table",
     )
 
     @field_validator("rejected_events", mode="before")
@@ -53,6 +52,6 @@ class Sliding(Section):
             raise broken_rule(
                 "must have a time_difference of whole time_units",
                 "Choose a time_unit such as 1ms, or 1us for times of microseconds",
-                durations.format_duration(self.time_unit),
+                format_duration(self.time_unit),
             )
         return self

@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from lib.config.names import FIXED_EVENT_COLUMNS, FIXED_SESSION_COLUMNS, first_repeated
-from lib.config.types import Gap, Location, Section, Start, Text, broken_rule
+from lib import columns as C
+from lib.config.types import Gap, Location, Section, Start, Text, broken_rule, first_repeated
 
 
 class Dedupe(Section):
@@ -25,8 +25,7 @@ class Source(Section):
         None, description="Column that grows with event_time, for file pruning where event_time is an expression"
     )
     start: Start = Field(
-        "earliest",
-        description="Where the very first run begins: earliest, latest, {version: N} or {timestamp: T}",
+        "earliest", description="Where the very first run begins: earliest, latest, {version: N} or {timestamp: T}"
     )
     where: Text | None = Field(None, description="SQL filter: only events for which it is true are read")
     order_by: tuple[Text, ...] = Field((), description="Columns that order events of equal time")
@@ -40,6 +39,6 @@ class Source(Section):
     def _key_columns_differ_from_all_others(cls, key: tuple[str, ...]) -> tuple[str, ...]:
         if repeated := first_repeated(key):
             raise broken_rule("must name each column once", "Remove the second one", repeated)
-        if taken := first_repeated((*FIXED_SESSION_COLUMNS, *FIXED_EVENT_COLUMNS, *key)):
+        if taken := first_repeated((*C.FIXED_SESSION_COLUMNS, *C.FIXED_EVENT_COLUMNS, *key)):
             raise broken_rule("must not name a column that the written tables have of their own", "Rename it", taken)
         return key

@@ -4,8 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, StrictBool, model_validator
 
-from lib import durations
-from lib.config.types import Gap, Scope, Section, Wait, broken_rule, default_as_text
+from lib.config.types import Gap, Scope, Section, Wait, broken_rule
 
 
 class Watermark(Section):
@@ -15,11 +14,7 @@ class Watermark(Section):
         "max_event_time", alias="from", description="Event time of a run that the watermark follows"
     )
     per: Scope = Field("table", description="Scope of a watermark: table, key, or a list of some of the key columns")
-    delay: Wait = Field(
-        0,
-        description="How far the watermark stays behind that event time",
-        json_schema_extra=default_as_text,
-    )
+    delay: Wait = Field("0s", validate_default=True, description="How far the watermark stays behind that event time")
 
 
 class IdleTimeout(Section):
@@ -36,18 +31,14 @@ class Time(Section):
 
     watermark: Watermark = Field(default=Watermark(), description="How the watermark follows the events")
     allowed_lateness: Wait = Field(
-        24 * durations.HOUR,
-        description="How far behind the watermark an event is still accepted",
-        json_schema_extra=default_as_text,
+        "24h0m0s", validate_default=True, description="How far behind the watermark an event is still accepted"
     )
     lateness: Literal["event", "session"] = Field(
         "event", description="What is judged late: each event by its own time, or the session it would be part of"
     )
     revive: StrictBool = Field(False, description="With lateness: session, events may also extend final sessions")
     max_future_skew: Wait = Field(
-        durations.HOUR,
-        description="Events further ahead of the run's clock are rejected",
-        json_schema_extra=default_as_text,
+        "1h0m0s", validate_default=True, description="Events further ahead of the run's clock are rejected"
     )
     idle_timeout: IdleTimeout | None = Field(None, description="Closes sessions that have had no new event for a while")
 

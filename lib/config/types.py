@@ -2,9 +2,9 @@
 
 import os
 import re
-from collections.abc import Mapping
-from datetime import UTC, date, datetime, time
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -34,6 +34,16 @@ def broken_rule(rule: str, remedy: str, value: object = None) -> PydanticCustomE
     return PydanticCustomError("broken_rule", "{rule}", {"rule": rule, "remedy": remedy, "value": value})
 
 
+def first_repeated(names: Iterable[str]) -> str | None:
+    """The first name that stands there a second time, in whatever case."""
+    seen: set[str] = set()
+    for name in names:
+        if name.lower() in seen:
+            return name
+        seen.add(name.lower())
+    return None
+
+
 def location_kind(text: str) -> Literal["path", "url", "name"]:
     """Tell what a table's location is.
 
@@ -54,8 +64,7 @@ def _located(text: str, info: ValidationInfo) -> str:
     if (kind == "url" and not urlsplit(text).path.strip("/")) or not text.strip("/"):
         raise broken_rule("must be a folder, not a whole bucket or disk", "Add a folder for the table")
     if kind == "path":
-        folder = (info.context or {}).get("folder", "")
-        text = os.path.normpath(os.path.join(folder, os.path.expanduser(text)))
+        text = _file(text, info)
     if kind != "name" and "`" in text:
         raise broken_rule("must not hold a backtick: Delta makes no table there", "Name another folder", text)
     return text
@@ -80,8 +89,6 @@ def overlap(one: str, other: str) -> bool:
 
 
 def _instant(value: object) -> datetime:
-    if isinstance(value, date) and not isinstance(value, datetime):
-        value = datetime.combine(value, time())
     try:
         moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
@@ -92,10 +99,8 @@ def _instant(value: object) -> datetime:
 
 
 def _spark_text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
     if isinstance(value, str | int):
-        return str(value)
+        return str(value).lower() if isinstance(value, bool) else str(value)
     raise broken_rule("must be text, a whole number, true or false", "Put the value in quotes")
 
 
@@ -113,9 +118,7 @@ Duration = Annotated[
     WithJsonSchema({"type": "string", "pattern": PATTERN, "examples": ["30s", "2h45m"]}),
 ]
 Instant = Annotated[
-    datetime,
-    BeforeValidator(_instant),
-    WithJsonSchema({"type": "string", "examples": ["2026-01-31T08:00:00Z"]}),
+    datetime, BeforeValidator(_instant), WithJsonSchema({"type": "string", "examples": ["2026-01-31T08:00:00Z"]})
 ]
 Count = Annotated[int, Field(ge=1, strict=True)]
 Length = Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)]  # of an array
@@ -136,16 +139,6 @@ def _positive(microseconds: int) -> int:
 
 Wait = Annotated[Duration, AfterValidator(_not_negative)]
 Gap = Annotated[Duration, AfterValidator(_positive)]
-
-
-def no_default(schema: dict[str, Any]) -> None:
-    """Leave the default out of a field's JSON Schema: it follows from another field."""
-    del schema["default"]
-
-
-def default_as_text(schema: dict[str, Any]) -> None:
-    """Write the default of a duration in a field's JSON Schema as the file does."""
-    schema["default"] = format_duration(schema["default"])
 
 
 class Section(BaseModel):
@@ -194,20 +187,11 @@ class DynamicGap(Section):
     at_least: Gap | None = Field(None, description="Shorter gaps are raised to this, which also makes runs quicker")
 
 
-def _gap_form(value: object) -> str:
-    return "(expression)" if isinstance(value, Mapping | DynamicGap) else "(duration)"
-
-
 SessionGap = Annotated[
-    Annotated[Gap, Tag("(duration)")] | Annotated[DynamicGap, Tag("(expression)")], Discriminator(_gap_form)
+    Annotated[Gap, Tag("(duration)")] | Annotated[DynamicGap, Tag("(expression)")],
+    Discriminator(lambda value: "(expression)" if isinstance(value, Mapping | DynamicGap) else "(duration)"),
 ]
-
-
-def _scope_form(value: object) -> str:
-    return "(word)" if isinstance(value, str) else "(columns)"
-
-
 Scope = Annotated[
     Annotated[Literal["table", "key"], Tag("(word)")] | Annotated[tuple[Text, ...], Tag("(columns)")],
-    Discriminator(_scope_form),
+    Discriminator(lambda value: "(word)" if isinstance(value, str) else "(columns)"),
 ]

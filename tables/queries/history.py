@@ -16,11 +16,7 @@ from tables.position import HARMLESS
 from tables.table_set import TableSet
 
 # The same of its log and of its changes.
-OF_LOG_OR_FEED = (
-    "DELTA_TRUNCATED_TRANSACTION_LOG",
-    "DELTA_MISSING_CHANGE_DATA",
-    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE",
-)
+OF_LOG_OR_FEED = ("DELTA_TRUNCATED_TRANSACTION_LOG", "DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE")
 
 
 @dataclass(frozen=True)

@@ -120,10 +120,9 @@ class LocalTable:
         self._check_readable()
         # Arrow's own: the package's files call Python from threads, also while it ends, which aborts the process.
         files = SubTreeFileSystem(str(Path(self.location).absolute()), LocalFileSystem())
+        options = ParquetReadOptions(coerce_int96_timestamp_unit="us")
         try:
-            return self._log.to_pyarrow_dataset(
-                filesystem=files, parquet_read_options=ParquetReadOptions(coerce_int96_timestamp_unit="us")
-            )
+            return self._log.to_pyarrow_dataset(filesystem=files, parquet_read_options=options)
         except DeltaError as error:
             raise self._beyond(error) from error
 

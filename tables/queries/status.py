@@ -1,9 +1,11 @@
-"""Where the tables stand: by Spark, or without it, to the same values."""
+"""Where the tables stand, by Spark or without it; and totals over all runs, for a monitoring system."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from pyspark.sql import functions as F
 
 from lib import columns as C
 from lib.config import Config
@@ -12,10 +14,11 @@ from tables.delta import BYTES_WRITTEN, Entry
 from tables.manifest import Manifest
 from tables.position import position_of
 from tables.queries.local import LocalTable, LocalTableSet, NeedsSpark
-from tables.runs import EVENTS, TIMES
+from tables.runs import EVENTS, FILES, SESSIONS, TIMES
 from tables.table_set import TableSet
 
 SMALL_BYTES, SMALL_LIVE = 32 << 20, 200_000  # compressed bytes of new events, and live rows: what counts as little
+SUMMED = (*EVENTS, *[f"sessions_{name}" for name in SESSIONS], *FILES)
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,25 @@ class Status:
     runs: int
     totals: Mapping[str, int]
     last_runs: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over all runs of the ledger, so that they only grow; the last run; and the keys that are live now.
+
+    runs: by mode. rejected, seconds: by reason, by phase.
+    keys: those with a session that may still change; idle_keys: those of them without an open one.
+    last_run: its row of the ledger, times in microseconds.
+    """
+
+    runs: Mapping[str, int]
+    sums: Mapping[str, int]
+    rejected: Mapping[str, int]
+    seconds: Mapping[str, float]
+    keys: int
+    idle_keys: int
+    manifest: Manifest | None
+    last_run: Mapping[str, Any] | None
 
 
 def read_status(tables: TableSet, last_runs: int) -> Status:
@@ -61,7 +83,7 @@ def read_local_status(tables: LocalTableSet, last_runs: int) -> Status:
     manifest = position_of(tables.sessions).manifest
     latest = tables.events.version
     try:
-        by_status, ledger = _counts(tables.sessions), _rows(tables.runs, TIMES)
+        by_status, ledger = _counts(tables.sessions), _rows(tables.runs)
     except (OSError, pa.ArrowException) as error:
         raise NeedsSpark(f"a file cannot be read without it ({str(error).splitlines()[0]})") from error
     ledger.sort(key=lambda row: -row[C.RUN_SEQ])
@@ -76,6 +98,25 @@ def read_local_status(tables: LocalTableSet, last_runs: int) -> Status:
     )
 
 
+def read_totals(tables: TableSet) -> Totals:
+    """From the ledger and the live rows, in a second or so."""
+    ledger, last = tables.runs.table.read(), tables.runs.last(1)
+    live = tables.sessions.table.read().where(~C.col(C.IS_FINAL))
+    is_open = F.bool_or(C.col(C.STATUS) == "open").alias("is_open")
+    by_key = live.groupBy(*C.cols(tuple(tables.config.source.key)), F.lit(0).alias("__any")).agg(is_open)
+    keys = by_key.agg(F.count(F.lit(1)), F.count_if(~C.col("is_open"))).collect()[0]
+    return Totals(
+        runs={row["mode"]: row["count"] for row in ledger.groupBy("mode").count().collect()},
+        sums=tables.runs.sums(SUMMED),
+        rejected=_summed(ledger, "rejected"),
+        seconds=_summed(ledger, "seconds"),
+        keys=keys[0],
+        idle_keys=keys[1],
+        manifest=tables.sessions.position().manifest,
+        last_run=last[0] if last else None,
+    )
+
+
 def _counts(sessions: LocalTable) -> dict[str, int]:
     """Sessions by status. Of final ones the log knows how many there are: history stays closed."""
     files = sessions.files()
@@ -84,17 +125,17 @@ def _counts(sessions: LocalTable) -> dict[str, int]:
     return {**Counter(status for column in live for status in column.to_pylist()), "final": final}
 
 
-def _rows(table: LocalTable, times: Sequence[str]) -> list[dict[str, Any]]:
+def _rows(table: LocalTable) -> list[dict[str, Any]]:
     """All rows of a small table; times in microseconds, as numbers, which know years beyond 9999."""
     import pyarrow as pa  # noqa: PLC0415
 
-    def in_micros(rows: pa.Table) -> pa.Table:
-        for name in set(times) & set(rows.column_names):
+    found: list[dict[str, Any]] = []
+    for file in table.files():
+        rows = file.read()
+        for name in set(TIMES) & set(rows.column_names):
             numbers = pa.chunked_array([part.view(pa.int64()) for part in rows[name].chunks], pa.int64())
             rows = rows.set_column(rows.column_names.index(name), name, numbers)
-        return rows
-
-    found = [row for file in table.files() for row in in_micros(file.read()).to_pylist(maps_as_pydicts="strict")]
+        found += rows.to_pylist(maps_as_pydicts="strict")
     return [{name: row.get(name) for name in table.columns} for row in found]
 
 
@@ -115,3 +156,9 @@ def is_small(config: Config) -> bool:
         return sum(entry.metric(BYTES_WRITTEN) for entry in behind) < SMALL_BYTES
     except (NeedsSpark, SessionizerError):
         return False
+
+
+def _summed(ledger: Any, name: str) -> dict[str, Any]:
+    """A map column, summed by its keys."""
+    rows = ledger.select(F.explode(name)).groupBy("key").agg(F.sum("value").alias("value"))
+    return {row["key"]: row["value"] for row in rows.orderBy("key").collect()}

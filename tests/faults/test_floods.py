@@ -17,8 +17,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from jobs.commands.init import init
-from jobs.ingest.csv_records import join_records
-from jobs.ingest.ingest import IngestOptions, IngestReport, ingest
+from jobs.ingest.file_reader import IngestOptions
+from jobs.ingest.files import join_records
+from jobs.ingest.ingest import IngestReport, ingest
 from jobs.run.driver import run
 from jobs.run.phases import RunOptions
 from lib import columns as C

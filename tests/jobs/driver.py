@@ -21,7 +21,8 @@ from jobs.commands.look_back import LookBack, backfill, readmit, rebuild
 from jobs.commands.maintain import Asked as Upkeep
 from jobs.commands.maintain import maintain
 from jobs.commands.verify import Asked, verify
-from jobs.ingest.ingest import IngestOptions, ingest
+from jobs.ingest.file_reader import IngestOptions
+from jobs.ingest.ingest import ingest
 from jobs.run.driver import run, slide
 from jobs.run.phases import RunOptions
 from jobs.spark import spark_session

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.ingest.csv_records import join_records
+from jobs.ingest.files import join_records
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jobs.ingest.ingest import Ingestion, IngestOptions, IngestReport, ingest
+from jobs.ingest.file_reader import IngestOptions
+from jobs.ingest.ingest import Ingestion, IngestReport, ingest
 from lib.config import Config
 from lib.errors import SessionizerError, SourceError, UsageError
 from tables.delta import CHANGE_FEED, Superseded, Table

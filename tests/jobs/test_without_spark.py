@@ -84,7 +84,7 @@ def test_duckdb_answers_as_spark_does(lake_to_see: Warehouse, query: str) -> Non
     checked = sql_duckdb.checked_query(lake_to_see.config, query)
     assert sql_duckdb.documents(checked) == by_spark.documents(frame)
     if "runs" not in query:  # a map is written differently
-        assert list(sql_duckdb.csv_lines(checked)) == list(by_spark.csv_lines(frame))
+        assert list(sql_duckdb.text_rows(checked)) == list(by_spark.text_rows(frame))
 
 
 @pytest.mark.parametrize(
