@@ -6,7 +6,6 @@ from typing import Annotated, Any
 import typer
 
 from jobs.command_line import options as opt
-from jobs.command_line.session import result, session
 from lib.errors import UsageError, without_passwords
 
 app = typer.Typer()
@@ -24,9 +23,9 @@ def init(
     from jobs.commands.init import init as make
 
     said: list[str] = []
-    with session(config, quiet=as_json) as (spark, loaded, _):
+    with opt.session(config, quiet=as_json) as (spark, loaded, _):
         make(spark, loaded, retention_days, lambda line: said.append(without_passwords(line)))
-    result({"done": said}, as_json, lambda: [print(line) for line in said])
+    opt.result({"done": said}, as_json, lambda: [print(line) for line in said])
 
 
 @app.command(
@@ -71,7 +70,7 @@ def ingest(
         add_columns=add_columns,
     )
     begun = time.monotonic()
-    with session(config, quiet=as_json) as (spark, loaded, say):
+    with opt.session(config, quiet=as_json) as (spark, loaded, say):
         say(f"reading {files[0]}" + (f" and {len(files) - 1} more" if len(files) > 1 else ""))
         reports = load(
             spark,
@@ -89,7 +88,7 @@ def ingest(
             print(f"{torn:,} lines could not be read: they are in rejected_events, with reason 'unreadable'.")
         print(f"{sum(r.added for r in reports):,} events added in {time.monotonic() - begun:.1f} s.")
 
-    result({"files": [asdict(r) for r in reports]}, as_json, show)
+    opt.result({"files": [asdict(r) for r in reports]}, as_json, show)
 
 
 def _renaming(text: str) -> tuple[str, str]:

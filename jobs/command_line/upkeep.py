@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from jobs.command_line import options as opt
-from jobs.command_line.session import result, session
 from lib.errors import UsageError
 
 app = typer.Typer()
@@ -43,9 +42,9 @@ def maintain(
         keep=dict(_keeping(text) for text in keep or []),
         dry_run=dry_run,
     )
-    with session(config, quiet=as_json) as (spark, loaded, say):
+    with opt.session(config, quiet=as_json) as (spark, loaded, say):
         done = take_care(spark, loaded, asked, say)
-        result(as_document(done, asked), as_json, lambda: show(done, asked))
+        opt.result(as_document(done, asked), as_json, lambda: show(done, asked))
 
 
 @app.command(epilog="Example: sessionizer status")
@@ -59,9 +58,9 @@ def status(config: opt.Config = opt.CONFIG, as_json: opt.Json = False) -> None:
     try:
         found = status_without_spark(load_config(config))
     except NeedsSpark as reason:
-        with session(config, f"starting Spark, since {reason}", quiet=as_json) as (spark, loaded, _):
+        with opt.session(config, f"starting Spark, since {reason}", quiet=as_json) as (spark, loaded, _):
             found = look(spark, loaded)
-    result(found, as_json, lambda: show(found))
+    opt.result(found, as_json, lambda: show(found))
 
 
 def _keeping(text: str) -> tuple[str, int]:
