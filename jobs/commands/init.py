@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.run.kinds import Kind, output_schemas, sessions_of, sliding_of
+from jobs.run.kinds import Kind, output_schemas, schema_of, sessions_of, sliding_of
 from lib.config import Config
 from tables.delta.settings import CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT
 from tables.table_set import TableSet
@@ -34,12 +34,11 @@ def init(spark: SparkSession, config: Config, retention_days: int | None, say: C
         say(f"{source.location} keeps removed files for {removed}; `sessionizer init --retention-days 30` makes it 30")
     events = source.read()
     _make(sessions_of(tables), events, say)
-    for name, schema in output_schemas(tables, events).items() if tables.event_outputs else ():
-        if name in tables.event_outputs and not tables.event_outputs[name].table.exists():
-            tables.event_outputs[name].create_if_missing(schema)
-            say(f"made {tables.event_outputs[name].table.location}")
-    if not tables.runs.table.exists():
-        tables.runs.create_if_missing()
+    schemas = output_schemas(tables, events) if tables.event_outputs else {}
+    for name, output in tables.event_outputs.items():
+        if output.table.create_if_missing(schemas[name], {}):
+            say(f"made {output.table.location}")
+    if tables.runs.create_if_missing():
         say(f"made {config.outputs.runs}")
     if config.sliding is not None:
         _make(sliding_of(tables), events, say)
@@ -47,12 +46,11 @@ def init(spark: SparkSession, config: Config, retention_days: int | None, say: C
 
 def _make(kind: Kind, events: DataFrame, say: Callable[[str], None]) -> None:
     """Make the table of windows and that of its rejected events where they are missing."""
-    schema = kind.schema(events)
+    schema = schema_of(kind.make, kind.rule, events)
     if kind.home.table.exists():
         kind.home.check_schema(schema)
     else:
         kind.home.create(schema, kind.schema_hash(events))
         say(f"made {kind.home.table.location}")
-    if not kind.rejected_events.table.exists():
-        kind.rejected_events.create_if_missing(events.schema)
+    if kind.rejected_events.create_if_missing(events.schema):
         say(f"made {kind.rejected_events.table.location}")
