@@ -7,7 +7,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +19,13 @@ from airflow_dags.settings import Settings
 SETTINGS = Settings.of(os.environ)
 OF_ALL_DAGS: dict[str, Any] = {"max_active_runs": 1, "tags": ["sessionizer"]}
 BY_THE_CLOCK = {**OF_ALL_DAGS, "start_date": datetime(2000, 1, 1, tzinfo=UTC), "catchup": False}
+OF_ALL_TASKS = {
+    "pool": SETTINGS.pool,
+    "retries": SETTINGS.retries,
+    "retry_delay": timedelta(minutes=SETTINGS.retry_minutes),
+    "retry_exponential_backoff": True,
+    "max_retry_delay": timedelta(minutes=30),
+}
 KEEPER = str(Path(__file__).with_name("keeper.py"))
 ENDED = 15.0  # seconds that the keeper is waited for: a little longer than it takes to end a command by force
 # Exit codes that trying again cannot change: a check that failed, a wrong command or config.
@@ -48,7 +55,7 @@ class SessionizerOperator(BaseOperator):
         skip_if_nothing: bool = False,
         **options: Any,
     ) -> None:
-        super().__init__(**{**SETTINGS.of_tasks(), **options})
+        super().__init__(**{**OF_ALL_TASKS, **options})
         self.arguments = arguments
         self.skip_if_nothing = skip_if_nothing
         self._process: subprocess.Popen[bytes] | None = None

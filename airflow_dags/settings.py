@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import timedelta
 from pathlib import PurePath
 from typing import Any
 
@@ -41,13 +40,3 @@ class Settings:
                 "Set it in the environment of the scheduler, the DAG processor and every worker."
             )
         return cls(**given)
-
-    def of_tasks(self) -> dict[str, Any]:
-        """What the tasks of all DAGs have in common."""
-        return {
-            "pool": self.pool,
-            "retries": self.retries,
-            "retry_delay": timedelta(minutes=self.retry_minutes),
-            "retry_exponential_backoff": True,
-            "max_retry_delay": timedelta(minutes=30),
-        }
