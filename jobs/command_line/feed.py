@@ -65,7 +65,7 @@ def ingest(
         csv_sep=csv_sep.replace("\\t", "\t"),
         csv_quote=csv_quote,
         csv_header=csv_header,
-        rename=dict(_renaming(text) for text in rename or []),
+        rename=dict(opt.pair(text, "--rename", "old=new") for text in rename or []),
         schema=schema,
         add_columns=add_columns,
     )
@@ -89,13 +89,6 @@ def ingest(
         print(f"{sum(r.added for r in reports):,} events added in {time.monotonic() - begun:.1f} s.")
 
     opt.result({"files": [asdict(r) for r in reports]}, as_json, show)
-
-
-def _renaming(text: str) -> tuple[str, str]:
-    old, equals, new = text.partition("=")
-    if not (old and equals and new):
-        raise UsageError("--rename must be old=new", value=text)
-    return old, new
 
 
 def _note(report: Any) -> str:

@@ -64,6 +64,14 @@ def share(text: str | None, option: str = "--sample") -> float | None:
     return found
 
 
+def pair(text: str, option: str, form: str, remedy: str = "") -> tuple[str, str]:
+    """What stands on either side of the first `=`; form: how to write it."""
+    name, _, value = text.partition("=")
+    if not (name and value):
+        raise UsageError(f"{option} must be {form}", value=text, remedy=remedy)
+    return name, value
+
+
 def duration(text: str, option: str) -> int:
     """`36h` or `7d` in microseconds."""
     from lib.time.durations import parse_duration

@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from jobs.command_line import options as opt
-from lib.errors import UsageError
 
 app = typer.Typer()
 
@@ -36,10 +35,11 @@ def maintain(
     from jobs.commands.maintain import Asked, as_document, show
     from jobs.commands.maintain import maintain as take_care
 
+    kept = [opt.pair(text, "--keep", "TABLE=DURATION", "write --keep rejected_events=90d") for text in keep or []]
     asked = Asked(
         retain=None if retain is None else opt.duration(retain, "--retain"),
         recent=opt.duration(recent, "--recent"),
-        keep=dict(_keeping(text) for text in keep or []),
+        keep={name: opt.duration(text, "--keep") for name, text in kept},
         dry_run=dry_run,
     )
     with opt.session(config, quiet=as_json) as (spark, loaded, say):
@@ -61,10 +61,3 @@ def status(config: opt.Config = opt.CONFIG, as_json: opt.Json = False) -> None:
         with opt.session(config, f"starting Spark, since {reason}", quiet=as_json) as (spark, loaded, _):
             found = look(spark, loaded)
     opt.result(found, as_json, lambda: show(found))
-
-
-def _keeping(text: str) -> tuple[str, int]:
-    name, equals, duration = text.partition("=")
-    if not (name and equals and duration):
-        raise UsageError("--keep must be TABLE=DURATION", value=text, remedy="write --keep rejected_events=90d")
-    return name, opt.duration(duration, "--keep")
