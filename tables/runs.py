@@ -55,7 +55,6 @@ class Runs:
     """The runs table."""
 
     def __init__(self, spark: SparkSession, config: Config) -> None:
-        self.spark = spark
         self.table = Table(spark, config.outputs.runs, "outputs.runs", small=True)
 
     def create_if_missing(self) -> bool:

@@ -31,15 +31,46 @@ class TableSet:
         self.spark = spark
         self.config = config
         self.events = Events(spark, config)
-        self.sessions = _sessions(spark, config)
         place = Table(spark, config.outputs.rejected_events, "outputs.rejected_events")
         self.rejected_events = RejectedEvents(config, place)
         self.runs = Runs(spark, config)
 
     @cached_property
+    def sessions(self) -> WindowTable:
+        """The sessions table."""
+        of, key = self.config.sessions, tuple(self.config.source.key)
+        layout = Layout(
+            name="sessions",
+            identity=(C.SESSION_ID,),
+            start=C.SESSION_START,
+            filtered_by=(C.SESSION_START, C.SESSION_END, C.EXPIRES_AT, C.SESSION_ID),
+            partition_by=tuple(of.partition_by),
+            change_feed=of.change_feed,
+            rows_per_file=ROWS_PER_FILE,
+            deletion_vectors=of.deletion_vectors,
+            replaces=of.commit == "replace",
+            remedy=REMEDY_OF_SESSIONS,
+        )
+        return WindowTable(Table(self.spark, of.table, "sessions.table"), layout, key)
+
+    @cached_property
     def windows(self) -> WindowTable:
-        """The windows table. Errors: ConfigError where the configuration has none."""
-        return _windows(self.spark, self.config)
+        """The windows table; what a manifest says of sessions, it says here of windows.
+
+        Errors: ConfigError where the configuration has none.
+        """
+        place, key = sliding_of(self.config).table, tuple(self.config.source.key)
+        layout = Layout(
+            name="windows",
+            identity=(*key, C.WINDOW_START),
+            start=C.WINDOW_START,
+            filtered_by=(C.WINDOW_START, C.WINDOW_END),
+            partition_by=(C.IS_FINAL,),
+            change_feed=True,  # it is the one that tells every change
+            rows_per_file=2_000_000,
+            remedy=REMEDY_OF_WINDOWS,
+        )
+        return WindowTable(Table(self.spark, place, "sliding.table"), layout, key)
 
     @cached_property
     def rejected_window_events(self) -> RejectedEvents:
@@ -64,36 +95,3 @@ class TableSet:
         self.sessions.require()
         for table in self.side_tables():
             table.require("`sessionizer init` makes it")
-
-
-def _sessions(spark: SparkSession, config: Config) -> WindowTable:
-    of = config.sessions
-    layout = Layout(
-        name="sessions",
-        identity=(C.SESSION_ID,),
-        start=C.SESSION_START,
-        filtered_by=(C.SESSION_START, C.SESSION_END, C.EXPIRES_AT, C.SESSION_ID),
-        partition_by=tuple(of.partition_by),
-        change_feed=of.change_feed,
-        rows_per_file=ROWS_PER_FILE,
-        deletion_vectors=of.deletion_vectors,
-        replaces=of.commit == "replace",
-        remedy=REMEDY_OF_SESSIONS,
-    )
-    return WindowTable(Table(spark, of.table, "sessions.table"), layout, tuple(config.source.key))
-
-
-def _windows(spark: SparkSession, config: Config) -> WindowTable:
-    """What a manifest says of sessions, it says here of windows."""
-    key = tuple(config.source.key)
-    layout = Layout(
-        name="windows",
-        identity=(*key, C.WINDOW_START),
-        start=C.WINDOW_START,
-        filtered_by=(C.WINDOW_START, C.WINDOW_END),
-        partition_by=(C.IS_FINAL,),
-        change_feed=True,  # it is the one that tells every change
-        rows_per_file=2_000_000,
-        remedy=REMEDY_OF_WINDOWS,
-    )
-    return WindowTable(Table(spark, sliding_of(config).table, "sliding.table"), layout, key)

@@ -32,16 +32,11 @@ def open_plainly(location: str) -> deltalake.DeltaTable | None:
 
 def append_plainly(table: deltalake.DeltaTable, rows: "pa.Table", commit: Commit) -> bool:
     """Whether it could be done. Whatever stops it, Spark may try: the fence is the same."""
-    fence = deltalake.Transaction(commit.app_id, commit.txn)
+    fence = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(commit.app_id, commit.txn)])
+    no_more = deltalake.PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
     try:
         deltalake.write_deltalake(
-            table,
-            rows,
-            mode="append",
-            commit_properties=deltalake.CommitProperties(app_transactions=[fence]),
-            post_commithook_properties=deltalake.PostCommitHookProperties(
-                create_checkpoint=False, cleanup_expired_logs=False
-            ),
+            table, rows, mode="append", commit_properties=fence, post_commithook_properties=no_more
         )
     except Exception:  # it raises whatever its own libraries do
         return False
