@@ -41,7 +41,6 @@ class Asked:
     low: int | None = None
     high: int | None = None
     sample: float | None = None
-    shown: int = SHOWN
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
         aggregates = bind(rule, context.sample())
         told = compute.held(differences(kept, _asked_for(expected, asked, rule), rule, aggregates))
     number = told.count()
-    wrong = [row.asDict(recursive=True) for row in told.orderBy(C.SESSION_ID).limit(asked.shown).collect()]
+    wrong = [row.asDict(recursive=True) for row in told.orderBy(C.SESSION_ID).limit(SHOWN).collect()]
     return Verdict(kept.count(), events, True, number, wrong, counted, examples)
 
 
@@ -125,22 +124,14 @@ def show(verdict: Verdict) -> None:
 
 def as_document(verdict: Verdict) -> dict[str, Any]:
     """The same for machines."""
+    named = (C.SESSION_ID, KIND, WHICH, FOUND, EXPECTED)
     return {
         "clean": verdict.clean,
         "sessions": verdict.sessions,
         "events": verdict.events,
         "recomputed": verdict.recomputed,
         "differing": verdict.differing,
-        "differences": [
-            {
-                C.SESSION_ID: row[C.SESSION_ID],
-                KIND: row[KIND],
-                WHICH: row[WHICH],
-                FOUND: row[FOUND],
-                EXPECTED: row[EXPECTED],
-            }
-            for row in verdict.wrong
-        ],
+        "differences": [{name: row[name] for name in named} for row in verdict.wrong],
         "rules": verdict.broken,
     }
 
