@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,11 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from jobs.reporting.expectations import UNEXPECTED_ROWS, Expectation, Suite
+from lib import columns as C
 from lib.errors import ConfigError, RunFailed
 
 LIBRARY = "great_expectations"
 SHOWN = 10  # rows that break an expectation
-SITE = {
-    "class_name": "SiteBuilder",
-    "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
-    "store_backend": {"class_name": "TupleFilesystemStoreBackend"},
-}
 
 
 @dataclass(frozen=True)
@@ -48,8 +44,10 @@ class Quality:
         for name in list(self.context.variables.data_docs_sites or {}):
             self.context.delete_data_docs_site(name)
         if docs is not None:
-            backend = {**SITE["store_backend"], "base_directory": str(docs.absolute())}  # type: ignore[dict-item]
-            self.context.add_data_docs_site("site", {**SITE, "store_backend": backend})
+            backend = {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(docs.absolute())}
+            index = {"class_name": "DefaultSiteIndexBuilder"}
+            site = {"class_name": "SiteBuilder", "site_index_builder": index, "store_backend": backend}
+            self.context.add_data_docs_site("site", site)
 
     def validate(self, frame: DataFrame, name: str, suite: Suite, named_by: str | None = None) -> list[Verdict]:
         """The verdict on each expectation. named_by: the column whose values tell which rows break one.
@@ -62,15 +60,11 @@ class Quality:
         if named_by is not None:
             told["unexpected_index_column_names"] = [named_by]
         batch = self.source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("all")
-        verdicts = self._run(frame, batch, (name, name), others, told) if others else []
-        if queries:
-            verdicts += self._run(frame, batch, (name, f"{name}_queries"), queries, {"result_format": "COMPLETE"})
-        return verdicts
+        parts = ((name, others, told), (f"{name}_queries", queries, {"result_format": "COMPLETE"}))
+        results = [self._run(frame, batch, *part) for part in parts if part[1]]
+        return [_verdict(name, result) for found in results for result in found]
 
-    def _run(
-        self, frame: DataFrame, batch: Any, names: tuple[str, str], suite: Suite, told: dict[str, Any]
-    ) -> list[Verdict]:
-        about, name = names
+    def _run(self, frame: DataFrame, batch: Any, name: str, suite: Suite, told: dict[str, Any]) -> list[Any]:
         expectations = self.gx.ExpectationSuite(name=name, expectations=[_made(e) for e in suite])
         definition = self.gx.ValidationDefinition(name=name, data=batch, suite=self.context.suites.add(expectations))
         checkpoint = self.gx.Checkpoint(
@@ -81,17 +75,11 @@ class Quality:
         )
         run = self.context.checkpoints.add(checkpoint).run(batch_parameters={"dataframe": frame})
         (validated,) = run.run_results.values()
-        return [_verdict(about, result) for result in validated.results]
-
-    def index(self) -> str | None:
-        """Where the Data Docs begin."""
-        return None if self.docs is None else str(self.docs.absolute() / "index.html")
+        return list(validated.results)
 
 
 def gate(rows: DataFrame, suite: Suite, file: Path) -> None:
     """Raise a RunFailed unless the sessions that a run is about to write are as the suite expects."""
-    from lib import columns as C  # noqa: PLC0415
-
     verdicts = Quality().validate(rows, "about_to_be_written", suite, C.SESSION_ID)
     if errors := [v for v in verdicts if v.error is not None]:
         raise RunFailed(
@@ -113,11 +101,6 @@ def require_library() -> None:
         raise ModuleNotFoundError(name=LIBRARY)
 
 
-def as_documents(verdicts: list[Verdict]) -> list[dict[str, Any]]:
-    """One object an expectation."""
-    return [{**asdict(v), "rows": list(v.rows)} for v in verdicts]
-
-
 def _rows(verdict: Verdict) -> str:
     number = "some rows" if verdict.broken is None else f"{verdict.broken:,} rows"
     return f"{number}: {', '.join(verdict.rows)}" if verdict.rows else number
@@ -133,9 +116,7 @@ def _great_expectations() -> Any:
 
 def _made(expectation: Expectation) -> Any:
     """GE's own object. Errors: ConfigError where there is none of this type, or it takes other arguments."""
-    from great_expectations.expectations.expectation_configuration import (  # noqa: PLC0415
-        ExpectationConfiguration,
-    )
+    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration  # noqa: PLC0415
 
     notes = {"notes": expectation.why}
     configuration = ExpectationConfiguration(type=expectation.type, kwargs=dict(expectation.kwargs), meta=notes)
@@ -195,7 +176,5 @@ def _broken_rows(found: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _named(row: Any) -> Mapping[str, Any]:
-    from lib import columns as C  # noqa: PLC0415
-
     values: Mapping[str, Any] = row.asDict() if hasattr(row, "asDict") else row
     return {C.SESSION_ID: values[C.SESSION_ID]} if C.SESSION_ID in values else values
