@@ -97,9 +97,7 @@ def sample(found: DataFrame, rule: Rule, share: float, candidates: Sequence[int]
     counts = suspects.agg(
         F.count(F.lit(1)), F.sum(C.COUNT), *[F.count_if(C.col(kind)) for kind in (FAST, REGULAR, SLEEPLESS)]
     ).collect()[0]
-    kept = found
-    if counts[0]:
-        kept = joined(found, suspects, rule.key, "left_anti")
+    kept = joined(found, suspects, rule.key, "left_anti") if counts[0] else found
     since = C.col(SINCE)
     row = kept.agg(
         F.count(F.lit(1)),

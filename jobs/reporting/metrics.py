@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, write_to_textfile
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from jobs.reporting.run_output import WINDOWS
 from lib.errors import UsageError, without_passwords
 from tables.manifest import Manifest
 from tables.queries.totals import read_totals
@@ -26,7 +27,6 @@ COUNTERS = {
     "files_written": "Files of sessions that runs have written",
     "bytes_written": "Bytes of sessions that runs have written",
 }
-WINDOWS = ("created", "updated", "deleted", "finalised")
 Values = float | None | Mapping[str, float | None]
 NAMES = {"accepted": "events_accepted", "late": "late_events", "invalid": "invalid_events", "amended": "amended_events"}
 
