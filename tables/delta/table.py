@@ -4,29 +4,17 @@ import shutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import deltalake
 from delta import DeltaTable
 from pyspark.sql import Column, DataFrame, DataFrameWriter
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lib import columns as C
+from tables.delta import settings
 from tables.delta.commits import Commit, Superseded, racing
 from tables.delta.place import LOG, is_unfinished
-from tables.delta.plain import append_plainly, is_in
-from tables.delta.read import Reading
-from tables.delta.settings import (
-    ALSO_OTHERS,
-    AS_IT_IS,
-    COLUMN_MAPPING,
-    LARGE,
-    LOG_KEPT,
-    REMOVED_FILES_KEPT,
-    SMALL,
-    by_all_cores,
-    committing,
-    having,
-    saying,
-)
+from tables.delta.read import Reading, is_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,7 +35,7 @@ class Table(Reading):
         builder = DeltaTable.createIfNotExists(self.spark).addColumns(schema)
         builder = builder.tableName(self.location) if self.by_name else builder.location(self.location)
         if any(UNUSUAL_IN_NAMES & set(field.name) for field in schema.fields):
-            builder = builder.property(COLUMN_MAPPING, "name")
+            builder = builder.property(settings.COLUMN_MAPPING, "name")
         for name, value in properties.items():
             builder = builder.property(name, value)
         if partition_by:
@@ -68,16 +56,16 @@ class Table(Reading):
         """Set a table property."""
         self.change_settings({name: value}, metadata)
 
-    def change_settings(self, settings: Mapping[str, str], metadata: str | None = None) -> None:
+    def change_settings(self, properties: Mapping[str, str], metadata: str | None = None) -> None:
         """Set table properties in one commit."""
-        pairs = ", ".join(f"'{name}' = '{value}'" for name, value in settings.items())
-        with self.lock(), saying(self.spark, metadata), racing():
+        pairs = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+        with self.lock(), settings.saying(self.spark, metadata), racing():
             self.spark.sql(f"ALTER TABLE {self._sql_name()} SET TBLPROPERTIES ({pairs})")
 
     def append(self, rows: DataFrame, commit: Commit, *, add_columns: bool = False) -> None:
         """Add rows, unless the fence says that they are there already: then nothing is written."""
         writer = rows.write.format("delta").mode("append").option("mergeSchema", str(add_columns).lower())
-        with self.lock(), committing(self.spark, commit), racing():
+        with self.lock(), settings.committing(self.spark, commit), racing():
             self._save(writer)
 
     def append_few(self, rows: "pa.Table", commit: Commit) -> None:
@@ -86,7 +74,7 @@ class Table(Reading):
             table = self._plain()
             if table is not None and is_in(table, commit):
                 return
-            if table is None or not append_plainly(table, rows, commit):
+            if table is None or not _append_plainly(table, rows, commit):
                 self.append(self.spark.createDataFrame(rows), commit)
             elif table.version() % PLAIN_COMMITS == 0:
                 self.checkpoint()
@@ -96,7 +84,7 @@ class Table(Reading):
         writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         if partition_by:
             writer = writer.partitionBy(*partition_by)
-        with self.lock(), committing(self.spark, commit), racing():
+        with self.lock(), settings.committing(self.spark, commit), racing():
             self._save(writer)
 
     def replace(self, condition: str, rows: DataFrame, commit: Commit) -> None:
@@ -105,7 +93,8 @@ class Table(Reading):
         condition: SQL over partition columns that says which. The new rows may lie in others as well.
         """
         writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", condition)
-        with self.lock(), committing(self.spark, commit), having(self.spark, ALSO_OTHERS), racing():
+        anywhere = settings.having(self.spark, settings.ALSO_OTHERS)
+        with self.lock(), settings.committing(self.spark, commit), anywhere, racing():
             self._save(writer)
 
     def merge(  # noqa: PLR0913
@@ -137,8 +126,8 @@ class Table(Reading):
             .whenMatchedUpdate(set=columns if update is None else {name: f"s.{name}" for name in update})
             .whenNotMatchedInsert(insert_when or f"NOT ({delete_when})", values=columns)
         )
-        settings = (AS_IT_IS if computed else {}) | (by_all_cores() if many else {})
-        with self.lock(), committing(self.spark, commit), having(self.spark, settings), racing():
+        how = (settings.AS_IT_IS if computed else {}) | (settings.by_all_cores() if many else {})
+        with self.lock(), settings.committing(self.spark, commit), settings.having(self.spark, how), racing():
             result = merge.execute()
             if result is not None and not result.collect():
                 raise Superseded(f"transaction {commit.txn} of {commit.app_id} was there already")
@@ -165,11 +154,11 @@ class Table(Reading):
     def compact(self, condition: str, metadata: str | None = None) -> None:
         """Make few files of many small ones, in the partitions that the condition on partition columns allows."""
         sizes = {
-            "spark.databricks.delta.optimize.minFileSize": str(SMALL),
-            "spark.databricks.delta.optimize.maxFileSize": str(LARGE),
+            "spark.databricks.delta.optimize.minFileSize": str(settings.SMALL),
+            "spark.databricks.delta.optimize.maxFileSize": str(settings.LARGE),
         }
         where = f" WHERE {condition}" if condition != "true" else ""
-        with self.lock(), saying(self.spark, metadata), having(self.spark, sizes), racing():
+        with self.lock(), settings.saying(self.spark, metadata), settings.having(self.spark, sizes), racing():
             self.spark.sql(f"OPTIMIZE {self._sql_name()}{where}").collect()
 
     def keep_removed(self, us: int, metadata: str | None = None) -> None:
@@ -177,7 +166,7 @@ class Table(Reading):
         removed, log = self.kept_us()
         if us != removed:
             # Both at once: Delta refuses files that are kept for longer than the log, by what the command says alone.
-            kept = {REMOVED_FILES_KEPT: us, LOG_KEPT: max(us, log)}
+            kept = {settings.REMOVED_FILES_KEPT: us, settings.LOG_KEPT: max(us, log)}
             texts = {name: f"interval {-(-duration // 1_000_000)} seconds" for name, duration in kept.items()}
             self.change_settings(texts, metadata)
 
@@ -187,7 +176,7 @@ class Table(Reading):
         # Delta lists the folders in as many tasks as this allows: 10,000 took 100 seconds for a table of ten files.
         tasks = 4 * self.spark.sparkContext.defaultParallelism
         listing = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": str(tasks)}
-        with self.lock(), saying(self.spark, metadata), having(self.spark, listing):
+        with self.lock(), settings.saying(self.spark, metadata), settings.having(self.spark, listing):
             # The list has folders too, even such as are not empty and stay.
             name = F.element_at(F.split("path", "/"), -1)
             number = self.spark.sql(f"{command} DRY RUN").where(name.contains(".") & ~name.contains("=")).count()
@@ -200,3 +189,16 @@ class Table(Reading):
             writer.saveAsTable(self.location)
         else:
             writer.save(self.location)
+
+
+def _append_plainly(table: deltalake.DeltaTable, rows: "pa.Table", commit: Commit) -> bool:
+    """Whether it could be done. Whatever stops it, Spark may try: the fence is the same."""
+    fence = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(commit.app_id, commit.txn)])
+    no_more = deltalake.PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+    try:
+        deltalake.write_deltalake(
+            table, rows, mode="append", commit_properties=fence, post_commithook_properties=no_more
+        )
+    except Exception:  # it raises whatever its own libraries do
+        return False
+    return True

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from tables.delta import Commit, Table
-from tables.delta.plain import UNUSUAL_IN_PLAIN_PATHS
+from tables.delta.read import UNUSUAL_IN_PLAIN_PATHS
 from tables.delta.table import PLAIN_COMMITS
 
 SCHEMA = T.StructType(
