@@ -42,15 +42,11 @@ def main() -> None:
 
         if (named := storage_failure(error)) is not None:
             _fail(str(named), named.exit_code, as_json)
-        if not _from_spark(error):
+        if type(error).__module__.split(".")[0] not in ("pyspark", "py4j", "delta"):
             raise
         from jobs.spark import log_folder
 
         _fail(f"Spark failed: {_spark_message(error)} Spark's log is in {log_folder()}.", 3, as_json)
-
-
-def _from_spark(error: Exception) -> bool:
-    return type(error).__module__.split(".")[0] in ("pyspark", "py4j", "delta")
 
 
 def _spark_message(error: Exception) -> str:

@@ -114,8 +114,7 @@ def plot(found: Advice, file: Path) -> None:
         return
     from jobs.reporting.pages import write_page  # noqa: PLC0415
 
-    labels = [text(c.gap) for c in found.candidates]
-    sessions = charts.bars([c.sessions for c in found.candidates], labels)
+    sessions = charts.bars([c.sessions for c in found.candidates], [text(c.gap) for c in found.candidates])
     write_page(
         "advise.html",
         file,
@@ -134,10 +133,8 @@ def plot(found: Advice, file: Path) -> None:
 
 def check_plot(file: Path) -> None:
     """Raise unless a plot can be made there."""
-    if file.suffix not in KINDS:
-        raise UsageError("--plot must name a .png, .svg, .pdf or .html file", value=str(file))
-    if not file.absolute().parent.is_dir():
-        raise UsageError("--plot must name a file in a folder that is there", value=str(file))
+    if file.suffix not in KINDS or not file.absolute().parent.is_dir():
+        raise UsageError("--plot must name a .png, .svg, .pdf or .html file in a folder that is there", value=str(file))
 
 
 def text(seconds: float) -> str:

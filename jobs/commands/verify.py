@@ -81,8 +81,7 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
     broken["the counts of every run add up"] = _ledger_gaps(tables)
     counted = _counted(broken)
     examples = {name: [str(tuple(row)) for row in broken[name].limit(3).collect()] for name, n in counted.items() if n}
-    recomputes = rule.lateness == "event" or rule.revive
-    if not recomputes:
+    if rule.lateness != "event" and not rule.revive:
         return Verdict(kept.count(), 0, False, 0, (), counted, examples)
     say("recomputing the sessions from their events")
     with tables.events.reading(context.increment):
@@ -153,8 +152,7 @@ def _expected(context: RunContext, rule: Rule, asked: Asked, compute: Checkpoint
     events = accepted(
         context.past().events(span), None if rejects is None else as_rejects(rejects, rule), rule, compute, span
     )
-    if asked.sample is not None and rule.key:
-        events = events.where(_in_sample(rule, asked.sample))
+    events = _sampled(events, asked, rule)
     sessions = Sessions(rule, bind(rule, context.sample()), clock.now)
     partials, seen = compute.observed(sessions.fold(events), {"events": F.sum(C.col(C.COUNT))})
     changes = AcceptedChanges(partials.withColumn(C.EFFECT, F.lit(JOINS)), lambda _: events, WatermarkState(clock.now))
@@ -182,14 +180,14 @@ def _asked_for(rows: DataFrame, asked: Asked, rule: Rule) -> DataFrame:
         rows = rows.where(C.col(C.SESSION_END) >= timestamp(asked.low))
     if asked.high is not None:
         rows = rows.where(C.col(C.SESSION_START) < timestamp(asked.high))
-    if asked.sample is not None and rule.key:
-        rows = rows.where(_in_sample(rule, asked.sample))
-    return rows
+    return _sampled(rows, asked, rule)
 
 
-def _in_sample(rule: Rule, share: float) -> Any:
+def _sampled(rows: DataFrame, asked: Asked, rule: Rule) -> DataFrame:
+    if asked.sample is None or not rule.key:
+        return rows
     texts = [F.coalesce(C.col(name).cast("string"), F.lit("")) for name in rule.key]
-    return F.pmod(F.xxhash64(*texts), F.lit(1_000_000)) < int(share * 1_000_000)
+    return rows.where(F.pmod(F.xxhash64(*texts), F.lit(1_000_000)) < int(asked.sample * 1_000_000))
 
 
 def _counted(frames: dict[str, DataFrame]) -> dict[str, int]:

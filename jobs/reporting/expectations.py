@@ -106,7 +106,7 @@ def _expectation(item: object, file: Path, form: str) -> Expectation:
     if not (isinstance(item, dict) and isinstance(item.get("type"), str) and isinstance(item.get("kwargs", {}), dict)):
         raise ConfigError(f"{file}: each expectation has a type and kwargs", value=item, remedy=form)
     notes = (item.get("meta") or {}).get("notes", "")
-    return Expectation(item["type"], item.get("kwargs", {}), notes if isinstance(notes, str) else str(notes))
+    return Expectation(item["type"], item.get("kwargs", {}), str(notes))
 
 
 def _values(must: str, column: str, why: str, **limits: Any) -> Expectation:

@@ -36,7 +36,11 @@ class Quality:
     """Validates frames; with `docs`, a folder, it also writes Data Docs there."""
 
     def __init__(self, docs: Path | None = None) -> None:
-        self.gx = _great_expectations()
+        os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")  # nothing is reported to anyone
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import great_expectations as gx  # noqa: PLC0415  (takes seconds, and is an extra)
+        self.gx: Any = gx
         self.context = self.gx.get_context(mode="ephemeral")
         self.context.variables.progress_bars = {"globally": False}
         self.source = self.context.data_sources.add_spark("tables", persist=False)
@@ -104,14 +108,6 @@ def require_library() -> None:
 def _rows(verdict: Verdict) -> str:
     number = "some rows" if verdict.broken is None else f"{verdict.broken:,} rows"
     return f"{number}: {', '.join(verdict.rows)}" if verdict.rows else number
-
-
-def _great_expectations() -> Any:
-    os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")  # nothing is reported to anyone
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import great_expectations as gx  # noqa: PLC0415  (takes seconds, and is an extra)
-    return gx
 
 
 def _made(expectation: Expectation) -> Any:
