@@ -5,7 +5,6 @@ would change. Then the span is recomputed in chunks, each a task of its own that
 the task `summary` is what was expected and what was done.
 """
 
-import os
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -13,10 +12,8 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset, Context, Param, get_current_context, task
 
-from airflow_dags.command import SessionizerOperator, figures
-from airflow_dags.settings import Settings
+from airflow_dags.command import OF_ALL_DAGS, SETTINGS, SessionizerOperator, figures
 
-SETTINGS = Settings.of(os.environ)
 WHOLE = "36500d"  # longer than any span: a chunk here is one commit there
 
 
@@ -36,7 +33,6 @@ with DAG(
     description="Recompute the sessions of a span of time from their events",
     doc_md=__doc__,
     schedule=None,
-    max_active_runs=1,
     params={
         "from": Param(type="string", format="date-time", description="Sessions that end at or after this time"),
         "to": Param(type="string", format="date-time", description="Sessions that start before this time"),
@@ -49,16 +45,14 @@ with DAG(
         "chunk_days": Param(7, type="integer", minimum=1, description="Days that are committed at a time"),
         "only_dry_run": Param(False, type="boolean", description="Only say what would change"),
     },
-    tags=["sessionizer"],
+    **OF_ALL_DAGS,
 ):
-    dry_run = SessionizerOperator(task_id="dry_run", arguments=expected, settings=SETTINGS)
+    dry_run = SessionizerOperator(task_id="dry_run", arguments=expected)
 
     @task.short_circuit(ignore_downstream_trigger_rules=False)
     def go_on(looked: dict[str, Any]) -> bool:
         """Whether anything would change, and may."""
-        found = figures(looked["runs"])
-        changes = sum(found[name] for name in ("rows_added", "rows_changed", "rows_removed"))
-        return changes > 0 and not get_current_context()["params"]["only_dry_run"]
+        return any(_changes(looked["runs"]).values()) and not get_current_context()["params"]["only_dry_run"]
 
     @task
     def chunks() -> list[list[str]]:
@@ -72,8 +66,7 @@ with DAG(
 
     recompute = SessionizerOperator.partial(
         task_id="recompute",
-        settings=SETTINGS,
-        outlets=[Asset(SETTINGS.sessions)],
+        outlets=[Asset(SETTINGS.sessions_asset)],
         map_index_template="{{ task.arguments[2] }} to {{ task.arguments[4] }}",
     ).expand(arguments=chunks())
 

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,6 +16,16 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from airflow_dags.settings import Settings
 
+SETTINGS = Settings.of(os.environ)
+OF_ALL_DAGS: dict[str, Any] = {"max_active_runs": 1, "tags": ["sessionizer"]}
+BY_THE_CLOCK = {**OF_ALL_DAGS, "start_date": datetime(2000, 1, 1, tzinfo=UTC), "catchup": False}
+OF_ALL_TASKS = {
+    "pool": SETTINGS.pool,
+    "retries": SETTINGS.retries,
+    "retry_delay": timedelta(minutes=SETTINGS.retry_minutes),
+    "retry_exponential_backoff": True,
+    "max_retry_delay": timedelta(minutes=30),
+}
 KEEPER = str(Path(__file__).with_name("keeper.py"))
 ENDED = 15.0  # seconds that the keeper is waited for: a little longer than it takes to end a command by force
 # Exit codes that trying again cannot change: a check that failed, a wrong command or config.
@@ -41,13 +52,11 @@ class SessionizerOperator(BaseOperator):
         self,
         *,
         arguments: Sequence[str] | Callable[[Context, Any], Sequence[str]],
-        settings: Settings,
         skip_if_nothing: bool = False,
         **options: Any,
     ) -> None:
-        super().__init__(**{**settings.of_tasks(), **options})
+        super().__init__(**{**OF_ALL_TASKS, **options})
         self.arguments = arguments
-        self.settings = settings
         self.skip_if_nothing = skip_if_nothing
         self._process: subprocess.Popen[bytes] | None = None
         self._ended = False
@@ -55,8 +64,7 @@ class SessionizerOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the command. Errors: AirflowFailException where trying again is of no use, else AirflowException."""
         asked = self.arguments
-        if callable(asked):
-            raise AirflowFailException("the arguments of a command must be rendered before it runs")
+        assert not callable(asked)  # rendered before it runs
         code, document = self._call(asked)
         if self._ended:
             raise AirflowException(f"sessionizer {asked[0]} was ended with its task; what it has committed stays")
@@ -79,7 +87,7 @@ class SessionizerOperator(BaseOperator):
 
     def _call(self, asked: Sequence[str]) -> tuple[int, dict[str, Any]]:
         """The exit code and the document of a command; what it says on stderr goes to the task's log."""
-        command = [*self.settings.command, *asked, "--config", self.settings.config, "--json"]
+        command = [*SETTINGS.command, *asked, "--config", SETTINGS.config, "--json"]
         self.log.info("%s", command)
         owner = os.getppid()
         with tempfile.TemporaryFile() as stdout:

@@ -5,16 +5,11 @@ their own, and a run that was missed leaves no gap. Only a run that `airflow bac
 data interval. Each run that wrote something is told as an event of the sessions asset, with its figures.
 """
 
-import os
-from datetime import UTC, datetime
 from typing import Any
 
 from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, Context, CronDataIntervalTimetable
 
-from airflow_dags.command import SessionizerOperator
-from airflow_dags.settings import Settings
-
-SETTINGS = Settings.of(os.environ)
+from airflow_dags.command import BY_THE_CLOCK, SETTINGS, SessionizerOperator
 
 
 def what_to_do(context: Context, jinja_env: Any) -> list[str]:
@@ -30,17 +25,13 @@ with DAG(
     description="Merge new events into the sessions table",
     doc_md=__doc__,
     schedule=AssetOrTimeSchedule(
-        timetable=CronDataIntervalTimetable("0 * * * *", timezone="UTC"), assets=[Asset(SETTINGS.events)]
+        timetable=CronDataIntervalTimetable("0 * * * *", timezone="UTC"), assets=[Asset(SETTINGS.events_asset)]
     ),
-    start_date=datetime(2000, 1, 1, tzinfo=UTC),
-    catchup=False,
-    max_active_runs=1,
-    tags=["sessionizer"],
+    **BY_THE_CLOCK,
 ):
     SessionizerOperator(
         task_id="sessionize",
         arguments=what_to_do,
-        settings=SETTINGS,
         skip_if_nothing=True,
-        outlets=[Asset(SETTINGS.sessions)],
+        outlets=[Asset(SETTINGS.sessions_asset)],
     )

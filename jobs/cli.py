@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from jobs.command_line import feed, look_back, lookups, others, questions, run, sliding, upkeep
+from jobs.command_line import feed, look_back, lookups, questions, run, upkeep
 from lib.errors import SessionizerError, printable, without_passwords
 
 # Which extra of the package brings a library that only some commands need.
@@ -19,7 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (feed, run, look_back, upkeep, lookups, sliding, questions, others):
+for part in (feed, run, look_back, upkeep, lookups, questions):
     app.add_typer(part.app)
 
 

@@ -2,7 +2,6 @@
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from lib import columns as C
 from lib.windows.sessions.memberships import INSERT, KIND, OLD_ID, REMOVE
@@ -14,12 +13,7 @@ class EventOutput:
     """One of the two optional tables; both keep the rows of a session under its present id."""
 
     def __init__(self, spark: SparkSession, location: str, name: str) -> None:
-        self.name = name
         self.table = Table(spark, location, f"outputs.{name}")
-
-    def create_if_missing(self, schema: T.StructType) -> bool:
-        """Make the table, empty, unless it is there; whether it was made."""
-        return self.table.create_if_missing(schema, {})
 
     def forgettable(self, before: int) -> str:
         """The condition on rows of events before this time (microseconds, exclusive)."""

@@ -36,11 +36,9 @@ class Log(Protocol):
 
 def position_of(sessions: Log) -> Position:
     """The latest version and the last manifest in force: a RESTORE puts an older one in force again."""
-    version, restored = sessions.version, False
-    for manifest, restored in in_force(sessions, version):
-        if manifest is not None:
-            return Position(version, manifest, restored)
-    return Position(version, None, restored)
+    version = sessions.version
+    manifest, restored = next(in_force(sessions, version))
+    return Position(version, manifest, restored)
 
 
 def in_force(sessions: Log, version: int) -> Iterator[tuple[Manifest | None, bool]]:

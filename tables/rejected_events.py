@@ -33,8 +33,7 @@ class RejectedEvents:
     @property
     def is_empty(self) -> bool:
         """Whether nothing has ever been rejected, as the table's log tells at once."""
-        files, _ = self.table.size()
-        return files == 0
+        return self.table.size()[0] == 0
 
     def undo_after(self, run_seq: int, fence: str) -> None:
         """Take back what runs after this one have added and removed: a RESTORE of sessions has undone them."""

@@ -14,14 +14,7 @@ from lib.config import Config
 from tables.delta import Commit, Table
 from tables.manifest import Manifest
 
-TIMES = (
-    "started_at",
-    "finished_at",
-    "watermark_before",
-    "watermark_after",
-    "horizon_before",
-    "horizon_after",
-)
+TIMES = ("started_at", "finished_at", "watermark_before", "watermark_after", "horizon_before", "horizon_after")
 EVENTS = ("events_read", "accepted", "late", "invalid", "duplicates", "amended")
 SESSIONS = ("created", "extended", "merged", "split", "closed", "finalised", "deleted")
 FILES = ("files_read", "bytes_read", "files_written", "bytes_written")
@@ -62,7 +55,6 @@ class Runs:
     """The runs table."""
 
     def __init__(self, spark: SparkSession, config: Config) -> None:
-        self.spark = spark
         self.table = Table(spark, config.outputs.runs, "outputs.runs", small=True)
 
     def create_if_missing(self) -> bool:

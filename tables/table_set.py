@@ -4,6 +4,7 @@ from functools import cached_property
 
 from pyspark.sql import SparkSession
 
+from lib import columns as C
 from lib.config import Config
 from lib.windows.sliding.rule import sliding_of
 from tables.delta import Table
@@ -11,9 +12,16 @@ from tables.event_outputs import EventOutput
 from tables.events import Events
 from tables.rejected_events import RejectedEvents
 from tables.runs import Runs
-from tables.sessions import sessions_table
-from tables.window_table import WindowTable
-from tables.windows import windows_table
+from tables.window_table import Layout, WindowTable
+
+ROWS_PER_FILE = 250_000  # of sessions: so few that a look at one day of a year opens little else
+REMEDY_OF_SESSIONS = (
+    "a source column has changed its type, or the aggregates or the idle timeout have: undo it, make sessions that are "
+    "there anew by `sessionizer rebuild`, or name a new table and run `sessionizer init`"
+)
+REMEDY_OF_WINDOWS = (
+    "undo the change of the source or of sliding.aggregates, or name a new windows table and run `sessionizer init`"
+)
 
 
 class TableSet:
@@ -23,15 +31,46 @@ class TableSet:
         self.spark = spark
         self.config = config
         self.events = Events(spark, config)
-        self.sessions = sessions_table(spark, config)
         place = Table(spark, config.outputs.rejected_events, "outputs.rejected_events")
         self.rejected_events = RejectedEvents(config, place)
         self.runs = Runs(spark, config)
 
     @cached_property
+    def sessions(self) -> WindowTable:
+        """The sessions table."""
+        of, key = self.config.sessions, tuple(self.config.source.key)
+        layout = Layout(
+            name="sessions",
+            identity=(C.SESSION_ID,),
+            start=C.SESSION_START,
+            filtered_by=(C.SESSION_START, C.SESSION_END, C.EXPIRES_AT, C.SESSION_ID),
+            partition_by=tuple(of.partition_by),
+            change_feed=of.change_feed,
+            rows_per_file=ROWS_PER_FILE,
+            deletion_vectors=of.deletion_vectors,
+            replaces=of.commit == "replace",
+            remedy=REMEDY_OF_SESSIONS,
+        )
+        return WindowTable(Table(self.spark, of.table, "sessions.table"), layout, key)
+
+    @cached_property
     def windows(self) -> WindowTable:
-        """The windows table. Errors: ConfigError where the configuration has none."""
-        return windows_table(self.spark, self.config, sliding_of(self.config).table)
+        """The windows table; what a manifest says of sessions, it says here of windows.
+
+        Errors: ConfigError where the configuration has none.
+        """
+        place, key = sliding_of(self.config).table, tuple(self.config.source.key)
+        layout = Layout(
+            name="windows",
+            identity=(*key, C.WINDOW_START),
+            start=C.WINDOW_START,
+            filtered_by=(C.WINDOW_START, C.WINDOW_END),
+            partition_by=(C.IS_FINAL,),
+            change_feed=True,  # it is the one that tells every change
+            rows_per_file=2_000_000,
+            remedy=REMEDY_OF_WINDOWS,
+        )
+        return WindowTable(Table(self.spark, place, "sliding.table"), layout, key)
 
     @cached_property
     def rejected_window_events(self) -> RejectedEvents:

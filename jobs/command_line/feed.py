@@ -6,7 +6,6 @@ from typing import Annotated, Any
 import typer
 
 from jobs.command_line import options as opt
-from jobs.command_line.session import result, session
 from lib.errors import UsageError, without_passwords
 
 app = typer.Typer()
@@ -24,9 +23,9 @@ def init(
     from jobs.commands.init import init as make
 
     said: list[str] = []
-    with session(config, quiet=as_json) as (spark, loaded, _):
+    with opt.session(config, quiet=as_json) as (spark, loaded, _):
         make(spark, loaded, retention_days, lambda line: said.append(without_passwords(line)))
-    result({"done": said}, as_json, lambda: [print(line) for line in said])
+    opt.result({"done": said}, as_json, lambda: [print(line) for line in said])
 
 
 @app.command(
@@ -66,12 +65,12 @@ def ingest(
         csv_sep=csv_sep.replace("\\t", "\t"),
         csv_quote=csv_quote,
         csv_header=csv_header,
-        rename=dict(_renaming(text) for text in rename or []),
+        rename=dict(opt.pair(text, "--rename", "old=new") for text in rename or []),
         schema=schema,
         add_columns=add_columns,
     )
     begun = time.monotonic()
-    with session(config, quiet=as_json) as (spark, loaded, say):
+    with opt.session(config, quiet=as_json) as (spark, loaded, say):
         say(f"reading {files[0]}" + (f" and {len(files) - 1} more" if len(files) > 1 else ""))
         reports = load(
             spark,
@@ -89,14 +88,7 @@ def ingest(
             print(f"{torn:,} lines could not be read: they are in rejected_events, with reason 'unreadable'.")
         print(f"{sum(r.added for r in reports):,} events added in {time.monotonic() - begun:.1f} s.")
 
-    result({"files": [asdict(r) for r in reports]}, as_json, show)
-
-
-def _renaming(text: str) -> tuple[str, str]:
-    old, equals, new = text.partition("=")
-    if not (old and equals and new):
-        raise UsageError("--rename must be old=new", value=text)
-    return old, new
+    opt.result({"files": [asdict(r) for r in reports]}, as_json, show)
 
 
 def _note(report: Any) -> str:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jobs.command_line import options as opt
-from jobs.command_line.session import result, session
 from lib.errors import UsageError
 
 if TYPE_CHECKING:
@@ -45,11 +44,11 @@ def backfill(
     low, high = opt.instant(from_, "--from"), opt.instant(to, "--to")
     if low is None or high is None:
         raise UsageError("--from and --to must both be there")
-    with session(config, quiet=as_json) as (spark, loaded, say):
+    with opt.session(config, quiet=as_json) as (spark, loaded, say):
         keys = _keys(key, loaded)
         asked = LookBack(low, high, keys, max(parse_duration(chunk), 1), dry_run)
         done = recompute(spark, loaded, asked, say, lambda _, n, of: say.bar(n, of, "spans"))
-        result(as_document(done), as_json, lambda: show_backfill(done))
+        opt.result(as_document(done), as_json, lambda: show_backfill(done))
 
 
 @app.command(epilog="Example: sessionizer readmit --from 2026-01-01 --to 2026-01-02")
@@ -67,9 +66,9 @@ def readmit(
 
     low, high = opt.instant(from_, "--from"), opt.instant(to, "--to")
     asked = LookBack(-FUTURE if low is None else low, FUTURE if high is None else high, dry_run=dry_run)
-    with session(config, quiet=as_json) as (spark, loaded, say):
+    with opt.session(config, quiet=as_json) as (spark, loaded, say):
         done = take_in(spark, loaded, asked, say)
-        result(as_document(done), as_json, lambda: show_backfill(done))
+        opt.result(as_document(done), as_json, lambda: show_backfill(done))
 
 
 @app.command(epilog="Example: sessionizer rebuild --yes")
@@ -84,9 +83,9 @@ def rebuild(
 
     if not yes and not (sys.stdin.isatty() and typer.confirm("Replace all sessions by newly computed ones?")):
         raise UsageError("rebuild replaces all sessions, and nobody has said yes", remedy="add --yes")
-    with session(config, quiet=as_json) as (spark, loaded, say):
+    with opt.session(config, quiet=as_json) as (spark, loaded, say):
         done = [make_anew(spark, loaded, say=say)]
-        result(as_document(done), as_json, lambda: show_backfill(done))
+        opt.result(as_document(done), as_json, lambda: show_backfill(done))
 
 
 @app.command(epilog="Example: sessionizer verify · sessionizer verify --from 2026-01-01 --to 2026-01-08 --sample 1%")
@@ -104,9 +103,9 @@ def verify(
     from jobs.commands.verify import verify as compare
 
     asked = Asked(opt.instant(from_, "--from"), opt.instant(to, "--to"), opt.share(sample))
-    with session(config, quiet=as_json) as (spark, loaded, say):
+    with opt.session(config, quiet=as_json) as (spark, loaded, say):
         verdict = compare(spark, loaded, asked, say)
-        result(as_document(verdict), as_json, lambda: show(verdict))
+        opt.result(as_document(verdict), as_json, lambda: show(verdict))
     if not verdict.clean:
         raise typer.Exit(1)
 

@@ -1,11 +1,10 @@
-"""`sessions` and `changes`: what the sessions table says of a key, and of a run."""
+"""`sessions`, `windows` and `changes`: what the tables say of a key, and what a run has changed."""
 
 from typing import Annotated
 
 import typer
 
 from jobs.command_line import options as opt
-from jobs.command_line.session import result, session
 
 app = typer.Typer()
 
@@ -46,9 +45,9 @@ def sessions(
         at=None if is_version else opt.instant(as_of, "--as-of"),
         limit=limit,
     )
-    with session(config, quiet=as_json) as (spark, loaded, _):
+    with opt.session(config, quiet=as_json) as (spark, loaded, _):
         tables = TableSet(spark, loaded)
-        result(as_documents(tables, asked) if as_json else None, as_json, lambda: show(tables, asked))
+        opt.result(as_documents(tables, asked) if as_json else None, as_json, lambda: show(tables, asked))
 
 
 @app.command(
@@ -70,6 +69,45 @@ def changes(
     from tables.table_set import TableSet
 
     asked = Asked(mode, run, since_run)
-    with session(config, quiet=as_json or as_csv) as (spark, loaded, _):
+    with opt.session(config, quiet=as_json or as_csv) as (spark, loaded, _):
         tables = TableSet(spark, loaded)
-        result(document(tables, asked) if as_json else None, as_json, lambda: show(tables, asked, limit, as_csv=as_csv))
+        opt.result(
+            document(tables, asked) if as_json else None, as_json, lambda: show(tables, asked, limit, as_csv=as_csv)
+        )
+
+
+@app.command(
+    epilog="Example: sessionizer windows --key ann --from 2026-01-01T10:00 --to 2026-01-01T11:00 · "
+    "sessionizer windows --key ann --backward --limit 1"
+)
+def windows(
+    config: opt.Config = opt.CONFIG,
+    key: opt.Key = None,
+    key_from: opt.KeyFrom = None,
+    key_to: opt.KeyTo = None,
+    start_from: Annotated[str | None, typer.Option("--from", metavar="TIME", help="window_start >= this.")] = None,
+    start_to: Annotated[str | None, typer.Option("--to", metavar="TIME", help="window_start <= this.")] = None,
+    backward: opt.Backward = False,
+    as_of: Annotated[int | None, typer.Option(min=0, metavar="VERSION", help="The table as it was then.")] = None,
+    limit: opt.Limit = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Look up the sliding windows of a key, or of a range of keys, in time order."""
+    from jobs.queries.lookups import WindowLookUp, look_up_windows, show_windows
+    from jobs.queries.sql import documents
+    from tables.table_set import TableSet
+
+    asked = WindowLookUp(
+        key=tuple(key or ()),
+        key_from=tuple(key_from or ()),
+        key_to=tuple(key_to or ()),
+        start_from=opt.instant(start_from, "--from"),
+        start_to=opt.instant(start_to, "--to"),
+        backward=backward,
+        version=as_of,
+        limit=limit,
+    )
+    with opt.session(config, quiet=as_json) as (spark, loaded, _):
+        tables = TableSet(spark, loaded)
+        found = documents(look_up_windows(tables, asked)) if as_json else None
+        opt.result(found, as_json, lambda: show_windows(tables, asked))

@@ -1,11 +1,19 @@
-"""Options that several commands have, and what their texts mean."""
+"""What commands have alike: options and what their texts mean, Spark behind a line of progress, the result."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lib.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from jobs.console import Line
+    from lib.config import Config as Loaded
 
 CONFIG = Path("sessionizer.yaml")
 Config = Annotated[Path, typer.Option("--config", "-c", help="The config file.", metavar="FILE")]
@@ -56,6 +64,14 @@ def share(text: str | None, option: str = "--sample") -> float | None:
     return found
 
 
+def pair(text: str, option: str, form: str, remedy: str = "") -> tuple[str, str]:
+    """What stands on either side of the first `=`; form: how to write it."""
+    name, _, value = text.partition("=")
+    if not (name and value):
+        raise UsageError(f"{option} must be {form}", value=text, remedy=remedy)
+    return name, value
+
+
 def duration(text: str, option: str) -> int:
     """`36h` or `7d` in microseconds."""
     from lib.durations import parse_duration
@@ -64,3 +80,29 @@ def duration(text: str, option: str) -> int:
         return parse_duration(text)
     except ValueError as error:
         raise UsageError(f"{option} must be a duration", value=text, remedy="write it as 36h or 7d") from error
+
+
+@contextmanager
+def session(
+    config: Path, first: str = "starting Spark", *, quiet: bool, increments: bool = False
+) -> "Iterator[tuple[SparkSession, Loaded, Line]]":
+    """Spark and the config, while what is being done is said. increments: few new events need a small Spark."""
+    from jobs.config_file import load_config
+    from jobs.console import progress
+
+    loaded = load_config(config)
+    with progress(first, quiet=quiet) as say:
+        from jobs.spark import spark_session
+        from tables.queries.status import is_small
+
+        yield spark_session(loaded.spark, small=increments and is_small(loaded)), loaded, say
+
+
+def result(document: object, as_json: bool, show: Callable[[], Any]) -> None:
+    """Say it to a machine or to a user."""
+    from jobs.console import print_json
+
+    if as_json:
+        print_json(document)
+    else:
+        show()

@@ -1,12 +1,12 @@
-"""`sql`, `advise`, `report` and `check`: any question, and those about the gap, the sessions and their quality."""
+"""`sql`, `advise`, `report`, `check`: questions about the tables; `schema` and `demo`: what needs none."""
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from jobs.command_line import options as opt
-from jobs.command_line.session import result, session
 from lib.errors import UsageError
 
 app = typer.Typer()
@@ -41,7 +41,7 @@ def sql(
         def show() -> None:
             print_csv(by.text_rows(rows)) if as_csv else by.show(rows, limit)
 
-        result(by.documents(rows) if as_json else None, as_json, show)
+        opt.result(by.documents(rows) if as_json else None, as_json, show)
 
     begin = "starting Spark"
     if engine == "duckdb":
@@ -57,7 +57,7 @@ def sql(
             return answer(sql_duckdb, rows)
     from jobs.queries import sql as by_spark
 
-    with session(config, begin, quiet=as_json or as_csv) as (spark, loaded, _):
+    with opt.session(config, begin, quiet=as_json or as_csv) as (spark, loaded, _):
         answer(by_spark, by_spark.query_frame(spark, loaded, query))
 
 
@@ -81,12 +81,12 @@ def advise(
 
     if plot is not None:
         check_plot(plot)
-    with session(config, quiet=as_json) as (spark, loaded, say):
+    with opt.session(config, quiet=as_json) as (spark, loaded, say):
         say("measuring the times between events")
         found = advice(spark, loaded, sample, wall_clock())
     if plot is not None:
         draw(found, plot)
-    result(as_document(found, loaded), as_json, lambda: show(found))
+    opt.result(as_document(found, loaded), as_json, lambda: show(found))
 
 
 @app.command(epilog="Example: sessionizer report -o report.html · sessionizer report -c shop.yaml -o shop.html")
@@ -107,9 +107,9 @@ def report(
     try:
         figures = write_report(by_duckdb(loaded), loaded, output, wall_clock())
     except NeedsSpark as reason:
-        with session(config, f"starting Spark, since {reason}", quiet=as_json) as (spark, loaded, _):
+        with opt.session(config, f"starting Spark, since {reason}", quiet=as_json) as (spark, loaded, _):
             figures = write_report(by_spark(spark, loaded), loaded, output, wall_clock())
-    result(figures, as_json, lambda: print(f"wrote {output}"))
+    opt.result(figures, as_json, lambda: print(f"wrote {output}"))
 
 
 @app.command(
@@ -133,16 +133,30 @@ def check(
     from jobs.commands.check import check as validate
     from jobs.quality.checks import require_library
     from jobs.run.phases import wall_clock
-    from lib.durations import parse_duration
 
     require_library()
-    try:
-        lag = None if max_lag is None else parse_duration(max_lag)
-    except ValueError as error:
-        raise UsageError(f"--max-lag: {error}") from error
+    lag = None if max_lag is None else opt.duration(max_lag, "--max-lag")
     asked = Asked(wall_clock(), opt.share(max_late, "--max-late") or 0.0, lag, tuple(suite or ()), docs)
-    with session(config, quiet=as_json) as (spark, loaded, say):
+    with opt.session(config, quiet=as_json) as (spark, loaded, say):
         checked = validate(spark, loaded, asked, say)
-    result(as_document(checked), as_json, lambda: show(checked))
+    opt.result(as_document(checked), as_json, lambda: show(checked))
     if checked.exit_code:
         raise typer.Exit(checked.exit_code)
+
+
+@app.command(epilog="Example: sessionizer schema > sessionizer.schema.json")
+def schema() -> None:
+    """Print the JSON Schema of the config file."""
+    from lib.config import json_schema
+
+    print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+
+
+@app.command(epilog="Example: sessionizer demo /tmp/shop")
+def demo(
+    folder: Annotated[Path, typer.Argument(help="Where the demo's files and tables go.")] = Path("sessionizer-demo"),
+) -> None:
+    """Make a click-stream, run three increments over it and show what happens."""
+    from jobs.demo.demo import demo as play
+
+    play(folder)

@@ -5,8 +5,6 @@ from typing import Annotated
 import typer
 
 from jobs.command_line import options as opt
-from jobs.command_line.session import result, session
-from lib.errors import UsageError
 
 app = typer.Typer()
 
@@ -37,15 +35,16 @@ def maintain(
     from jobs.commands.maintain import Asked, as_document, show
     from jobs.commands.maintain import maintain as take_care
 
+    kept = [opt.pair(text, "--keep", "TABLE=DURATION", "write --keep rejected_events=90d") for text in keep or []]
     asked = Asked(
         retain=None if retain is None else opt.duration(retain, "--retain"),
         recent=opt.duration(recent, "--recent"),
-        keep=dict(_keeping(text) for text in keep or []),
+        keep={name: opt.duration(text, "--keep") for name, text in kept},
         dry_run=dry_run,
     )
-    with session(config, quiet=as_json) as (spark, loaded, say):
+    with opt.session(config, quiet=as_json) as (spark, loaded, say):
         done = take_care(spark, loaded, asked, say)
-        result(as_document(done, asked), as_json, lambda: show(done, asked))
+        opt.result(as_document(done, asked), as_json, lambda: show(done, asked))
 
 
 @app.command(epilog="Example: sessionizer status")
@@ -59,13 +58,6 @@ def status(config: opt.Config = opt.CONFIG, as_json: opt.Json = False) -> None:
     try:
         found = status_without_spark(load_config(config))
     except NeedsSpark as reason:
-        with session(config, f"starting Spark, since {reason}", quiet=as_json) as (spark, loaded, _):
+        with opt.session(config, f"starting Spark, since {reason}", quiet=as_json) as (spark, loaded, _):
             found = look(spark, loaded)
-    result(found, as_json, lambda: show(found))
-
-
-def _keeping(text: str) -> tuple[str, int]:
-    name, equals, duration = text.partition("=")
-    if not (name and equals and duration):
-        raise UsageError("--keep must be TABLE=DURATION", value=text, remedy="write --keep rejected_events=90d")
-    return name, opt.duration(duration, "--keep")
+    opt.result(found, as_json, lambda: show(found))

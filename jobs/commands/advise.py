@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import asdict, replace
+from math import floor, log2
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +61,14 @@ def show(found: Advice) -> None:
     out.print("How long until the next event of the same key (the bars double in time every two lines)\n")
     for line in _bars(found):
         out.print(line)
+    most = max(c.sessions for c in found.candidates)
     rows = [
         [
             f"{text(c.gap)}{' ←' if c is chosen else ''}",
             c.sessions,
             f"{c.sessions_per_key:.2f}",
             c.live,
-            _bar(c, found),
+            _bar(c.sessions, most),
         ]
         for c in found.candidates
     ]
@@ -112,8 +114,7 @@ def plot(found: Advice, file: Path) -> None:
         return
     from jobs.reporting.pages import write_page  # noqa: PLC0415
 
-    labels = [text(c.gap) for c in found.candidates]
-    sessions = charts.bars([c.sessions for c in found.candidates], labels)
+    sessions = charts.bars([c.sessions for c in found.candidates], [text(c.gap) for c in found.candidates])
     write_page(
         "advise.html",
         file,
@@ -132,10 +133,8 @@ def plot(found: Advice, file: Path) -> None:
 
 def check_plot(file: Path) -> None:
     """Raise unless a plot can be made there."""
-    if file.suffix not in KINDS:
-        raise UsageError("--plot must name a .png, .svg, .pdf or .html file", value=str(file))
-    if not file.absolute().parent.is_dir():
-        raise UsageError("--plot must name a file in a folder that is there", value=str(file))
+    if file.suffix not in KINDS or not file.absolute().parent.is_dir():
+        raise UsageError("--plot must name a .png, .svg, .pdf or .html file in a folder that is there", value=str(file))
 
 
 def text(seconds: float) -> str:
@@ -158,8 +157,8 @@ def _chosen(found: Advice) -> Candidate:
     return next(c for c in found.candidates if c.gap == found.gap)
 
 
-def _bar(candidate: Candidate, found: Advice) -> str:
-    return "█" * round(WIDEST * candidate.sessions / max(c.sessions for c in found.candidates))
+def _bar(number: int, most: int) -> str:
+    return "█" * round(WIDEST * number / most)
 
 
 def _bars(found: Advice) -> list[str]:
@@ -167,18 +166,13 @@ def _bars(found: Advice) -> list[str]:
     merged: dict[float, int] = {}
     for low, count in found.histogram:
         if low >= 1:
-            merged[_pair(low)] = merged.get(_pair(low), 0) + count
+            pair = 2.0 ** (floor(log2(low) * 2 + 1e-9) / 2)
+            merged[pair] = merged.get(pair, 0) + count
     most = max(merged.values(), default=1)
     lines, marked = [], False
     for low in sorted(merged):
         if low > found.gap and not marked:
             lines.append(f"{'':>9} ┄┄┄ {text(found.gap)} ┄┄┄")
             marked = True
-        lines.append(f"{text(low):>9} {'█' * round(WIDEST * merged[low] / most)} {merged[low]:,}")
+        lines.append(f"{text(low):>9} {_bar(merged[low], most)} {merged[low]:,}")
     return lines
-
-
-def _pair(low: float) -> float:
-    from math import floor, log2  # noqa: PLC0415
-
-    return float(2 ** (floor(log2(low) * 2 + 1e-9) / 2))

@@ -1,15 +1,14 @@
 """check: are the tables as they promise to be?"""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.console import stdout, table
-from jobs.quality.checks import Quality, Verdict, as_documents
+from jobs.quality.checks import Quality, Verdict
 from jobs.quality.expectations import (
     Suite,
     events_suite,
@@ -44,7 +43,7 @@ class Checked:
     """The verdicts, and where the Data Docs begin."""
 
     verdicts: list[Verdict]
-    docs: str | None
+    docs: str
 
     @property
     def exit_code(self) -> int:
@@ -72,27 +71,20 @@ def check(spark: SparkSession, config: Config, asked: Asked, say: Say) -> Checke
         (tables.runs.table.read(), C.RUN_ID, {"runs": runs_suite(asked.most_late, oldest)}),
     ):
         whole = frame is sessions and suites  # a suite of one's own may look at any column
-        with _held(frame if whole else _named(frame, [*checks.values()], named_by)) as rows:
+        held = (frame if whole else _named(frame, [*checks.values()], named_by)).persist()  # each takes several looks
+        try:
             for name, suite in checks.items():
                 say(f"checking {name}")
-                verdicts += quality.validate(rows, name, suite, named_by) if suite else []
-    return Checked(verdicts, quality.index())
+                verdicts += quality.validate(held, name, suite, named_by) if suite else []
+        finally:
+            held.unpersist()
+    return Checked(verdicts, str(asked.docs.absolute() / "index.html"))
 
 
 def _named(frame: DataFrame, suites: Sequence[Suite], named_by: str | None) -> DataFrame:
     """The columns that suites may mean: a look into their arguments, which finds too many rather than too few."""
     text = f"{named_by} {[e.kwargs for suite in suites for e in suite]}".lower()
     return frame.select(*C.cols(tuple(name for name in frame.columns if name.lower() in text)))
-
-
-@contextmanager
-def _held(frame: DataFrame) -> Iterator[DataFrame]:
-    """Kept at hand: each expectation takes several looks at it."""
-    held = frame.persist()
-    try:
-        yield held
-    finally:
-        held.unpersist()
 
 
 def as_document(checked: Checked) -> dict[str, Any]:
@@ -102,7 +94,7 @@ def as_document(checked: Checked) -> dict[str, Any]:
         "broken": sum(not v.holds and v.error is None for v in checked.verdicts),
         "errors": sum(v.error is not None for v in checked.verdicts),
         "data_docs": checked.docs,
-        "expectations": as_documents(checked.verdicts),
+        "expectations": [asdict(v) for v in checked.verdicts],
     }
 
 

@@ -9,8 +9,6 @@ from lib.config import Config
 from tables.delta.settings import CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT
 from tables.table_set import TableSet
 
-RETENTION = {REMOVED_FILES_KEPT: "interval 1 week", LOG_KEPT: "interval 30 days"}
-
 
 def init(spark: SparkSession, config: Config, retention_days: int | None, say: Callable[[str], None]) -> None:
     """Make the sessions, rejected_events and runs tables where they are missing.
@@ -24,22 +22,20 @@ def init(spark: SparkSession, config: Config, retention_days: int | None, say: C
     if source.setting(CHANGE_FEED) != "true":
         say(f"turning on the change data feed of {source.location}: new events are read from it")
         source.change_setting(CHANGE_FEED, "true")
-    kept = {name: source.setting(name) or default for name, default in RETENTION.items()}
     if retention_days is not None:
-        for name in RETENTION:
+        for name in (REMOVED_FILES_KEPT, LOG_KEPT):
             source.change_setting(name, f"interval {retention_days} days")
         say(f"{source.location} keeps its log and removed files for {retention_days} days")
     else:
-        removed = kept[REMOVED_FILES_KEPT].removeprefix("interval ")
-        say(f"{source.location} keeps removed files for {removed}; `sessionizer init --retention-days 30` makes it 30")
+        kept = (source.setting(REMOVED_FILES_KEPT) or "interval 1 week").removeprefix("interval ")
+        say(f"{source.location} keeps removed files for {kept}; `sessionizer init --retention-days 30` makes it 30")
     events = source.read()
     _make(sessions_of(tables), events, say)
-    for name, schema in output_schemas(tables, events).items() if tables.event_outputs else ():
-        if name in tables.event_outputs and not tables.event_outputs[name].table.exists():
-            tables.event_outputs[name].create_if_missing(schema)
-            say(f"made {tables.event_outputs[name].table.location}")
-    if not tables.runs.table.exists():
-        tables.runs.create_if_missing()
+    schemas = output_schemas(tables, events) if tables.event_outputs else {}
+    for name, output in tables.event_outputs.items():
+        if output.table.create_if_missing(schemas[name], {}):
+            say(f"made {output.table.location}")
+    if tables.runs.create_if_missing():
         say(f"made {config.outputs.runs}")
     if config.sliding is not None:
         _make(sliding_of(tables), events, say)
@@ -53,6 +49,5 @@ def _make(kind: Kind, events: DataFrame, say: Callable[[str], None]) -> None:
     else:
         kind.home.create(schema, kind.schema_hash(events))
         say(f"made {kind.home.table.location}")
-    if not kind.rejected_events.table.exists():
-        kind.rejected_events.create_if_missing(events.schema)
+    if kind.rejected_events.create_if_missing(events.schema):
         say(f"made {kind.rejected_events.table.location}")

@@ -29,7 +29,6 @@ from tables.manifest import Mode
 from tables.table_set import TableSet
 
 IMPOSSIBLE = (SessionizerError, PySparkException, Py4JJavaError)  # what stops a repair, but for races
-CHUNK = 7 * DAY
 FUTURE = 10**17  # µs: further ahead than any clock
 
 
@@ -40,7 +39,7 @@ class LookBack:
     low: int
     high: int
     keys: tuple[str, ...] | None = None
-    chunk: int = CHUNK
+    chunk: int = 7 * DAY
     dry_run: bool = False
     now: int | None = None
 
@@ -72,7 +71,7 @@ def backfill(
     tables = TableSet(spark, config)
     tables.require()
     chunks = asked.chunks()
-    begun = 0 if asked.dry_run else _done_before(tables, asked, len(chunks))
+    begun = 0 if asked.dry_run else _done_before(tables, asked)
     reports = []
     for number, (low, high) in list(enumerate(chunks, 1))[begun:]:
         say(f"recomputing span {number} of {len(chunks)}")
@@ -140,19 +139,13 @@ def _look_back(kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: Look
     return commit(context, result, manifest, phases)
 
 
-def _done_before(tables: TableSet, asked: LookBack, number: int) -> int:
+def _done_before(tables: TableSet, asked: LookBack) -> int:
     """How many chunks of just this backfill are done, if it has not come to its end."""
-    last = position = 0
-    manifest = tables.sessions.position().manifest
-    for done in tables.sessions.manifests():
-        if done.mode != "backfill":
-            continue
-        same = done.arguments == asked.arguments(done.arguments["low"], done.arguments["high"])
-        current = manifest is not None and done.rule_fingerprint == manifest.rule_fingerprint
-        if same and current:
-            chunks = asked.chunks()
-            place = (done.arguments["low"], done.arguments["high"])
-            position = chunks.index(place) + 1 if place in chunks else 0
-            last = position if position < number else 0
-        break
-    return last
+    manifest, chunks = tables.sessions.position().manifest, asked.chunks()
+    done = next((m for m in tables.sessions.manifests() if m.mode == "backfill"), None)
+    if manifest is None or done is None or done.rule_fingerprint != manifest.rule_fingerprint:
+        return 0
+    last = (done.arguments["low"], done.arguments["high"])
+    if done.arguments != asked.arguments(*last) or last not in chunks[:-1]:
+        return 0
+    return chunks.index(last) + 1

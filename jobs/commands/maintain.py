@@ -19,7 +19,6 @@ from tables.delta import REMOVED_FILES_KEPT, Superseded, Table
 from tables.table_set import TableSet
 from tables.window_table import WindowTable
 
-WEEK = 7 * DAY
 LEAST = DAY  # a run, a repair or a backfill reads the version that it began with, however long it takes
 FORGET = ("rejected_events", "event_sessions", "session_updates")
 
@@ -35,7 +34,7 @@ class Asked:
     """
 
     retain: int | None = None
-    recent: int = WEEK
+    recent: int = 7 * DAY
     keep: Mapping[str, int] = field(default_factory=dict)
     dry_run: bool = False
     now: int = field(default_factory=wall_clock)
@@ -67,13 +66,13 @@ class Asked:
 class Upkeep:
     """What was done to one table, or (dry run) would be. files, bytes: of the latest version."""
 
-    name: str
+    table: str
     files_before: int
     files: int
     bytes: int
-    compacted: int
-    forgotten: int
-    deleted: int
+    compacted_files: int
+    forgotten_rows: int
+    deleted_files: int
     seconds: float
 
 
@@ -114,18 +113,13 @@ def maintain(spark: SparkSession, config: Config, asked: Asked, say: Say = lambd
 def show(done: list[Upkeep], asked: Asked) -> None:
     """The tables and what was done to each."""
     headers = ["table", "files before", "files", "MB", "compacted", "forgotten rows", "deleted files", "seconds"]
-    rows = [
-        [d.name, d.files_before, d.files, round(d.bytes / 1e6, 1), d.compacted, d.forgotten, d.deleted, d.seconds]
-        for d in done
-    ]
+    rows = [list({**asdict(upkeep), "bytes": round(upkeep.bytes / 1e6, 1)}.values()) for upkeep in done]
     stdout().print(table(headers, rows, title="dry run: nothing was done" if asked.dry_run else None))
 
 
 def as_document(done: list[Upkeep], asked: Asked) -> dict[str, Any]:
     """The same for machines."""
-    long = {"name": "table", "compacted": "compacted_files", "forgotten": "forgotten_rows", "deleted": "deleted_files"}
-    tables = [{long.get(name, name): value for name, value in asdict(upkeep).items()} for upkeep in done]
-    return {"dry_run": asked.dry_run, "tables": tables}
+    return {"dry_run": asked.dry_run, "tables": [asdict(upkeep) for upkeep in done]}
 
 
 def _charges(tables: TableSet, asked: Asked) -> list[_Charge]:
@@ -144,8 +138,7 @@ def _charges(tables: TableSet, asked: Asked) -> list[_Charge]:
         charges.append(_Charge(name, trace.table, forget=() if before is None else ((trace.forgettable(before), {}),)))
     charges.append(_Charge("runs", tables.runs.table))
     if _slides(tables):
-        windows = tables.windows
-        charges.append(_Charge("windows", windows.table, windows))
+        charges.append(_Charge("windows", tables.windows.table, tables.windows))
         charges.append(_Charge("windows_rejected_events", tables.rejected_window_events.table))
     return charges
 

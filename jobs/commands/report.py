@@ -175,19 +175,17 @@ def _phases(found: Found) -> list[dict[str, Any]]:
 
 def _checks(found: Found) -> list[Check]:
     t, read, late = found.totals, found.ledger["events_read"] or 0, found.ledger["late"] or 0
+    parts = ("accepted", "late", "invalid", "duplicates")
+    unaccounted = sum(abs(run["events_read"] - sum(run[name] for name in parts)) for run in found.runs)
     return [
         Check("every session has an id and a start", t["without_id"] or 0),
         Check("session ids are unique", t["sessions"] - t["ids"] - (t["without_id"] or 0)),
         Check("start ≤ end ≤ expires_at", t["disordered"] or 0),
         Check("final rows, and no others, are in the final partition", t["inconsistent"] or 0),
-        Check("every run accounts for all the events it read", sum(map(_unaccounted, found.runs))),
+        Check("every run accounts for all the events it read", unaccounted),
         Check("sessions of at most a day", t["over_a_day"] or 0, fatal=False),
         Check(f"at most {MUCH_LATE:.0%} of events late", late if read and late / read > MUCH_LATE else 0, fatal=False),
     ]
-
-
-def _unaccounted(run: Row) -> int:
-    return int(abs(run["events_read"] - run["accepted"] - run["late"] - run["invalid"] - run["duplicates"]))
 
 
 def _percent(part: int | None, whole: int | None) -> str:

@@ -1,7 +1,6 @@
 """status: where the sessions table stands, at a glance."""
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -49,7 +48,7 @@ def _document(now: Status, config: Config) -> dict[str, Any]:
         "events": dict(totals),
         "late_percent": _percent(totals["late"], totals["events_read"]),
         "invalid_percent": _percent(totals["invalid"], totals["events_read"]),
-        "last_runs": [_readable(row) for row in now.last_runs],
+        "last_runs": [{n: short(v) if n in TIMES else v for n, v in row.items()} for row in now.last_runs],
     }
 
 
@@ -85,10 +84,6 @@ def _position(found: dict[str, Any]) -> str:
         f"read up to version {found['consumed_version']} of {found['latest_version']}, "
         f"about {found['rows_behind']:,} rows waiting"
     )
-
-
-def _readable(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: short(value) if name in TIMES else value for name, value in row.items()}
 
 
 def _lag(watermark: int | None) -> float | None:

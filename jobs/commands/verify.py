@@ -41,7 +41,6 @@ class Asked:
     low: int | None = None
     high: int | None = None
     sample: float | None = None
-    shown: int = SHOWN
 
 
 @dataclass(frozen=True)
@@ -82,8 +81,7 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
     broken["the counts of every run add up"] = _ledger_gaps(tables)
     counted = _counted(broken)
     examples = {name: [str(tuple(row)) for row in broken[name].limit(3).collect()] for name, n in counted.items() if n}
-    recomputes = rule.lateness == "event" or rule.revive
-    if not recomputes:
+    if rule.lateness != "event" and not rule.revive:
         return Verdict(kept.count(), 0, False, 0, (), counted, examples)
     say("recomputing the sessions from their events")
     with tables.events.reading(context.increment):
@@ -91,7 +89,7 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
         aggregates = bind(rule, context.sample())
         told = compute.held(differences(kept, _asked_for(expected, asked, rule), rule, aggregates))
     number = told.count()
-    wrong = [row.asDict(recursive=True) for row in told.orderBy(C.SESSION_ID).limit(asked.shown).collect()]
+    wrong = [row.asDict(recursive=True) for row in told.orderBy(C.SESSION_ID).limit(SHOWN).collect()]
     return Verdict(kept.count(), events, True, number, wrong, counted, examples)
 
 
@@ -125,22 +123,14 @@ def show(verdict: Verdict) -> None:
 
 def as_document(verdict: Verdict) -> dict[str, Any]:
     """The same for machines."""
+    named = (C.SESSION_ID, KIND, WHICH, FOUND, EXPECTED)
     return {
         "clean": verdict.clean,
         "sessions": verdict.sessions,
         "events": verdict.events,
         "recomputed": verdict.recomputed,
         "differing": verdict.differing,
-        "differences": [
-            {
-                C.SESSION_ID: row[C.SESSION_ID],
-                KIND: row[KIND],
-                WHICH: row[WHICH],
-                FOUND: row[FOUND],
-                EXPECTED: row[EXPECTED],
-            }
-            for row in verdict.wrong
-        ],
+        "differences": [{name: row[name] for name in named} for row in verdict.wrong],
         "rules": verdict.broken,
     }
 
@@ -162,8 +152,7 @@ def _expected(context: RunContext, rule: Rule, asked: Asked, compute: Checkpoint
     events = accepted(
         context.past().events(span), None if rejects is None else as_rejects(rejects, rule), rule, compute, span
     )
-    if asked.sample is not None and rule.key:
-        events = events.where(_in_sample(rule, asked.sample))
+    events = _sampled(events, asked, rule)
     sessions = Sessions(rule, bind(rule, context.sample()), clock.now)
     partials, seen = compute.observed(sessions.fold(events), {"events": F.sum(C.col(C.COUNT))})
     changes = AcceptedChanges(partials.withColumn(C.EFFECT, F.lit(JOINS)), lambda _: events, WatermarkState(clock.now))
@@ -191,14 +180,14 @@ def _asked_for(rows: DataFrame, asked: Asked, rule: Rule) -> DataFrame:
         rows = rows.where(C.col(C.SESSION_END) >= timestamp(asked.low))
     if asked.high is not None:
         rows = rows.where(C.col(C.SESSION_START) < timestamp(asked.high))
-    if asked.sample is not None and rule.key:
-        rows = rows.where(_in_sample(rule, asked.sample))
-    return rows
+    return _sampled(rows, asked, rule)
 
 
-def _in_sample(rule: Rule, share: float) -> Any:
+def _sampled(rows: DataFrame, asked: Asked, rule: Rule) -> DataFrame:
+    if asked.sample is None or not rule.key:
+        return rows
     texts = [F.coalesce(C.col(name).cast("string"), F.lit("")) for name in rule.key]
-    return F.pmod(F.xxhash64(*texts), F.lit(1_000_000)) < int(share * 1_000_000)
+    return rows.where(F.pmod(F.xxhash64(*texts), F.lit(1_000_000)) < int(asked.sample * 1_000_000))
 
 
 def _counted(frames: dict[str, DataFrame]) -> dict[str, int]:

@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,6 @@ from lib.errors import ConfigError, RunFailed
 
 LIBRARY = "great_expectations"
 SHOWN = 10  # rows that break an expectation
-SITE = {
-    "class_name": "SiteBuilder",
-    "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
-    "store_backend": {"class_name": "TupleFilesystemStoreBackend"},
-}
 
 
 @dataclass(frozen=True)
@@ -41,7 +36,11 @@ class Quality:
     """Validates frames; with `docs`, a folder, it also writes Data Docs there."""
 
     def __init__(self, docs: Path | None = None) -> None:
-        self.gx = _great_expectations()
+        os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")  # nothing is reported to anyone
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import great_expectations as gx  # noqa: PLC0415  (takes seconds, and is an extra)
+        self.gx: Any = gx
         self.context = self.gx.get_context(mode="ephemeral")
         self.context.variables.progress_bars = {"globally": False}
         self.source = self.context.data_sources.add_spark("tables", persist=False)
@@ -49,8 +48,10 @@ class Quality:
         for name in list(self.context.variables.data_docs_sites or {}):
             self.context.delete_data_docs_site(name)
         if docs is not None:
-            backend = {**SITE["store_backend"], "base_directory": str(docs.absolute())}  # type: ignore[dict-item]
-            self.context.add_data_docs_site("site", {**SITE, "store_backend": backend})
+            backend = {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(docs.absolute())}
+            index = {"class_name": "DefaultSiteIndexBuilder"}
+            site = {"class_name": "SiteBuilder", "site_index_builder": index, "store_backend": backend}
+            self.context.add_data_docs_site("site", site)
 
     def validate(self, frame: DataFrame, name: str, suite: Suite, named_by: str | None = None) -> list[Verdict]:
         """The verdict on each expectation. named_by: the column whose values tell which rows break one.
@@ -63,15 +64,11 @@ class Quality:
         if named_by is not None:
             told["unexpected_index_column_names"] = [named_by]
         batch = self.source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("all")
-        verdicts = self._run(frame, batch, (name, name), others, told) if others else []
-        if queries:
-            verdicts += self._run(frame, batch, (name, f"{name}_queries"), queries, {"result_format": "COMPLETE"})
-        return verdicts
+        parts = ((name, others, told), (f"{name}_queries", queries, {"result_format": "COMPLETE"}))
+        results = [self._run(frame, batch, *part) for part in parts if part[1]]
+        return [_verdict(name, result) for found in results for result in found]
 
-    def _run(
-        self, frame: DataFrame, batch: Any, names: tuple[str, str], suite: Suite, told: dict[str, Any]
-    ) -> list[Verdict]:
-        about, name = names
+    def _run(self, frame: DataFrame, batch: Any, name: str, suite: Suite, told: dict[str, Any]) -> list[Any]:
         expectations = self.gx.ExpectationSuite(name=name, expectations=[_made(e) for e in suite])
         definition = self.gx.ValidationDefinition(name=name, data=batch, suite=self.context.suites.add(expectations))
         checkpoint = self.gx.Checkpoint(
@@ -82,11 +79,7 @@ class Quality:
         )
         run = self.context.checkpoints.add(checkpoint).run(batch_parameters={"dataframe": frame})
         (validated,) = run.run_results.values()
-        return [_verdict(about, result) for result in validated.results]
-
-    def index(self) -> str | None:
-        """Where the Data Docs begin."""
-        return None if self.docs is None else str(self.docs.absolute() / "index.html")
+        return list(validated.results)
 
 
 def gate(rows: DataFrame, file: Path) -> None:
@@ -113,29 +106,14 @@ def require_library() -> None:
         raise ModuleNotFoundError(name=LIBRARY)
 
 
-def as_documents(verdicts: list[Verdict]) -> list[dict[str, Any]]:
-    """One object an expectation."""
-    return [{**asdict(v), "rows": list(v.rows)} for v in verdicts]
-
-
 def _rows(verdict: Verdict) -> str:
     number = "some rows" if verdict.broken is None else f"{verdict.broken:,} rows"
     return f"{number}: {', '.join(verdict.rows)}" if verdict.rows else number
 
 
-def _great_expectations() -> Any:
-    os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")  # nothing is reported to anyone
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import great_expectations as gx  # noqa: PLC0415  (takes seconds, and is an extra)
-    return gx
-
-
 def _made(expectation: Expectation) -> Any:
     """GE's own object. Errors: ConfigError where there is none of this type, or it takes other arguments."""
-    from great_expectations.expectations.expectation_configuration import (  # noqa: PLC0415
-        ExpectationConfiguration,
-    )
+    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration  # noqa: PLC0415
 
     notes = {"notes": expectation.why}
     configuration = ExpectationConfiguration(type=expectation.type, kwargs=dict(expectation.kwargs), meta=notes)

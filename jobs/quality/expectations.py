@@ -33,24 +33,16 @@ def sessions_suite(config: Config) -> Suite:
     keys = () if config.source.null_keys == "group" else config.source.key
     longest = config.session.max_duration
     between = {} if longest is None else {"max_value": longest / 1e6}
+    why = "session.max_duration" if between else "no session ends before it starts"
+    named = (*keys, C.SESSION_ID, C.SESSION_START, C.EXPIRES_AT)
     return [
-        *[_not_null(name, "whose session it is") for name in (*keys, C.SESSION_ID, C.SESSION_START, C.EXPIRES_AT)],
-        Expectation("expect_column_values_to_be_unique", {"column": C.SESSION_ID}, "a session is one row"),
+        *[_values("not_be_null", name, "whose session it is") for name in named],
+        _values("be_unique", C.SESSION_ID, "a session is one row"),
         _at_least(C.SESSION_END, C.SESSION_START, "no session ends before it starts"),
         _at_least(C.EXPIRES_AT, C.SESSION_END, "a session reaches as far as its last event at least"),
-        Expectation(
-            "expect_column_values_to_be_between",
-            {"column": C.DURATION_SECONDS, "min_value": 0, **between},
-            "session.max_duration" if between else "no session ends before it starts",
-        ),
-        Expectation(
-            "expect_column_values_to_be_between", {"column": C.EVENT_COUNT, "min_value": 1}, "no session without events"
-        ),
-        Expectation(
-            "expect_column_values_to_be_in_set",
-            {"column": C.STATUS, "value_set": ["open", "closed", "final"]},
-            "the states of a session",
-        ),
+        _values("be_between", C.DURATION_SECONDS, why, min_value=0, **between),
+        _values("be_between", C.EVENT_COUNT, "no session without events", min_value=1),
+        _values("be_in_set", C.STATUS, "the states of a session", value_set=["open", "closed", "final"]),
         _no_rows(f"{C.IS_FINAL} <> ({C.STATUS} = 'final')", "final rows, and no others, lie in the final partition"),
         _no_rows(f"({C.END_REASON} IS NULL) <> ({C.STATUS} = 'open')", "a session that has ended says why"),
     ]
@@ -59,12 +51,8 @@ def sessions_suite(config: Config) -> Suite:
 def rejected_events_suite() -> Suite:
     """Of rejected_events."""
     return [
-        *[_not_null(name, "what was rejected, when") for name in (C.EVENT_HASH, C.REASON)],
-        Expectation(
-            "expect_column_values_to_be_in_set",
-            {"column": C.REASON, "value_set": [*REASONS]},
-            "the reasons there are",
-        ),
+        *[_values("not_be_null", name, "what was rejected, when") for name in (C.EVENT_HASH, C.REASON)],
+        _values("be_in_set", C.REASON, "the reasons there are", value_set=[*REASONS]),
         _no_rows(
             f"{C.REASON} = '{LATE}' AND {C.EVENT_TIME} >= {C.HORIZON}", "only what is older than the horizon is late"
         ),
@@ -76,18 +64,15 @@ def events_suite(config: Config, columns: Sequence[str]) -> Suite:
     known = {name.lower() for name in columns}
     keys = () if config.source.null_keys == "group" else config.source.key
     named = [name for name in (*keys, config.source.event_time) if name.lower() in known]
-    return [
-        Expectation("expect_column_values_to_not_be_null", {"column": n, "mostly": MOSTLY}, "or no session takes it")
-        for n in named
-    ]
+    return [_values("not_be_null", name, "or no session takes it", mostly=MOSTLY) for name in named]
 
 
 def runs_suite(most_late: float, oldest_watermark: int | None) -> Suite:
     """Of the ledger. most_late: share of all events; oldest_watermark: microseconds, None: however old."""
     late = f"sum(late) > {most_late} * sum(events_read)"
     suite = [
-        _not_null(C.RUN_ID, "which run it was"),
-        Expectation("expect_column_values_to_be_unique", {"column": C.RUN_SEQ}, "a run is one row"),
+        _values("not_be_null", C.RUN_ID, "which run it was"),
+        _values("be_unique", C.RUN_SEQ, "a run is one row"),
         _no_rows("events_read <> accepted + late + invalid + duplicates", "every event read is accounted for"),
         _not_all("sum(late) AS late, sum(events_read) AS events_read", late, f"at most {most_late:.1%} of events late"),
     ]
@@ -118,15 +103,14 @@ def read_suite(file: Path) -> Suite:
 
 
 def _expectation(item: object, file: Path, form: str) -> Expectation:
-    fits = isinstance(item, dict) and isinstance(item.get("type"), str) and isinstance(item.get("kwargs", {}), dict)
-    if not isinstance(item, dict) or not fits:
+    if not (isinstance(item, dict) and isinstance(item.get("type"), str) and isinstance(item.get("kwargs", {}), dict)):
         raise ConfigError(f"{file}: each expectation has a type and kwargs", value=item, remedy=form)
     notes = (item.get("meta") or {}).get("notes", "")
-    return Expectation(item["type"], item.get("kwargs", {}), notes if isinstance(notes, str) else str(notes))
+    return Expectation(item["type"], item.get("kwargs", {}), str(notes))
 
 
-def _not_null(name: str, why: str) -> Expectation:
-    return Expectation("expect_column_values_to_not_be_null", {"column": name}, why)
+def _values(must: str, column: str, why: str, **limits: Any) -> Expectation:
+    return Expectation(f"expect_column_values_to_{must}", {"column": column, **limits}, why)
 
 
 def _at_least(name: str, other: str, why: str) -> Expectation:

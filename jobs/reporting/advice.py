@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from jobs.reporting.gaps import BINS_PER_DOUBLING, Bots, Sample
+from jobs.reporting.gaps import BINS_PER_DOUBLING, Sample
 from lib.errors import UsageError
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
@@ -44,8 +44,8 @@ class Mixture:
 
 
 @dataclass(frozen=True)
-class Advice:
-    """The gap to take, and what speaks for it. live: the hot set, with the lateness that was asked for."""
+class Advice(Sample):
+    """The gap to take, and what speaks for it, beside the figures that it is drawn from."""
 
     gap: float
     method: str
@@ -53,11 +53,6 @@ class Advice:
     valley: float | None
     mixture: Mixture | None
     candidates: Sequence[Candidate]
-    histogram: Sequence[tuple[float, int]]
-    share: float
-    events: int
-    keys: int
-    bots: Bots
 
 
 def advise(sample: Sample, lateness: float) -> Advice:
@@ -77,19 +72,14 @@ def advise(sample: Sample, lateness: float) -> Advice:
     mixture = find_mixture(sample.histogram)
     knee = find_knee(sample)
     best = mixture.split if mixture else knee
-    candidates = [_candidate(sample, *longer, lateness) for longer in sample.longer]
     return Advice(
+        **vars(sample),
         gap=min(CANDIDATES, key=lambda gap: abs(np.log(gap / best))),
         method="mixture" if mixture else "knee",
         knee=knee,
         valley=find_valley(sample.histogram),
         mixture=mixture,
-        candidates=candidates,
-        histogram=sample.histogram,
-        share=sample.share,
-        events=sample.events,
-        keys=sample.keys,
-        bots=sample.bots,
+        candidates=[_candidate(sample, *longer, lateness) for longer in sample.longer],
     )
 
 
@@ -152,12 +142,8 @@ def _candidate(sample: Sample, gap: float, longer: int, within: float, lateness:
     """Little's law: sessions at a time = the time that they may change, all together, over the time that passes."""
     sessions = sample.keys + longer
     live = (within + sessions * (gap + lateness)) / max(sample.span, 1.0)
-    return Candidate(
-        gap,
-        round(sessions / sample.share),
-        sessions / max(sample.keys, 1),
-        round(min(live, sessions) / sample.share),
-    )
+    all_sessions, all_live = (round(number / sample.share) for number in (sessions, min(live, sessions)))
+    return Candidate(gap, all_sessions, sessions / max(sample.keys, 1), all_live)
 
 
 def _dense(histogram: Sequence[tuple[float, int]]) -> tuple[Floats, Floats]:

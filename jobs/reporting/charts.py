@@ -46,15 +46,17 @@ STYLE = {
     "axes.facecolor": "none",
     "savefig.facecolor": "none",
 }
-BREAKS = ((1, "1s"), (10, "10s"), (60, "1m"), (600, "10m"), (3600, "1h"), (21_600, "6h"), (86_400, "1d"))
-LONG_BREAKS = ((604_800, "7d"), (2_592_000, "30d"), (31_536_000, "1y"))
+BREAKS: tuple[tuple[float, str], ...] = (
+    *((1, "1s"), (10, "10s"), (60, "1m"), (600, "10m"), (3600, "1h"), (21_600, "6h"), (86_400, "1d")),
+    *((604_800, "7d"), (2_592_000, "30d"), (31_536_000, "1y")),
+)
 
 Draw = Callable[[Axes, Palette], None]
 
 
-def svg(draw: Draw, name: str, size: tuple[float, float] = SIZE) -> Markup:
+def svg(draw: Draw, name: str) -> Markup:
     """The chart as SVG that scales with the page; `name` keeps its ids apart from those of other charts."""
-    with _figure(draw, name, OF_PAGE, size) as figure:
+    with _figure(draw, name, OF_PAGE, SIZE) as figure:
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     drawn = text.getvalue()
@@ -72,9 +74,9 @@ def svg(draw: Draw, name: str, size: tuple[float, float] = SIZE) -> Markup:
     return Markup(drawn)
 
 
-def save(draw: Draw, file: Path, size: tuple[float, float] = (9, 4.5)) -> None:
+def save(draw: Draw, file: Path) -> None:
     """The chart as a file of the kind that its suffix says: png, svg, pdf."""
-    with _figure(draw, file.stem, OF_FILE, size) as figure:
+    with _figure(draw, file.stem, OF_FILE, (9, 4.5)) as figure:
         figure.savefig(file, dpi=160, facecolor="white")
 
 
@@ -132,9 +134,7 @@ def durations(edges: Sequence[float], counts: Sequence[float], marks: Mapping[st
         axes.bar(edges, counts, width=[e * (step - 1) * 0.95 for e in edges], align="edge", color=palette.series[0])
         axes.set_xscale("log")
         low, high = min(edges), max(edges) * step
-        shown: list[tuple[float, str]] = [
-            (at, text) for at, text in (*BREAKS, *LONG_BREAKS) if low * 0.8 <= at <= high * 1.25
-        ]
+        shown = [(at, text) for at, text in BREAKS if low * 0.8 <= at <= high * 1.25]
         if len(shown) < 2:
             shown = [(at, short_time(at)) for at in (low, high)]
         axes.set_xticks([at for at, _ in shown], [text for _, text in shown])

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
@@ -98,16 +98,14 @@ def sample(found: DataFrame, rule: Rule, share: float, candidates: Sequence[int]
     counts = suspects.agg(
         F.count(F.lit(1)), F.sum(C.COUNT), *[F.count_if(C.col(kind)) for kind in (FAST, REGULAR, SLEEPLESS)]
     ).collect()[0]
-    kept = found
-    if counts[0]:
-        kept = joined(found, suspects, rule.key, "left_anti")
+    kept = joined(found, suspects, rule.key, "left_anti") if counts[0] else found
     since = C.col(SINCE)
     row = kept.agg(
         F.count(F.lit(1)),
         F.count_if(since.isNull()),
         F.count(since),
         F.percentile_approx(C.US, F.array(F.lit(0.005), F.lit(0.995)), F.lit(10_000)),
-        *[column for gap in candidates for column in _longer(since, gap)],
+        *[one for gap in candidates for one in (F.count_if(since > gap), F.sum(F.when(since <= gap, since)))],
     ).collect()[0]
     edge = F.floor(F.log2(since / 1e6) * BINS_PER_DOUBLING).alias("edge")
     bins = kept.where((since > 0) & (since <= MOST * 1_000_000)).groupBy(edge).count().orderBy("edge").collect()
@@ -122,7 +120,3 @@ def sample(found: DataFrame, rule: Rule, share: float, candidates: Sequence[int]
         longer=[(gap / 1e6, row[4 + 2 * i], (row[5 + 2 * i] or 0) / 1e6) for i, gap in enumerate(candidates)],
         bots=Bots(counts[0], counts[1] or 0, *counts[2:]),
     )
-
-
-def _longer(since: Column, gap: int) -> tuple[Column, Column]:
-    return F.count_if(since > gap), F.sum(F.when(since <= gap, since))

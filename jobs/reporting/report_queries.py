@@ -50,9 +50,7 @@ def ask_all(engine: Engine, config: Config) -> Found:
     return Found(
         totals=totals,
         ledger=ledger,
-        by_status={
-            row["status"]: row["n"] for row in ask("SELECT status, count(*) AS n FROM sessions GROUP BY status")
-        },
+        by_status={row["status"]: row["n"] for row in ask(BY_STATUS)},
         by_day=ask(BY_DAY)[::-1],
         by_hour=ask(BY_HOUR),
         durations=ask(DURATIONS),
@@ -75,6 +73,7 @@ SELECT count(*) AS sessions, count(DISTINCT session_id) AS ids, sum(event_count)
        sum(CASE WHEN session_id IS NULL OR session_start IS NULL THEN 1 ELSE 0 END) AS without_id
 FROM sessions"""
 LEDGER = "SELECT count(*) AS runs, sum(events_read) AS events_read, sum(late) AS late FROM runs"
+BY_STATUS = "SELECT status, count(*) AS n FROM sessions GROUP BY status"
 BY_HOUR = "SELECT hour(session_start) AS h, count(*) AS n FROM sessions GROUP BY 1 ORDER BY 1"
 BY_DAY = f"""
 SELECT session_date AS day, count(*) AS n, sum(event_count) AS events

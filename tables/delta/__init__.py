@@ -11,9 +11,8 @@ from tables.delta.commits import (
     Superseded,
     told,
 )
-from tables.delta.place import LOCK_FILE
 from tables.delta.settings import CHANGE_FEED, REMOVED_FILES_KEPT
-from tables.delta.table import WRITES, Table
+from tables.delta.table import Table
 
 __all__ = [
     "BYTES_WRITTEN",
@@ -21,10 +20,8 @@ __all__ = [
     "CUT_OFF",
     "FILES_WRITTEN",
     "GONE",
-    "LOCK_FILE",
     "REMOVED_FILES_KEPT",
     "ROWS_WRITTEN",
-    "WRITES",
     "Commit",
     "Entry",
     "Superseded",

@@ -5,16 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from delta.exceptions import (
-    ConcurrentAppendException,
-    ConcurrentDeleteDeleteException,
-    ConcurrentDeleteReadException,
-    ConcurrentTransactionException,
-    ConcurrentWriteException,
-    DeltaConcurrentModificationException,
-    MetadataChangedException,
-    ProtocolChangedException,
-)
+import delta.exceptions
 
 # What Spark and Delta say of a version whose files, or whose place in the log, are there no more.
 GONE = (
@@ -24,12 +15,8 @@ GONE = (
     "DELTA_LOG_FILE_NOT_FOUND",
 )
 CUT_OFF = ("ChecksumException", "JsonEOFException", "JsonParseException")  # what Java says of such entries of a log
-# What Delta raises for a commit that another one has overtaken: in Python none of them is a kind of the first.
-OVERTAKEN = (
-    *(DeltaConcurrentModificationException, ConcurrentAppendException, ConcurrentDeleteDeleteException),
-    *(ConcurrentDeleteReadException, ConcurrentTransactionException, ConcurrentWriteException),
-    *(MetadataChangedException, ProtocolChangedException),
-)
+# What Delta raises for a commit that another one has overtaken: in Python none of them is a kind of another.
+OVERTAKEN = tuple(getattr(delta.exceptions, name) for name in delta.exceptions.__all__)
 # Operation metrics have other names in appends and in MERGEs.
 ROWS_WRITTEN = ("numTargetRowsInserted", "numOutputRows", "numCopiedRows")
 FILES_WRITTEN = ("numFiles", "numTargetFilesAdded")

@@ -1,21 +1,26 @@
-"""Reading a table: its rows, its change feed, its history, its fences."""
+"""Reading a table: its rows, its change feed, its history, its fences; small ones on a path without Spark."""
 
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import deltalake
+from deltalake.exceptions import DeltaError
 from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, DataFrameReader
 
 from lib.config import location_kind
 from tables.delta.commits import Commit, Entry, entry_of
 from tables.delta.log import DeltaLog
-from tables.delta.plain import is_in, open_plainly
+from tables.delta.settings import FENCES_KEPT
 
 FENCES_NEAR = 5  # commits looked at one by one before all transactions of the table are loaded
+# What writing without Spark knows: the first features of Delta, and paths that are URLs as they stand.
+PLAIN = 2
+UNUSUAL_IN_PLAIN_PATHS = set("%[]^|")
 
 
 class Reading(DeltaLog):
@@ -69,7 +74,15 @@ class Reading(DeltaLog):
 
     def _plain(self) -> deltalake.DeltaTable | None:
         """A small table's latest version without Spark; None where Spark alone knows how to open or write it."""
-        return open_plainly(self.location) if self.small and location_kind(self.location) == "path" else None
+        folder = Path(self.location).absolute()
+        if not self.small or location_kind(self.location) != "path" or UNUSUAL_IN_PLAIN_PATHS & set(str(folder)):
+            return None
+        try:
+            table = deltalake.DeltaTable(folder)
+        except (DeltaError, OSError):  # Spark tells better what is wrong
+            return None
+        forgets = FENCES_KEPT in table.metadata().configuration
+        return None if forgets or table.protocol().min_writer_version > PLAIN else table
 
     def _load(self, reader: DataFrameReader) -> DataFrame:
         return reader.table(self.location) if self.by_name else reader.load(self.location)
@@ -88,6 +101,12 @@ class Reading(DeltaLog):
             return json.loads(line)
         except ValueError as error:
             raise self._damaged(version) from error
+
+
+def is_in(table: deltalake.DeltaTable, commit: Commit) -> bool:
+    """Whether this transaction of the application, or a later one, is in the table."""
+    last = table.transaction_version(commit.app_id)
+    return last is not None and last >= commit.txn
 
 
 def _back_from(latest: int, number: int | None) -> range:

@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tables.delta import LOCK_FILE, WRITES, Table
+from tables.delta import Table
+from tables.delta.place import LOCK_FILE
 from tests.faults.lakes import SCENARIOS, Contents, Scenario, Stock, contents, last_run, lost_and_doubled
 from tests.few_rows import FOR_FEW_ROWS
 from tests.jobs.driver import JOBS
-from tests.kills import Killed, each_write, killing
+from tests.kills import WRITES, Killed, each_write, killing
 from tests.processes import Worker
 from tests.summary import Tally
 
@@ -101,7 +102,7 @@ def tried(scenario: Scenario, stock: Stock, folder: Path) -> Deaths:
     deaths = Deaths(lake.folder, folder)
     with each_write(deaths.before, deaths.after):
         scenario.do(lake)
-    assert deaths.unwatched == [], "what changes tables must be one of tables.delta.WRITES"
+    assert deaths.unwatched == [], "what changes tables must be one of tests.kills.WRITES"
     return deaths
 
 

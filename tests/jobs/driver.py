@@ -63,7 +63,7 @@ def _init(spark: SparkSession, config: Config) -> None:
 
 
 def _maintain(spark: SparkSession, config: Config, **asked: Any) -> list[str]:
-    return [done.name for done in maintain(spark, config, Upkeep(**asked), tell)]
+    return [done.table for done in maintain(spark, config, Upkeep(**asked), tell)]
 
 
 def _verify(spark: SparkSession, config: Config) -> bool:

@@ -61,7 +61,7 @@ def warehouse(spark: SparkSession, after_runs: Warehouse, tmp_path: Path) -> War
 
 def upkeep(warehouse: Warehouse, **asked: Any) -> dict[str, Upkeep]:
     done = maintain(warehouse.spark, warehouse.config, Asked(**asked), warehouse.said.append)
-    return {one.name: one for one in done}
+    return {one.table: one for one in done}
 
 
 def all_rows(warehouse: Warehouse) -> dict[str, list[tuple[Any, ...]]]:
@@ -85,13 +85,15 @@ def test_files_become_fewer_and_all_else_stays(warehouse: Warehouse) -> None:
     told = upkeep(warehouse, dry_run=True)
     assert warehouse.versions() == versions
     done = upkeep(warehouse)
-    assert {name: one.compacted for name, one in told.items()} == {name: one.compacted for name, one in done.items()}
+    assert {name: one.compacted_files for name, one in told.items()} == {
+        name: one.compacted_files for name, one in done.items()
+    }
     assert set(done) == {"sessions", "rejected_events", "event_sessions", "runs"}
-    assert all(one.compacted > 1 and one.files < one.files_before for one in done.values()), done
+    assert all(one.compacted_files > 1 and one.files < one.files_before for one in done.values()), done
     assert done["sessions"].files == 2, "one of live rows, one of final ones"
     assert all_rows(warehouse) == before
     assert warehouse.position() == position
-    assert upkeep(warehouse)["sessions"].compacted == 0
+    assert upkeep(warehouse)["sessions"].compacted_files == 0
 
     warehouse.append(MORE)
     (report,) = warehouse.run()
@@ -157,10 +159,10 @@ def test_files_that_no_kept_version_has_are_deleted(warehouse: Warehouse) -> Non
     orphan = warehouse.folder / "sessions" / "is_final=true" / "part-left-behind.snappy.parquet"
     orphan.write_bytes(b"of a run that was killed")
     os.utime(orphan, (0, 0))
-    assert upkeep(warehouse, dry_run=True)["sessions"].deleted == 1
+    assert upkeep(warehouse, dry_run=True)["sessions"].deleted_files == 1
     assert orphan.exists()
     version = warehouse.tables.sessions.table.version
-    assert upkeep(warehouse)["sessions"].deleted == 1
+    assert upkeep(warehouse)["sessions"].deleted_files == 1
     assert not orphan.exists()
     # All that the runs have removed is younger than a week: every version can still be read.
     assert warehouse.tables.sessions.table.read(version - 1).count() > 0
@@ -226,13 +228,13 @@ def test_old_rows_of_side_tables_are_forgotten_but_what_makes_the_accepted_set(w
     keep = {"rejected_events": 90 * DAY, "event_sessions": 90 * DAY}
     assert warehouse.rejected(C.REASON, "user") == [("late", "ann"), ("null_key", None), ("null_time", "ann")]
     young = upkeep(warehouse, keep=keep | {"event_sessions": 100_000 * DAY}, dry_run=True)
-    assert [one.forgotten for one in young.values()] == [0, 0, 0, 0]
+    assert [one.forgotten_rows for one in young.values()] == [0, 0, 0, 0]
     later = wall_clock() + 91 * DAY
     told, done = (upkeep(warehouse, keep=keep, now=later, dry_run=dry) for dry in (True, False))
-    forgotten = {name: one.forgotten for name, one in told.items()}
+    forgotten = {name: one.forgotten_rows for name, one in told.items()}
     # Of event_sessions those stay that are not older than the horizon, 11:10: others may still join their sessions.
     assert forgotten == {"sessions": 0, "rejected_events": 3, "event_sessions": 3, "runs": 0}
-    assert {name: one.forgotten for name, one in done.items()} == forgotten
+    assert {name: one.forgotten_rows for name, one in done.items()} == forgotten
     assert warehouse.rejected(C.REASON, "user", C.EVENT) == [("late", "ann", None)]
     kept = warehouse.tables.event_outputs["event_sessions"].table.read()
     assert [row[0] for row in warehouse.sorted_rows(kept, C.EVENT_TIME)] == [
@@ -240,7 +242,7 @@ def test_old_rows_of_side_tables_are_forgotten_but_what_makes_the_accepted_set(w
         "2026-01-01 12:10:00",
     ]
     assert verify(warehouse.spark, warehouse.config, ToVerify()).clean
-    assert upkeep(warehouse, keep=keep, now=later)["rejected_events"].forgotten == 0
+    assert upkeep(warehouse, keep=keep, now=later)["rejected_events"].forgotten_rows == 0
 
 
 @pytest.mark.slow
@@ -257,7 +259,7 @@ def test_the_history_of_tables_by_day_is_compacted_near_the_horizon_only(spark: 
     files = warehouse.tables.sessions.table.read().inputFiles()
     per_day = {day: sum(f"session_date={day}" in file for file in files) for day in before}
     assert per_day == {"2026-01-01": 2, "2026-01-07": 1, "2026-01-08": 1}
-    assert done.compacted == 2
+    assert done.compacted_files == 2
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from jobs.commands.look_back import LookBack, backfill
 from jobs.commands.verify import Asked, verify
-from tables import sessions
+from tables import table_set
 from tests.oracle import us
 from tests.scans import scans
 from tests.text_tables import clock
@@ -31,7 +31,7 @@ def year(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Wareh
     )
     warehouse.append_frame(events.repartitionByRange(FILES, "at"))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sessions, "ROWS_PER_FILE", 100)
+        patched.setattr(table_set, "ROWS_PER_FILE", 100)
         warehouse.init().run()
     return warehouse
 
