@@ -49,7 +49,11 @@ COLLECTOR = "-XX:+UseParallelGC"  # for throughput: of a batch nobody sees the p
 JAVA_OPTIONS, CLASS_PATH = "spark.driver.extraJavaOptions", "spark.driver.extraClassPath"
 READ_BY_JAVA = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 ASKED_FOR = ("org.apache.spark.sql.functions", "functions", "PythonUtils")
-UTC = {"spark.sql.session.timeZone": "UTC"}  # whatever the settings say: times without a zone are UTC
+ALWAYS = {  # whatever the settings say
+    "spark.sql.session.timeZone": "UTC",  # of times without a zone
+    # Delta refuses versions that it need not keep any more (a week), though what they need is mostly there.
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
+}
 LOGS_KEPT = 20
 JARS_DONE = "complete"  # beside the jars, once all are there
 
@@ -82,7 +86,7 @@ def spark_session(settings: Mapping[str, str] | None = None, *, small: bool = Fa
         logging.getLogger(name).setLevel(logging.CRITICAL)  # errors are told once, by us
     builder = SparkSession.builder.appName("sessionizer")
     if running := SparkSession.getActiveSession():
-        for name, value in UTC.items():
+        for name, value in ALWAYS.items():
             running.conf.set(name, value)
         return running
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -90,7 +94,7 @@ def spark_session(settings: Mapping[str, str] | None = None, *, small: bool = Fa
     local = {} if submitted or "spark.master" in settings else local_settings()
     jars = {} if submitted else _delta_jars(settings)
     start = _java_start(jars, settings, small=small) if local else {}
-    for name, value in (EVERYWHERE | local | settings | jars | start | UTC).items():
+    for name, value in (EVERYWHERE | local | settings | jars | start | ALWAYS).items():
         builder = builder.config(name, value)
     if submitted:
         return builder.getOrCreate()

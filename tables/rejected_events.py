@@ -7,12 +7,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lib import columns as C
-from lib.admission.verdicts import CORRECTION, DUPLICATE, IN_THE_FUTURE, LATE, OUT
+from lib.admission.verdicts import BEFORE_START, CORRECTION, DUPLICATE, IN_THE_FUTURE, LATE, OUT
 from lib.config import Config
 from tables.delta import Commit, Table
 from tables.manifest import Manifest
 
-KEPT_OUT = (LATE, DUPLICATE, IN_THE_FUTURE, CORRECTION)  # other reasons speak for themselves
+KEPT_OUT = (BEFORE_START, LATE, DUPLICATE, IN_THE_FUTURE, CORRECTION)  # other reasons speak for themselves
 
 
 class RejectedEvents:

@@ -17,6 +17,8 @@ from tables.table_set import TableSet
 from tests.oracle import us
 from tests.text_tables import clock, rows
 
+# What `init` asks of a source: where it is there already, init adds no version.
+SOURCE = {"delta.enableChangeDataFeed": "true", "delta.deletedFileRetentionDuration": "interval 30 days"}
 EVENTS = "user STRING, at TIMESTAMP, n INT"
 NOW = us(clock("+9d 00:00"))
 # The columns of a session row that tell how it came about, not what it is.
@@ -77,7 +79,7 @@ class Warehouse:
     def append_frame(self, events: DataFrame) -> None:
         writer = events.write.format("delta").mode("append")
         if not (self.folder / "events").exists():
-            writer = writer.option("delta.enableChangeDataFeed", "true")
+            writer = writer.options(**SOURCE)
         writer.save(self.config.source.table)
 
     # The product.

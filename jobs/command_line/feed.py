@@ -15,11 +15,11 @@ app = typer.Typer()
 def init(
     config: opt.Config = opt.CONFIG,
     retention_days: Annotated[
-        int | None, typer.Option(min=1, help="Have the source keep its log and removed files for so many days.")
+        int | None, typer.Option(min=0, help="Have the source keep log and removed files so many days; 0: as it is.")
     ] = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Make the tables; turn on the change data feed of the source."""
+    """Make the tables; have the source record its changes, and keep them for 30 days."""
     from jobs.commands.init import init as make
 
     said: list[str] = []

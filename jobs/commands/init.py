@@ -6,29 +6,32 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jobs.run.kinds import Kind, output_schemas, schema_of, sessions_of, sliding_of
 from lib.config import Config
-from tables.delta.settings import CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT
+from tables.delta import A_MONTH, CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT
 from tables.table_set import TableSet
 
 
 def init(spark: SparkSession, config: Config, retention_days: int | None, say: Callable[[str], None]) -> None:
     """Make the sessions, rejected_events and runs tables where they are missing.
 
-    Turns on the change data feed of a source that has it off, after saying so. `retention_days`: keep the source's
-    log and removed files for so long, because repair and reading changes end where they end.
+    Turns on the change data feed of a source that has it off, after saying so. `retention_days`: have the source keep
+    log and removed files for so long, because repair and reading changes end where they end; 0: leave it as it is;
+    None: 30 days, where it says nothing of either.
     """
     tables = TableSet(spark, config)
     source = tables.events.table
     source.require("make it first, for example with `sessionizer ingest FILE… --format csv`")
+    wanted, own = {}, source.setting(REMOVED_FILES_KEPT)
     if source.setting(CHANGE_FEED) != "true":
+        wanted[CHANGE_FEED] = "true"
         say(f"turning on the change data feed of {source.location}: new events are read from it")
-        source.change_setting(CHANGE_FEED, "true")
-    if retention_days is not None:
-        for name in (REMOVED_FILES_KEPT, LOG_KEPT):
-            source.change_setting(name, f"interval {retention_days} days")
-        say(f"{source.location} keeps its log and removed files for {retention_days} days")
-    else:
-        kept = (source.setting(REMOVED_FILES_KEPT) or "interval 1 week").removeprefix("interval ")
-        say(f"{source.location} keeps removed files for {kept}; `sessionizer init --retention-days 30` makes it 30")
+    if retention_days is None and own is None and source.setting(LOG_KEPT) is None:
+        wanted[REMOVED_FILES_KEPT] = A_MONTH
+    elif retention_days:
+        wanted |= dict.fromkeys((REMOVED_FILES_KEPT, LOG_KEPT), f"interval {retention_days} days")
+    kept = wanted.get(REMOVED_FILES_KEPT, own or "interval 1 week").removeprefix("interval ")
+    say(f"{source.location} keeps removed files for {kept}: so far may runs fall behind")
+    if wanted:
+        source.change_settings(wanted)
     events = source.read()
     _make(sessions_of(tables), events, say)
     schemas = output_schemas(tables, events) if tables.event_outputs else {}

@@ -21,7 +21,7 @@ from jobs.ingest.lines import TORN_LINE, unreadable_rows
 from lib import columns as C
 from lib.config import Config
 from lib.errors import RunFailed, SourceError
-from tables.delta import CHANGE_FEED, Commit, Superseded, Table
+from tables.delta import A_MONTH, CHANGE_FEED, REMOVED_FILES_KEPT, Commit, Superseded, Table
 from tables.rejected_events import RejectedEvents, rejected_schema
 
 NOTE = "sessionizer_ingest"
@@ -140,7 +140,7 @@ class Ingestion:
             events = rows.where(C.col(TORN_LINE).isNull()).drop(TORN_LINE)
             if table is None:
                 nullable = T.StructType([T.StructField(f.name, f.dataType) for f in events.schema.fields])
-                self.source.create(nullable, [], {CHANGE_FEED: "true"})
+                self.source.create(nullable, [], {CHANGE_FEED: "true", REMOVED_FILES_KEPT: A_MONTH})
             commit = Commit(_fence("ingest", part.end), 1, self._note(part, added, torn))
             with self.source.lock():
                 if self.source.has_fence(commit):

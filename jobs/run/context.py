@@ -16,9 +16,8 @@ from lib.accepted import Again
 from lib.admission.accepted import Past
 from lib.admission.admission import Admission
 from lib.admission.freed import Readmission
-from lib.admission.validate import raw_us, validate
-from lib.admission.verdicts import OUT
-from lib.bags import hashed, nth, taken
+from lib.admission.verdicts import BEFORE_START
+from lib.bags import hashed, taken
 from lib.errors import UsageError
 from lib.rule import Rule
 from lib.time.micros import timestamp
@@ -121,16 +120,22 @@ class RunContext:
         return Admission(self._events(), self.rule, clock, past, compute, asked, is_first)
 
     def _events(self) -> DataFrame:
-        return self.kind.tables.events.read(self.increment)
+        """The increment; of the very first run with what lies before its start."""
+        events, done = self.kind.tables.events, self.position.manifest
+        rows = events.read(self.increment)
+        if not self.began or (done is not None and done.source_to_version is not None):
+            return rows
+        older = events.as_of(self.began - 1, None).withColumn(C.CHANGE_TYPE, F.lit(BEFORE_START))
+        return rows.unionByName(older, allowMissingColumns=True)
 
     def _everything(self) -> DataFrame:
-        """All rows of the source, but those from before the first version that a run was to read."""
-        rows = self.kind.tables.events.as_of(self.increment.last, None)
-        if not self.began:
+        """All rows of the source; those from before the start, as rejected_events knows them, are marked."""
+        rows, rejects = self.kind.tables.events.as_of(self.increment.last, None), self._rejects()
+        if not self.began or rejects is None:
             return rows
-        older = self.kind.tables.events.as_of(self.began - 1, None)
-        told = taken(hashed(rows), hashed(older).select(C.HASH))
-        return told.where(~C.col(C.TAKEN)).drop(C.HASH, C.JSON, C.TAKEN)
+        older = rejects.where(C.col(C.REASON) == BEFORE_START).select(C.col(C.EVENT_HASH).alias(C.HASH))
+        told = taken(hashed(rows), older)
+        return told.withColumn(C.CHANGE_TYPE, F.when(C.col(C.TAKEN), BEFORE_START)).drop(C.HASH, C.JSON, C.TAKEN)
 
     def sample(self) -> DataFrame:
         """No rows of the source, with its columns."""
@@ -173,23 +178,8 @@ class RunContext:
         return keys.unionByName(rejects.where((time >= low) & (time < high)).select(*C.cols(self.rule.key)))
 
     def _rejects(self) -> DataFrame | None:
-        """Rows of rejected_events before this run, and those of the source from before the first version read."""
-        rejected = self.kind.rejected_events.before(self.clock.run_seq)
-        if not self.began:
-            return rejected
-        valid = validate(self.kind.tables.events.as_of(self.began - 1, None), self.rule, self.clock)
-        nothing = F.lit(None).cast("string")
-        older = hashed(valid).select(
-            *C.cols(self.rule.key),
-            F.timestamp_micros(raw_us(valid)).alias(C.EVENT_TIME),
-            nothing.alias(C.REASON),
-            F.lit(OUT).alias(C.KEPT),
-            nothing.alias(C.EVENT),
-            C.col(C.HASH).alias(C.EVENT_HASH),
-            nth().alias(C.ORDINAL),
-            F.lit(-1).cast("bigint").alias(C.RUN_SEQ),
-        )
-        return older if rejected is None else rejected.unionByName(older, allowMissingColumns=True)
+        """Rows of rejected_events before this run."""
+        return self.kind.rejected_events.before(self.clock.run_seq)
 
 
 def _consumed(position: Position) -> tuple[Manifest, int]:

@@ -78,7 +78,7 @@ class Admission:
             return _unknown
 
         def read(spans: Spans) -> DataFrame:
-            source = self.events if self.past is None else self.past.events(spans)
+            source = self.events.drop(C.CHANGE_TYPE) if self.past is None else self.past.events(spans)
             return accepted(source, self._rejects_after(judged, counts), self.rule, self.compute, spans)
 
         return read

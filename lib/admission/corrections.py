@@ -5,7 +5,7 @@ from pyspark.sql import functions as F
 
 from lib import columns as C
 from lib.admission.accepted import placed
-from lib.admission.verdicts import BESIDE, CORRECTED, CORRECTION, FORGOTTEN, IN, WITHDRAWN
+from lib.admission.verdicts import BEFORE_START, BESIDE, CORRECTED, CORRECTION, FORGOTTEN, IN, WITHDRAWN
 from lib.bags import hashed
 from lib.rule import Rule
 
@@ -40,7 +40,8 @@ def _netted(signed: DataFrame) -> DataFrame:
     """The rows without those that undo each other, with `__nth`: 1, 2, … among equal rows that go the same way."""
     same = Window.partitionBy(C.HASH)
     gone, came = F.count_if(_is_gone()).over(same), F.count_if(~_is_gone()).over(same)
-    one_way = Window.partitionBy(C.HASH, "__gone").orderBy(C.CHANGE_TYPE)
+    is_older = C.col(C.CHANGE_TYPE).eqNullSafe(F.lit(BEFORE_START))  # which the increment's own rows leave alone
+    one_way = Window.partitionBy(C.HASH, "__gone").orderBy(is_older, C.CHANGE_TYPE)
     counted = signed.withColumns({"__gone": _is_gone(), "__undone": F.when(_is_gone(), came).otherwise(gone)})
     numbered = counted.withColumn("__nth", F.row_number().over(one_way) - F.col("__undone"))
     return numbered.where(F.col("__nth") > 0).drop("__gone", "__undone")

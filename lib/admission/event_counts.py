@@ -11,6 +11,7 @@ from lib.accepted import PENDING
 from lib.admission.verdicts import (
     AMENDED,
     APART,
+    BEFORE_START,
     CORRECTED,
     CORRECTION,
     DUPLICATE,
@@ -31,7 +32,9 @@ VALID = (LATE, APART, PENDING, AMENDED, CORRECTED)  # besides those without a ve
 
 @dataclass(frozen=True)
 class EventCounts:
-    """Counts of events; read = accepted + the rejected of every reason but correction. Times: microseconds.
+    """Counts of events; read = accepted + the rejected, without corrections and what lies before the start.
+
+    Times: microseconds.
 
     accepted: with the amended and the corrected ones. apart: of the late ones those in sessions of their own.
     withdrawn: rows that the source no longer has; forgotten: those of them that were in no session. readmitted:
@@ -75,7 +78,7 @@ class EventCounts:
     @property
     def read(self) -> int:
         """All events that `where` let through."""
-        return self.accepted + sum(n for reason, n in self.rejected.items() if reason != CORRECTION)
+        return self.accepted + sum(n for reason, n in self.rejected.items() if reason not in (CORRECTION, BEFORE_START))
 
     @property
     def late(self) -> int:

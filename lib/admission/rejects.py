@@ -7,6 +7,7 @@ from lib import columns as C
 from lib.admission.validate import raw_us
 from lib.admission.verdicts import (
     APART,
+    BEFORE_START,
     BESIDE,
     CORRECTION,
     DUPLICATE,
@@ -36,7 +37,7 @@ def rejected(judged: DataFrame, rule: Rule) -> DataFrame:
     version = C.col(C.COMMIT_VERSION) if C.COMMIT_VERSION in judged.columns else F.lit(None)
     verdict = C.col(C.VERDICT)
     rows = hashed(judged.where(verdict.isin(*REASONS, APART)))
-    hash_only = verdict.isin(DUPLICATE, APART)
+    hash_only = verdict.isin(BEFORE_START, DUPLICATE, APART)
     if rule.late_events == "drop":
         hash_only = hash_only | (verdict == LATE)
     if rule.invalid_events == "drop":
@@ -75,8 +76,7 @@ def leaving(rejects: DataFrame, judged: DataFrame, rule: Rule) -> DataFrame:
     names = C.cols(tuple(rejects.columns))
     numbered = rejects.where(C.col(C.KEPT).isin(*may_go)).withColumn(C.HASH, C.col(C.EVENT_HASH))
     order = (C.col(C.KEPT).desc(), C.col(C.RUN_SEQ), C.col(C.ORDINAL))
-    written = C.col(C.RUN_SEQ) >= 0  # by a run; others are of before the first version that was read
-    away = taken(numbered, gone, *order).where(C.col(C.TAKEN) & written).select(*names)
+    away = taken(numbered, gone, *order).where(C.col(C.TAKEN)).select(*names)
     if C.FREED not in judged.columns:
         return away
     anew = judged.where(C.col(C.FREED).isNotNull()).select(*[C.col(C.FREED)[name].alias(name) for name in IDENTITY])

@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 
 from lib import columns as C
 from lib.admission.verdicts import (
+    BEFORE_START,
     CORRECTED,
     FORGOTTEN,
     IN_THE_FUTURE,
@@ -43,12 +44,12 @@ KEY_TYPES = (
 def validate(events: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame:
     """Each event with its time and, if it is invalid or a change of the source, its verdict; `where` has been applied.
 
-    In: the source's columns (and, from a change feed, its `_change_type`).
+    In: the source's columns (and, from a change feed, its `_change_type`, or `before_start` there).
     Out: the same columns, `__us` BIGINT (microseconds since the epoch, UTC; with a time unit in whole units, and the
     time itself as `__raw_us`), `__gap` BIGINT (of a dynamic gap) and `__verdict` STRING: null for a valid event, else
-    the reason to reject it: the first of null_time, null_key, non_positive_gap and in_the_future (strictly more than
-    `max_future_skew` ahead) counts. Of changes `corrected`, or for a row that is gone `withdrawn`, `forgotten` if it
-    was invalid.
+    the reason to reject it: the first of before_start, null_time, null_key, non_positive_gap and in_the_future
+    (strictly more than `max_future_skew` ahead) counts. Of changes `corrected`, or for a row that is gone `withdrawn`,
+    `forgotten` if it was invalid.
     Errors: SourceError for a key or time column that is missing or of a type that cannot serve.
     """
     _check_zone(events)
@@ -141,8 +142,8 @@ def _verdict(events: DataFrame, rule: Rule, clock: WatermarkState) -> Column:
     kind = C.col(C.CHANGE_TYPE)
     is_gone = kind.isin("delete", "update_preimage")
     was_invalid = is_gone & reduce(or_, [holds for _, holds in invalid])
-    gone = [(FORGOTTEN, was_invalid), (WITHDRAWN, is_gone)]
-    return _first_that_holds([*gone, *invalid, future, (CORRECTED, kind == "update_postimage")])
+    apart = [(BEFORE_START, kind == BEFORE_START), (FORGOTTEN, was_invalid), (WITHDRAWN, is_gone)]
+    return _first_that_holds([*apart, *invalid, future, (CORRECTED, kind == "update_postimage")])
 
 
 def _first_that_holds(rules: list[tuple[str, Column]]) -> Column:

@@ -8,6 +8,7 @@ from lib.accepted import ADDS, JOINS, LEAVES, PENDING
 from lib.rule import Rule
 
 # Reasons to reject an event.
+BEFORE_START = "before_start"
 CORRECTION = "correction"
 NULL_TIME = "null_time"
 NULL_KEY = "null_key"
@@ -17,7 +18,7 @@ DUPLICATE = "duplicate"
 LATE = "late"
 UNREADABLE = "unreadable"
 INVALID = (NULL_TIME, NULL_KEY, NON_POSITIVE_GAP, IN_THE_FUTURE, UNREADABLE)
-REASONS = (CORRECTION, *INVALID, DUPLICATE, LATE)
+REASONS = (BEFORE_START, CORRECTION, *INVALID, DUPLICATE, LATE)
 
 # Ways to be accepted; a row without a verdict is accepted as any event in time.
 AMENDED = "amended"  # late, and accepted after all

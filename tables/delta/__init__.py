@@ -11,15 +11,17 @@ from tables.delta.commits import (
     Superseded,
     told,
 )
-from tables.delta.settings import CHANGE_FEED, REMOVED_FILES_KEPT
+from tables.delta.settings import A_MONTH, CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT
 from tables.delta.table import Table
 
 __all__ = [
+    "A_MONTH",
     "BYTES_WRITTEN",
     "CHANGE_FEED",
     "CUT_OFF",
     "FILES_WRITTEN",
     "GONE",
+    "LOG_KEPT",
     "REMOVED_FILES_KEPT",
     "ROWS_WRITTEN",
     "Commit",

@@ -10,6 +10,7 @@ from tables.delta.commits import Commit
 CHANGE_FEED = "delta.enableChangeDataFeed"
 REMOVED_FILES_KEPT = "delta.deletedFileRetentionDuration"
 LOG_KEPT = "delta.logRetentionDuration"
+A_MONTH = "interval 30 days"
 FENCES_KEPT = "delta.setTransactionRetentionDuration"
 COLUMN_MAPPING = "delta.columnMapping.mode"
 # Bytes: files that are compacted, and what comes of them at most. Files that a first load has made by time are larger.

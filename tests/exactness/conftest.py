@@ -44,9 +44,9 @@ def copied(spark: SparkSession, tmp_path: Path) -> Callable[..., Play]:
 
 @pytest.fixture
 def aged(spark: SparkSession, tmp_path: Path) -> Callable[..., Play]:
-    """A play as it is nine days later."""
+    """A play as it is forty days later."""
 
-    def aged(of: Play, days: float = 9) -> Play:
+    def aged(of: Play, days: float = 40) -> Play:
         shutil.copytree(of.folder, tmp_path / "aged")
         age(tmp_path / "aged", days)
         return Play(spark, tmp_path / "aged", of.schema, **of.sections)

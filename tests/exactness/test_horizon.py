@@ -90,13 +90,11 @@ TWIN = """
     """
 
 
-@fails_today("verify takes an event for its twin from before the start")
 def test_an_event_like_a_deleted_one_from_before_the_start_is_accepted(begun_at_1: Play) -> None:
     begun_at_1.assert_sessions(TWIN)
     begun_at_1.assert_clean()
 
 
-@fails_today("recomputing takes an event for its twin from before the start")
 def test_a_backfill_keeps_an_event_like_a_deleted_one_from_before_the_start(begun_at_1: Play) -> None:
     begun_at_1.damage("UPDATE {} SET total = 9")
     begun_at_1.backfill(0, 10).assert_sessions(TWIN)
