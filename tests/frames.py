@@ -15,7 +15,7 @@ from lib import columns as C
 from lib.admission.accepted import Past as AdmissionPast
 from lib.admission.admission import Admission
 from lib.admission.rejects import rejected
-from lib.aggregates.binding import bind
+from lib.aggregates.binding import OF_WINDOWS, bind
 from lib.rule import Rule
 from lib.time.watermarks import WatermarkOverride, WatermarkState, clocks_of_keys
 from lib.windows.sessions.sessions import Sessions
@@ -79,7 +79,7 @@ def slide(
     past: Past | None = None,
 ) -> RunResult:
     """One run of sliding windows."""
-    return _run(events, SlidingWindows(rule, bind(rule.events, events)), stored, clock, override, past)
+    return _run(events, SlidingWindows(rule, bind(rule.events, events, OF_WINDOWS)), stored, clock, override, past)
 
 
 def _run(

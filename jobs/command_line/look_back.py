@@ -39,14 +39,15 @@ def backfill(
     from jobs.commands.look_back import LookBack
     from jobs.commands.look_back import backfill as recompute
     from jobs.reporting.run_output import as_document, show_backfill
-    from lib.durations import parse_duration
 
     low, high = opt.instant(from_, "--from"), opt.instant(to, "--to")
     if low is None or high is None:
         raise UsageError("--from and --to must both be there")
+    if (length := opt.duration(chunk, "--chunk")) <= 0:
+        raise UsageError("--chunk must be longer than nothing", value=chunk, remedy="write it as 36h or 7d")
     with opt.session(config, quiet=as_json) as (spark, loaded, say):
         keys = _keys(key, loaded)
-        asked = LookBack(low, high, keys, max(parse_duration(chunk), 1), dry_run)
+        asked = LookBack(low, high, keys, length, dry_run)
         done = recompute(spark, loaded, asked, say, lambda _, n, of: say.bar(n, of, "spans"))
         opt.result(as_document(done), as_json, lambda: show_backfill(done))
 

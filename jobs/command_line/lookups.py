@@ -25,6 +25,7 @@ def sessions(
     as_of: Annotated[
         str | None, typer.Option(metavar="VERSION|TIME", help="The table as it was at this version or time.")
     ] = None,
+    retention: opt.Retention = None,
     limit: opt.Limit = None,
     as_json: opt.Json = False,
 ) -> None:
@@ -44,6 +45,7 @@ def sessions(
         version=int(as_of) if as_of is not None and is_version else None,
         at=None if is_version else opt.instant(as_of, "--as-of"),
         limit=limit,
+        retention=None if retention is None else opt.duration(retention, "--retention"),
     )
     with opt.session(config, quiet=as_json) as (spark, loaded, _):
         tables = TableSet(spark, loaded)
@@ -89,6 +91,7 @@ def windows(
     start_to: Annotated[str | None, typer.Option("--to", metavar="TIME", help="window_start <= this.")] = None,
     backward: opt.Backward = False,
     as_of: Annotated[int | None, typer.Option(min=0, metavar="VERSION", help="The table as it was then.")] = None,
+    retention: opt.Retention = None,
     limit: opt.Limit = None,
     as_json: opt.Json = False,
 ) -> None:
@@ -106,6 +109,7 @@ def windows(
         backward=backward,
         version=as_of,
         limit=limit,
+        retention=None if retention is None else opt.duration(retention, "--retention"),
     )
     with opt.session(config, quiet=as_json) as (spark, loaded, _):
         tables = TableSet(spark, loaded)

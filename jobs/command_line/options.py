@@ -30,6 +30,10 @@ Key = Annotated[list[str] | None, typer.Option(help="One key; give it once for e
 KeyFrom = Annotated[list[str] | None, typer.Option(help="Keys from this on, inclusive.")]
 KeyTo = Annotated[list[str] | None, typer.Option(help="Keys up to this, inclusive.")]
 Backward = Annotated[bool, typer.Option("--backward", help="Latest first.")]
+Retention = Annotated[
+    str | None,
+    typer.Option(metavar="DURATION", help="Not what ended further behind the latest."),
+]
 Limit = Annotated[int | None, typer.Option(min=1, help="Rows at most; a table shows 200 without it.")]
 Shown = Annotated[int, typer.Option(min=1, help="Rows shown at most in a terminal table.")]
 Csv = Annotated[bool, typer.Option("--csv", help="All rows as CSV.")]

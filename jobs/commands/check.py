@@ -22,6 +22,8 @@ from lib import columns as C
 from lib.config import Config
 from tables.table_set import TableSet
 
+BUILT_IN = ("sessions", "rejected_events", "events", "runs")
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -58,7 +60,7 @@ def check(spark: SparkSession, config: Config, asked: Asked, say: Say) -> Checke
     tables = TableSet(spark, config)
     tables.require()
     own = [*([Path(config.expectations)] if config.expectations else []), *asked.suites]
-    suites = {file.stem: read_suite(file) for file in own}
+    suites = {_suite_name(file, own): read_suite(file) for file in own}
     oldest = None if asked.longest_lag is None else asked.now - asked.longest_lag
     sessions, events = tables.sessions.table.read().drop(C.STATE), tables.events.table.read()
     say("importing Great Expectations")
@@ -79,6 +81,12 @@ def check(spark: SparkSession, config: Config, asked: Asked, say: Say) -> Checke
         finally:
             held.unpersist()
     return Checked(verdicts, str(asked.docs.absolute() / "index.html"))
+
+
+def _suite_name(file: Path, own: Sequence[Path]) -> str:
+    """The name of its file, or the whole path where another suite has that name."""
+    alone = [other.stem for other in own].count(file.stem) == 1 and file.stem not in BUILT_IN
+    return file.stem if alone else str(file)
 
 
 def _named(frame: DataFrame, suites: Sequence[Suite], named_by: str | None) -> DataFrame:

@@ -147,7 +147,9 @@ def _expected(context: RunContext, rule: Rule, asked: Asked, compute: Checkpoint
     clock = context.clock
     if rule.watermark_per == "key" and (live := context.stored().live) is not None:
         clock = replace(clock, scopes=clocks_of_keys(live, None, context.sample(), rule))
-    span = None if asked.low is None and asked.high is None else _wide(context, asked)
+    # Chains of `max_duration` are cut from their first event on, and each key has its own.
+    whole = (asked.low is None and asked.high is None) or rule.max_duration is not None
+    span = None if whole else _wide(context, asked)
     rejects = context.past().rejected()
     events = accepted(
         context.past().events(span), None if rejects is None else as_rejects(rejects, rule), rule, compute, span
@@ -186,8 +188,7 @@ def _asked_for(rows: DataFrame, asked: Asked, rule: Rule) -> DataFrame:
 def _sampled(rows: DataFrame, asked: Asked, rule: Rule) -> DataFrame:
     if asked.sample is None or not rule.key:
         return rows
-    texts = [F.coalesce(C.col(name).cast("string"), F.lit("")) for name in rule.key]
-    return rows.where(F.pmod(F.xxhash64(*texts), F.lit(1_000_000)) < int(asked.sample * 1_000_000))
+    return rows.where(F.pmod(F.xxhash64(*C.cols(rule.key)), F.lit(1_000_000)) < int(asked.sample * 1_000_000))
 
 
 def _counted(frames: dict[str, DataFrame]) -> dict[str, int]:

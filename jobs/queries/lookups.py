@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from jobs.queries import sql
 from lib import columns as C
 from lib.errors import UsageError
-from lib.reading.lookups import Instant, find_sessions, find_windows, microseconds
+from lib.reading.lookups import Instant, find_sessions, find_windows, microseconds, retained
 from tables.queries.history import History
 from tables.table_set import TableSet
 
@@ -23,7 +23,8 @@ WHAT = "sessions as they were then"
 class OfKeys:
     """What any look-up may ask. Keys: text, one a key column.
 
-    The table is read as of `version`, or as it is. `limit`: None is all rows.
+    The table is read as of `version`, or as it is. `limit`: None is all rows. `retention`: rows that ended further
+    behind the latest are not found, in microseconds; None: as the configuration says.
     """
 
     key: tuple[str, ...] = ()
@@ -32,12 +33,19 @@ class OfKeys:
     backward: bool = False
     version: int | None = None
     limit: int | None = None
+    retention: int | None = None
 
     def arguments(self, rows: DataFrame, key: Sequence[str]) -> dict[str, Any]:
         """For `find_sessions` or `find_windows`. Errors: UsageError for a value that is not of its column's type."""
-        given = {name: value for name, value in vars(self).items() if name not in ("version", "at", "limit")}
+        others = ("version", "at", "limit", "retention")
+        given = {name: value for name, value in vars(self).items() if name not in others}
         keys = ("key", "key_from", "key_to")
         return given | {name: _fitting(given[name], rows, key, f"--{name.replace('_', '-')}") for name in keys}
+
+    def of(self, rows: DataFrame, end: str, retention: int | None) -> DataFrame:
+        """The rows that are found at all, of a table of which the configuration says this retention."""
+        longest = retention if self.retention is None else self.retention
+        return rows if longest is None else retained(rows, end, longest)
 
     def first(self, found: DataFrame) -> DataFrame:
         """As many rows as were asked for."""
@@ -77,6 +85,7 @@ def sessions_at(tables: TableSet, version: int | None = None, at: Instant | None
 def look_up(tables: TableSet, asked: LookUp) -> DataFrame:
     """The rows that a look-up finds, in order, without `_state`."""
     rows, key = sessions_at(tables, asked.version, asked.at).drop(C.STATE), tables.config.source.key
+    rows = asked.of(rows, C.SESSION_END, tables.config.sessions.retention)
     return find_sessions(rows, key, **asked.arguments(rows, key))
 
 
@@ -96,6 +105,8 @@ def look_up_windows(tables: TableSet, asked: WindowLookUp) -> DataFrame:
     """The windows that a look-up finds, as above."""
     tables.windows.require()
     rows, key = tables.windows.table.read(asked.version).drop(C.STATE), tables.config.source.key
+    sliding = tables.config.sliding
+    rows = asked.of(rows, C.WINDOW_END, None if sliding is None else sliding.retention)
     return asked.first(find_windows(rows, key, **asked.arguments(rows, key)))
 
 

@@ -11,7 +11,7 @@ from lib.accepted import AcceptedChanges
 from lib.admission.admission import Admission
 from lib.admission.validate import schema_hash
 from lib.admission.verdicts import effect
-from lib.aggregates.binding import bind
+from lib.aggregates.binding import OF_WINDOWS, bind
 from lib.compute import Figures
 from lib.rule import Rule
 from lib.time.watermarks import WatermarkState
@@ -95,7 +95,9 @@ def sliding_of(tables: TableSet) -> Kind:
         shape=rule,
         summary=rule.summary(),
         fingerprint=rule.fingerprint(),
-        make=lambda judged_by, events, _: SlidingWindows(replace(rule, events=judged_by), bind(judged_by, events)),
+        make=lambda judged_by, events, _: SlidingWindows(
+            replace(rule, events=judged_by), bind(judged_by, events, OF_WINDOWS)
+        ),
         home=tables.windows,
         rejected_events=tables.rejected_window_events,
         anew="set the old rule again, or remove the windows table and its rejected events, then `sessionizer init` "

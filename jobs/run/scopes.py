@@ -8,6 +8,8 @@ from pyspark.sql import types as T
 
 from jobs.run.compute import Checkpoints
 from lib import columns as C
+from lib.canonical import JSON_OPTIONS
+from lib.errors import UsageError
 from lib.rule import Rule
 from lib.time.watermarks import OF_SCOPE, as_literals
 
@@ -15,7 +17,7 @@ from lib.time.watermarks import OF_SCOPE, as_literals
 def scopes_as_json(scopes: DataFrame) -> tuple[str, ...]:
     """Each scope with its times as one line of JSON, in order."""
     kept = [n for n in scopes.columns if n != C.SCOPE_FLUSHED_FROM]
-    rows = scopes.select(F.to_json(F.struct(*C.cols(tuple(kept)))).alias("line"))
+    rows = scopes.select(F.to_json(F.struct(*C.cols(tuple(kept))), JSON_OPTIONS).alias("line"))
     return tuple(sorted(row["line"] for row in Checkpoints().rows(rows)))
 
 
@@ -24,14 +26,24 @@ def scopes_from_json(lines: tuple[str, ...], rule: Rule, events: DataFrame) -> D
     times = [T.StructField(name, T.LongType()) for name in OF_SCOPE]
     schema = T.StructType([*events.select(*C.cols(rule.scope)).schema.fields, *times])
     rows = events.sparkSession.createDataFrame([(line,) for line in lines], "line STRING")
-    parsed = rows.select(F.from_json("line", schema).alias("scope")).select("scope.*")
+    parsed = rows.select(F.from_json("line", schema, JSON_OPTIONS).alias("scope")).select("scope.*")
     return as_literals(parsed, Checkpoints())
 
 
 def keys_from_json(lines: Sequence[str], rule: Rule, events: DataFrame) -> DataFrame:
-    """Keys, one JSON object of the key columns each, as rows; `events` tells their types."""
+    """Keys, one JSON object of the key columns each, as rows; `events` tells their types.
+
+    Errors: UsageError for a value that is not of its column's type.
+    """
     types = events.select(*C.cols(rule.key)).schema.fields
     texts = T.StructType([T.StructField(f.name, T.StringType()) for f in types])
     rows = events.sparkSession.createDataFrame([(line,) for line in lines], "line STRING")
     parsed = rows.select(F.from_json("line", texts).alias("key")).select("key.*")
+    for f in types:
+        misfit = parsed.where(C.col(f.name).isNotNull() & C.col(f.name).try_cast(f.dataType).isNull())
+        for row in Checkpoints().rows(misfit.select(C.col(f.name)).limit(1)):
+            raise UsageError(
+                f"a key must be of the type of its column: {f.name} is {f.dataType.simpleString().upper()}",
+                value=row[0],
+            )
     return parsed.select(*[C.col(f.name).try_cast(f.dataType).alias(f.name) for f in types]).distinct()

@@ -91,7 +91,7 @@ def _gap_us(gap: DynamicGap, events: DataFrame) -> Column:
             value=gap.expr,
             remedy="write INTERVAL 30 MINUTES, or make_dt_interval(0, 0, 0, seconds)",
         )
-    us = F.unix_micros(F.timestamp_micros(C.col(C.US)) + value) - C.col(C.US)
+    us = F.unix_micros(F.try_add(F.timestamp_micros(C.col(C.US)), value)) - C.col(C.US)
     return us if gap.at_least is None else F.when(us > 0, F.greatest(us, F.lit(gap.at_least)))
 
 

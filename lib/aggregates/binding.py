@@ -5,6 +5,7 @@ Parts travel as columns of their own; on live rows they rest in `_state`, unless
 Columns that the configuration computes in SQL have no parts: `with_sql_columns` adds them to finished rows.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.errors import AnalysisException
@@ -22,12 +23,18 @@ from lib.rule import Rule
 
 LAYOUT = 1  # of `_state`, so that a later release can tell what it reads
 
-# What a session row has before its aggregates; sql columns see it, and nothing that changes while the row stays.
-_SEEN = {
+# What a row has before its aggregates; sql columns see it, and nothing that changes while the row stays.
+OF_SESSIONS = {
     C.SESSION_START: "timestamp",
     C.SESSION_END: "timestamp",
     C.EXPIRES_AT: "timestamp",
     C.DURATION_SECONDS: "double",
+    C.EVENT_COUNT: "bigint",
+}
+OF_WINDOWS = {
+    C.WINDOW_START: "timestamp",
+    C.WINDOW_END: "timestamp",
+    C.LAST_EVENT_TIME: "timestamp",
     C.EVENT_COUNT: "bigint",
 }
 _UNSEEN = (C.SESSION_ID, *C.AFTER_AGGREGATES, C.RUN_ID, C.STATE)
@@ -77,8 +84,8 @@ class Aggregate:
         return [part.alias(name) for part, name in zip(parts, self.part_columns, strict=True)]
 
 
-def bind(rule: Rule, events: DataFrame) -> tuple[Aggregate, ...]:
-    """The rule's aggregates over these events.
+def bind(rule: Rule, events: DataFrame, seen: Mapping[str, str] = OF_SESSIONS) -> tuple[Aggregate, ...]:
+    """The rule's aggregates over these events. seen: what else of a row an sql column may name, with its type.
 
     Errors: an unknown column, a type the function cannot take or the table cannot hold, SQL that does not fit.
     """
@@ -86,7 +93,7 @@ def bind(rule: Rule, events: DataFrame) -> tuple[Aggregate, ...]:
     timed = events.withColumn(C.US, F.lit(0).cast("bigint"))
     aggregates = tuple(_bind(spec, i, order, timed) for i, spec in enumerate(rule.aggregates))
     if any(a.sql is not None for a in aggregates):
-        _check_sql(aggregates, rule, timed)
+        _check_sql(aggregates, rule, timed, seen)
     return aggregates
 
 
@@ -137,11 +144,11 @@ def _results(aggregates: tuple[Aggregate, ...], events: DataFrame) -> T.StructTy
     return events.agg(F.count(F.lit(1)), *parts).select(*[result for a in aggregates for result in a.finish()]).schema
 
 
-def _check_sql(aggregates: tuple[Aggregate, ...], rule: Rule, events: DataFrame) -> None:
+def _check_sql(aggregates: tuple[Aggregate, ...], rule: Rule, events: DataFrame, seen: Mapping[str, str]) -> None:
     require_columns(rule.key, events, "source.key")
     finished = events.select(
         *C.cols(rule.key),
-        *[F.lit(None).cast(kind).alias(name) for name, kind in _SEEN.items()],
+        *[F.lit(None).cast(kind).alias(name) for name, kind in seen.items()],
         *[F.lit(None).cast(f.dataType).alias(f.name) for f in _results(aggregates, events).fields],
     )
     rows = with_sql_columns(finished, aggregates)

@@ -19,6 +19,9 @@ class Sessions(Section):
     commit: Literal["merge", "replace"] = Field(
         "merge", description="How a run writes: MERGE what changes, or replace all live rows, mostly in less time"
     )
+    retention: Gap | None = Field(
+        None, description="How far behind the latest session_end a session may have ended that look-ups still find"
+    )
 
     @field_validator("partition_by")
     @classmethod

@@ -34,6 +34,9 @@ class Sliding(Section):
         "is late if there is none (Kafka)",
     )
     aggregates: tuple[Aggregate, ...] = Field((), description="Columns computed over the events of a window")
+    retention: Gap | None = Field(
+        None, description="How far behind the latest window_end a window may have ended that look-ups still find"
+    )
     rejected_events: Location = Field(
         default_factory=str,
         validate_default=True,

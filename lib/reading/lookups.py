@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from lib import columns as C
 from lib.errors import UsageError
+from lib.joins import joined
 from lib.time.micros import timestamp
 
 Instant = datetime | int
@@ -74,6 +75,13 @@ def find_windows(  # noqa: PLR0913  (as above; Kafka's window store calls it fet
         found = found.where(C.col(C.WINDOW_START) <= timestamp(microseconds(start_to)))
     order = C.cols((*(() if key is not None else key_columns), C.WINDOW_START))
     return found.orderBy(*[c.desc() if backward else c.asc() for c in order])
+
+
+def retained(rows: DataFrame, end: str, retention: int) -> DataFrame:
+    """The rows that ended no further behind the latest of all than this, in microseconds (Kafka's retention)."""
+    latest = rows.agg(F.max(C.col(end)).alias("__latest"))
+    kept = F.unix_micros(C.col(end)) >= F.unix_micros("__latest") - retention
+    return joined(rows, F.broadcast(latest), (), "inner").where(kept).drop("__latest")
 
 
 def _of_keys(found: DataFrame, key_columns: Sequence[str], key: Any, key_from: Any, key_to: Any) -> DataFrame:

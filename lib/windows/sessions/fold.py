@@ -24,7 +24,11 @@ def fold(events: DataFrame, rule: Rule, aggregates: tuple[Aggregate, ...], *by: 
     """
     bucketed = events.withColumn(C.BUCKET, bucket(1 if fine else rule.bucket))
     grouped = bucketed.groupBy(*C.cols((*by, *apart(events, rule))), C.col(C.BUCKET))
-    reach = F.max(C.col(C.US) + C.col(C.GAP)) if isinstance(rule.gap, DynamicGap) else F.max(C.col(C.US)) + rule.gap
+    # An event that is rejected may lie so near the end of all time that it has no reach.
+    if isinstance(rule.gap, DynamicGap):
+        reach = F.max(F.try_add(C.col(C.US), C.col(C.GAP)))
+    else:
+        reach = F.try_add(F.max(C.col(C.US)), F.lit(rule.gap))
     return grouped.agg(
         F.min(C.col(C.US)).alias(C.START),
         F.max(C.col(C.US)).alias(C.END),
