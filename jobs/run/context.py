@@ -101,8 +101,7 @@ class RunContext:
 
     def result(self) -> RunResult:
         """What comes of it."""
-        stored = self.stored()
-        clock = self._clock_of_keys(stored)
+        stored, clock = self.stored(), self._clock_of_keys()
         windows = self.kind.make(self.rule, self.sample(), clock.now)
         again = Again(*self._span(), self._keys()) if self.mode == "backfill" else None
         return compute_run(self._admission(clock), windows, stored, clock, override=self.override, again=again)
@@ -142,9 +141,12 @@ class RunContext:
         return self.kind.tables.events.as_of(self.increment.last, None).limit(0)
 
     def stored(self) -> Stored:
-        """The rows of the table as they were."""
+        """The rows of the table as they were; a rebuild begins with none."""
+        return Stored() if self.mode == "rebuild" else self._table()
+
+    def _table(self) -> Stored:
         done, home, version = self.position.manifest, self.kind.home, self.position.version
-        if done is None or self.mode == "rebuild":
+        if done is None:
             return Stored()
         return Stored(home.live(version) if done.live_sessions else None, home.final(version))
 
@@ -160,15 +162,17 @@ class RunContext:
         lines = self.arguments.get("keys")
         return None if lines is None else keys_from_json(lines, self.rule, self.kind.tables.events.table.read())
 
-    def _clock_of_keys(self, stored: Stored) -> WatermarkState:
+    def _clock_of_keys(self) -> WatermarkState:
         """With the watermarks that lie on the rows of each key, where the rule has them there."""
-        clock = self.clock
-        if self.rule.watermark_per != "key" or stored.is_empty:
-            return clock
+        table = self._table()
+        if self.rule.watermark_per != "key" or table.is_empty:
+            return self.clock
         events = self._events() if self.mode == self.kind.mode else self._keys_touched()
-        return replace(clock, scopes=clocks_of_keys(stored.live, stored.final, events, self.rule))
+        return replace(self.clock, scopes=clocks_of_keys(table.live, table.final, events, self.rule))
 
     def _keys_touched(self) -> DataFrame:
+        if self.mode == "rebuild":
+            return self.kind.tables.events.as_of(self.increment.last, None)
         low, high = map(timestamp, self._span())
         rows = self.kind.home.table.read(self.position.version)
         near = rows.where((C.col(C.SESSION_START) < high) & (C.col(C.SESSION_END) >= low))

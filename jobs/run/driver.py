@@ -104,7 +104,8 @@ def _increments(kind: Kind, options: RunOptions, say: Say, done: Done) -> list[R
         done(report)
         if options.once or options.dry_run:
             break
-        options = replace(options, override=NO_OVERRIDE)  # what was asked of the watermark is done once
+        if report.manifest.arguments:  # what was asked of the watermark is done once
+            options = replace(options, override=NO_OVERRIDE)
     return reports
 
 
@@ -125,7 +126,8 @@ def _increment(kind: Kind, options: RunOptions, say: Say) -> RunReport | None:
     now = options.now if options.now is not None else wall_clock()
     say(_reading(increment))
     with phases("sessionize"), kind.home.table.reading_ahead(), kind.tables.events.reading(increment):
-        context = RunContext.next(kind, position, increment, now, options.override)
+        override = options.override if options.once or _is_last(kind, increment, options) else NO_OVERRIDE
+        context = RunContext.next(kind, position, increment, now, override)
         result = context.result()
     check_policies(result, context)
     unchanged = not result.counts["rows"] and stands(context.clock, result.clock)
@@ -137,6 +139,13 @@ def _increment(kind: Kind, options: RunOptions, say: Say) -> RunReport | None:
         return RunReport(manifest, phases.timing(), dry_run=True, changes=outlasting(result.changes))
     say(f"writing {result.counts['rows']:,} changed {kind.name}")
     return commit(context, result, manifest, phases)
+
+
+def _is_last(kind: Kind, increment: Increment, options: RunOptions) -> bool:
+    """Whether nothing is left to read behind this increment."""
+    if options.override == NO_OVERRIDE:
+        return False
+    return increment.last >= (kind.tables.events.table.version if options.to_version is None else options.to_version)
 
 
 def _may_idle(kind: Kind, done: Manifest | None) -> bool:

@@ -16,6 +16,7 @@ from lib.admission.verdicts import (
     CORRECTION,
     DUPLICATE,
     FORGOTTEN,
+    IN_REACH,
     INVALID,
     LATE,
     MOVED,
@@ -25,9 +26,11 @@ from lib.admission.verdicts import (
 )
 from lib.compute import Figures
 
-VERDICTS = (*REASONS, AMENDED, APART, CORRECTED, READMITTED, WITHDRAWN, MOVED, FORGOTTEN, PENDING)
+VERDICTS = (*REASONS, AMENDED, IN_REACH, APART, CORRECTED, READMITTED, WITHDRAWN, MOVED, FORGOTTEN, PENDING)
 TIMES = ("earliest", "latest", "first", "last", "low", "high", "old_low", "old_high")
-VALID = (LATE, APART, PENDING, AMENDED, CORRECTED)  # besides those without a verdict: what the watermark follows
+# What the watermark follows, besides events without a verdict; and what touches final windows, too.
+VALID = (LATE, APART, PENDING, AMENDED, IN_REACH, CORRECTED)
+ANYWHERE = (AMENDED, IN_REACH, CORRECTED, READMITTED, WITHDRAWN, MOVED)
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class EventCounts:
         n = {verdict: seen.get(verdict) or 0 for verdict in VERDICTS}
         late = {LATE: n[LATE] + n[APART]}
         return cls(
-            accepted=(seen.get("accepted") or 0) + n[AMENDED] + n[CORRECTED],
+            accepted=(seen.get("accepted") or 0) + n[AMENDED] + n[IN_REACH] + n[CORRECTED],
             rejected={reason: rows for reason in REASONS if (rows := (n | late)[reason])},
             **{name: seen.get(name) for name in TIMES},  # type: ignore[arg-type]
             **{v: n[v] for v in (AMENDED, APART, CORRECTED, WITHDRAWN, FORGOTTEN, MOVED, READMITTED, PENDING)},
@@ -116,8 +119,8 @@ def count_columns() -> dict[str, Column]:
     verdict, n = C.col(C.VERDICT), C.col(C.COUNT)
     valid = is_valid()
     start, end = C.col(C.START), C.col(C.END)
-    changing = F.coalesce(verdict.isin(AMENDED, APART, CORRECTED, READMITTED, WITHDRAWN, MOVED), verdict.isNull())
-    dirty = verdict.isin(AMENDED, CORRECTED, READMITTED, WITHDRAWN, MOVED)
+    changing = F.coalesce(verdict.isin(APART, *ANYWHERE), verdict.isNull())
+    dirty = verdict.isin(*ANYWHERE)
     return {
         "accepted": F.sum(F.when(verdict.isNull(), n)),
         **{v: F.sum(F.when(verdict == v, n)) for v in VERDICTS},

@@ -5,7 +5,7 @@ from pyspark.sql import functions as F
 
 from lib import columns as C
 from lib.accepted import PENDING
-from lib.admission.verdicts import APART, if_late
+from lib.admission.verdicts import APART, IN_REACH, if_late
 from lib.joins import joined
 from lib.rule import Rule
 from lib.time.watermarks import WatermarkState, with_clock
@@ -15,18 +15,19 @@ def judge_late(valid: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame
     """Valid events with the watermark and horizon of their scope, and a verdict on those strictly older than it.
 
     Out: the same columns, `__watermark`, `__horizon` BIGINT; `__verdict`, if it was null, is `late`, or `amended` or
-    `apart` where the rule accepts late events. With `lateness: session` it is `pending`: its place decides; not where
-    the rule amends: it is accepted wherever it lies.
+    `apart` where the rule accepts late events. With `lateness: session` it is `pending`: its place decides.
     """
     judged = with_clock(valid, rule, clock, beside=C.col(C.US)).drop(C.MARK, C.FLUSHED)
     old = C.col(C.VERDICT).isNull() & (C.col(C.US) < C.col(C.H))
-    verdict = PENDING if rule.lateness == "session" and rule.late_events != "amend" else if_late(rule)
+    verdict = PENDING if rule.lateness == "session" else if_late(rule)
     return with_population(judged.withColumn(C.VERDICT, F.when(old, verdict).otherwise(C.col(C.VERDICT))), rule, clock)
 
 
 def decided(found: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame:
     """Rows, or partials of them, of which none is `pending` any more. In: `__enters` BOOLEAN for those that were."""
     late = F.when(~F.coalesce(C.col(C.ENTERS), F.lit(True)), if_late(rule))
+    if rule.late_events == "amend":
+        late = F.coalesce(late, F.lit(IN_REACH))
     verdict = F.when(C.col(C.VERDICT) == PENDING, late).otherwise(C.col(C.VERDICT))
     return with_population(found.withColumn(C.VERDICT, verdict).drop(C.ENTERS), rule, clock)
 

@@ -22,6 +22,7 @@ REASONS = (BEFORE_START, CORRECTION, *INVALID, DUPLICATE, LATE)
 
 # Ways to be accepted; a row without a verdict is accepted as any event in time.
 AMENDED = "amended"  # late, and accepted after all
+IN_REACH = "in_reach"  # older than the horizon, and in time by its place; it may touch what is final
 CORRECTED = "corrected"  # as it is after an update of the source
 READMITTED = "readmitted"  # kept out by an earlier run
 APART = "apart"  # late, and in sessions of its own
@@ -47,7 +48,7 @@ def effect() -> Column:
     enters = verdict.isNull() | (verdict == APART)  # those apart join nothing but each other
     return (
         F.when(enters, JOINS)
-        .when(verdict.isin(AMENDED, CORRECTED, READMITTED), ADDS)
+        .when(verdict.isin(AMENDED, IN_REACH, CORRECTED, READMITTED), ADDS)
         .when(verdict.isin(WITHDRAWN, MOVED), LEAVES)
         .when(verdict == PENDING, PENDING)
         .alias(C.EFFECT)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.exactness.play import Play, fails_today
+from tests.exactness.play import Play
 
 pytestmark = pytest.mark.slow
 
@@ -16,7 +16,6 @@ OF_KEYS = {
 }
 
 
-@fails_today("a session that a backfill reads and does not own is written without its aggregates")
 def test_a_backfill_leaves_the_sessions_beside_its_span_as_they_are(play: Plays) -> None:
     done = play("bob@595=3 amy@602=4", now=605, time=IDLE)
     done.at(700).run()
@@ -26,7 +25,6 @@ def test_a_backfill_leaves_the_sessions_beside_its_span_as_they_are(play: Plays)
     assert done.row("bob") == before
 
 
-@fails_today("a session that a backfill reads and does not own is written without its aggregates")
 def test_a_backfill_after_the_lateness_was_changed_keeps_the_aggregates_beside_its_span(play: Plays) -> None:
     done = play("bob@595=3 amy@602=4 tick@700", time={"allowed_lateness": "1d"})
     done.change(time={"allowed_lateness": "0s"}).backfill(600, 660)
@@ -40,7 +38,6 @@ def test_a_backfill_after_the_lateness_was_changed_keeps_the_aggregates_beside_i
     )
 
 
-@fails_today("a backfill does not know the clocks of keys")
 def test_a_backfill_by_clocks_of_keys_leaves_final_sessions_final(play: Plays) -> None:
     done = play("a@5 a@100", time=OF_KEYS)
     done.backfill(0, 10)
@@ -53,7 +50,6 @@ def test_a_backfill_by_clocks_of_keys_leaves_final_sessions_final(play: Plays) -
     )
 
 
-@fails_today("a session that a backfill makes anew does not carry the clock of its key")
 def test_a_backfill_by_clocks_of_keys_keeps_the_clock_of_the_key(play: Plays) -> None:
     done = play("a@100 | a@95", time=OF_KEYS)
     # The late event comes in: the session, which carries the clock of its key, is made anew.

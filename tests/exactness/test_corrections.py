@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.exactness.play import Play, fails_today
+from tests.exactness.play import Play
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +55,6 @@ NEXT = """
     """
 
 
-@fails_today("a correction that no column shows leaves the state as it was")
 def test_a_count_of_kinds_goes_on_from_the_corrected_values(unseen: Play, copied: Plays) -> None:
     copied(unseen).runs(NEXT).assert_sessions(
         """
@@ -66,7 +65,6 @@ def test_a_count_of_kinds_goes_on_from_the_corrected_values(unseen: Play, copied
     )
 
 
-@fails_today("a correction that no column shows leaves the state as it was")
 def test_a_mean_goes_on_from_the_corrected_values(unseen: Play, copied: Plays) -> None:
     # (2 + 2 + 5) / 3
     copied(unseen).runs(NEXT).assert_sessions(
@@ -78,7 +76,6 @@ def test_a_mean_goes_on_from_the_corrected_values(unseen: Play, copied: Plays) -
     )
 
 
-@fails_today("a backfill compares visible columns, too, and leaves a stale state")
 def test_a_backfill_heals_a_state_that_no_column_shows(unseen: Play, copied: Plays) -> None:
     copied(unseen).backfill(0, 10).runs(NEXT).assert_sessions(
         """
@@ -104,7 +101,6 @@ def doubles(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pl
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@fails_today("a double is taken for the same within a tolerance, and next to NaN and infinity always")
 def test_a_corrected_double_is_in_every_aggregate(doubles: Play, change: str) -> None:
     (found,) = doubles.told("max | min | first | last | sum", u=change)
     assert found == dict.fromkeys(FUNCTIONS, CHANGES[change][2])
@@ -120,7 +116,6 @@ def test_a_corrected_double_is_in_an_approximate_percentile(play: Plays) -> None
 # Deletes of what was rejected
 
 
-@fails_today("a session is made twice where a rejected event of its time is deleted")
 def test_the_delete_of_a_rejected_event_leaves_the_sessions_of_its_time_whole(play: Plays) -> None:
     done = play(
         """
@@ -159,17 +154,14 @@ def quarantined(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
     return done
 
 
-@fails_today("verify takes a quarantined correction for made")
 def test_a_table_with_quarantined_corrections_is_right(quarantined: Play) -> None:
     assert quarantined.verify().differing == 0
 
 
-@fails_today("rows of corrections in quarantine are read, and counted nowhere")
 def test_the_counts_of_a_run_with_quarantined_corrections_add_up(quarantined: Play) -> None:
     assert quarantined.verify().broken["the counts of every run add up"] == 0
 
 
-@fails_today("a backfill takes a quarantined correction for made")
 def test_a_backfill_leaves_quarantined_corrections_unmade(quarantined: Play, copied: Plays) -> None:
     copied(quarantined).backfill(0, 10).assert_sessions(
         """
@@ -181,7 +173,6 @@ def test_a_backfill_leaves_quarantined_corrections_unmade(quarantined: Play, cop
     )
 
 
-@fails_today("recomputing for a late event takes a quarantined correction for made")
 def test_a_late_event_joins_the_events_whose_correction_is_in_quarantine(quarantined: Play, copied: Plays) -> None:
     copied(quarantined).runs("a@6=1 b@6=1").assert_sessions(
         """
@@ -193,7 +184,6 @@ def test_a_late_event_joins_the_events_whose_correction_is_in_quarantine(quarant
     )
 
 
-@fails_today("readmit takes late events alone")
 def test_a_readmitted_correction_is_made(quarantined: Play, copied: Plays) -> None:
     done = copied(quarantined).readmit(0, 10)
     done.assert_sessions(
@@ -209,7 +199,6 @@ def test_a_readmitted_correction_is_made(quarantined: Play, copied: Plays) -> No
 # A flush beside a delete
 
 
-@fails_today("a flush counts the reach of an event that the run deletes")
 def test_a_flush_goes_by_the_events_that_are_left(play: Plays) -> None:
     done = play("a@0 b@5")
     done.source("DELETE FROM {} WHERE u = 'b'").flush()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.exactness.play import Play, fails_today
+from tests.exactness.play import Play
 
 pytestmark = pytest.mark.slow
 
@@ -78,7 +78,6 @@ def test_an_update_that_makes_a_row_a_copy_takes_it_out(deduped: Callable[[str],
 
 
 @pytest.mark.parametrize("way", ["readmit", "backfill"])
-@fails_today("copies that were both late come in both")
 def test_of_two_late_copies_one_is_taken_in(play: Plays, way: str) -> None:
     done = play("u | at | n | v \n tick | 100 | 9 | 0", schema=EVENTS, **BY_N)
     # A late event is no original: both are late.

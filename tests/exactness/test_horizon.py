@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.exactness.play import Play, fails_today
+from tests.exactness.play import Play
 
 pytestmark = pytest.mark.slow
 
@@ -16,7 +16,6 @@ Plays = Callable[..., Play]
 # A longer lateness
 
 
-@fails_today("a longer lateness moves the horizon back")
 def test_a_longer_lateness_does_not_move_the_horizon_back(play: Plays) -> None:
     done = play("a@0 a@100").change(time={"allowed_lateness": "5h"}).runs("a@5")
     done.assert_sessions(
@@ -34,7 +33,6 @@ def test_a_longer_lateness_does_not_move_the_horizon_back(play: Plays) -> None:
     )
 
 
-@fails_today("a longer lateness opens final sessions again")
 def test_a_backfill_after_a_longer_lateness_leaves_final_sessions_final(play: Plays) -> None:
     done = play("a@0 a@100").change(time={"allowed_lateness": "5h"}).backfill(0, 10)
     done.assert_sessions(
@@ -55,12 +53,10 @@ def ahead(play: Plays) -> Play:
     return play("a@5 b@600", now=10)
 
 
-@fails_today("a look back takes an event of the future out of rejected_events, and makes no session of it")
 def test_a_backfill_leaves_an_event_of_the_future_rejected(ahead: Play) -> None:
     ahead.backfill(0, 1440).assert_rejected("u | event_time | reason \n b | 600 | in_the_future")
 
 
-@fails_today("a look back takes an event of the future out of rejected_events, and makes no session of it")
 def test_a_readmit_leaves_an_event_of_the_future_rejected(ahead: Play) -> None:
     ahead.readmit(0, 1440).assert_rejected("u | event_time | reason \n b | 600 | in_the_future")
 

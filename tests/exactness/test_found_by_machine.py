@@ -1,0 +1,49 @@
+"""Rows that random histories (`tests/machine`) found wrong, each in its smallest play."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.exactness.play import Play
+
+pytestmark = pytest.mark.slow
+
+Plays = Callable[..., Play]
+OF_KEYS = {
+    "watermark": {"per": "key"},
+    "allowed_lateness": "1h",
+    "idle_timeout": {"after": "30d", "clock": "processing_time"},
+}
+
+
+def test_a_flush_ends_what_all_increments_of_the_run_have_made(play: Plays) -> None:
+    done = play("a@5", limits={"max_versions_per_run": 1})
+    done.add("b@7").add("c@6").flush()
+    done.assert_sessions(
+        """
+        u | start | status | why
+        a | 5     | final  | flush
+        b | 7     | final  | flush
+        c | 6     | final  | flush
+        """
+    )
+    done.assert_rejected("u | reason")
+
+
+def test_an_event_that_touches_a_live_session_is_not_amended_where_sessions_are_judged(play: Plays) -> None:
+    done = play("tick@100 a@95 | a@92 b@5", time={"lateness": "session"}, late_events="amend")
+    assert done.ledger("accepted", "amended") == [(2, 0), (2, 1)]
+
+
+# Clocks of keys
+
+
+def test_a_rebuild_does_not_set_the_clock_of_a_key_back(play: Plays) -> None:
+    done = play("a@5 a@50", time=OF_KEYS)
+    done.source("DELETE FROM {} WHERE at > TIMESTAMP'2026-01-01 00:30:00'").rebuild()
+    done.assert_sessions("u | start | status | why \n a | 5 | closed | gap")
+
+
+def test_a_rebuild_leaves_flushed_sessions_of_a_key_final(play: Plays) -> None:
+    done = play("a@5", time=OF_KEYS).flush().rebuild()
+    done.assert_sessions("u | start | status \n a | 5 | final")
