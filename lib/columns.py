@@ -104,6 +104,7 @@ SCOPE_FLUSHED_FROM = "__scope_flushed_from"
 
 # In `_state`, beside the parts of aggregates.
 STATE_ARRIVED = "_arrived"
+STATE_LAST_ARRIVAL = "_last_arrival"
 STATE_WATERMARK = "_watermark"
 STATE_FLUSH_MARK = "_flush_mark"
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.exactness.play import Play, fails_today
+from tests.exactness.play import Play
 
 pytestmark = pytest.mark.slow
 
@@ -12,7 +12,6 @@ Plays = Callable[..., Play]
 OF_KEYS = {"watermark": {"per": "key"}, "idle_timeout": {"after": "30m", "clock": "processing_time"}}
 
 
-@fails_today("what is recomputed for a late event does not count as an arrival of its key")
 def test_a_late_event_keeps_the_other_sessions_of_its_key_from_idling(play: Plays) -> None:
     done = play("a@0 a@100", now=100, time=OF_KEYS, late_events="amend")
     done.at(120).runs("a@5")

@@ -27,7 +27,6 @@ def test_a_session_beside_a_final_one_counts_its_own_events_alone(play: Plays) -
     )
 
 
-@fails_today("a session that comes to start where a final one does takes its id")
 def test_sessions_that_start_together_have_ids_of_their_own(play: Plays) -> None:
     done = play("tick@100 a@85 | a@92 | a@88 | a@85", time=BY_SESSION, late_events="amend")
     found = done.told("session_id | count", u="a")

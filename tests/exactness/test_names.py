@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.exactness.play import Play, fails_today, minute
+from tests.exactness.play import Play, minute
 
 pytestmark = pytest.mark.slow
 
@@ -19,11 +19,6 @@ OURS = (
     *("reason", "watermark", "horizon", "event", "event_hash", "ordinal", "source_version", "run_seq"),
     *("window_start", "window_end", "last_event_time", "mode", "accepted", "late", "invalid", "duplicates"),
 )
-BROKEN = ("event", "event_hash")
-EACH = [
-    pytest.param(name, marks=fails_today("a column of this name is overwritten within")) if name in BROKEN else name
-    for name in OURS
-]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +41,7 @@ def add(done: Play, *events: tuple[str, int, str]) -> None:
     done.append(rows, ", ".join(["u STRING", "at TIMESTAMP", *[f"`{name}` STRING" for name in OURS]]))
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize("name", OURS)
 def test_a_column_named_as_one_of_ours_is_aggregated_as_it_is(named: Play, name: str) -> None:
     named.assert_sessions(
         f"""
@@ -57,13 +52,12 @@ def test_a_column_named_as_one_of_ours_is_aggregated_as_it_is(named: Play, name:
     )
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize("name", OURS)
 def test_a_column_named_as_one_of_ours_is_rejected_as_it_is(named: Play, name: str) -> None:
     (row,) = named.rejected("event")
     assert json.loads(row[0])[name] == "old"
 
 
-@fails_today("the hash is that of a row whose columns were overwritten within")
 def test_a_row_with_columns_named_as_ours_is_rejected_by_its_own_hash(named: Play) -> None:
     (row,) = named.rejected("event_hash")
     own = {"at": "2025-12-31T23:00:00.000000Z", "u": "a"} | dict.fromkeys(OURS, "old")

@@ -41,6 +41,8 @@ def merged_changes(settled: DataFrame, *, each_watermark: bool = False) -> DataF
     if each_watermark:
         moved = C.col(C.STATE)[C.STATE_WATERMARK], C.col(C.STATE)[C.STATE_FLUSH_MARK]
         differs = differs | ~before[C.W].eqNullSafe(moved[0]) | ~before[C.MARK].eqNullSafe(moved[1])
+        if C.STATE_LAST_ARRIVAL in settled.schema[C.STATE].dataType.names:  # type: ignore[attr-defined]
+            differs = differs | ~before[C.LAST_ARRIVAL].eqNullSafe(C.col(C.STATE)[C.STATE_LAST_ARRIVAL])
     own = C.col(C.SESSION_ID)
     tombstones = F.transform(
         F.filter(C.col(C.ABSORBED), lambda row: row[C.SESSION_ID] != own), lambda row: _action(row, F.lit(DELETE))

@@ -10,7 +10,7 @@ from lib.time.micros import steady
 
 LIVE_TYPE = (
     f"struct<{C.SESSION_ID}:string,{C.STATUS}:string,{C.END_REASON}:string,{C.SUPERSEDES}:array<string>,"
-    f"{C.IS_FINAL}:boolean,{C.START}:bigint,{C.ARRIVED}:bigint,{C.W}:bigint,{C.MARK}:bigint>"
+    f"{C.IS_FINAL}:boolean,{C.START}:bigint,{C.ARRIVED}:bigint,{C.LAST_ARRIVAL}:bigint,{C.W}:bigint,{C.MARK}:bigint>"
 )
 ROW_FIELDS = (C.SESSION_ID, C.STATUS, C.END_REASON, C.SUPERSEDES, C.IS_FINAL)
 TIMES = (C.START, C.END, C.REACH)
@@ -41,8 +41,9 @@ def state_intervals(live: DataFrame, rule: Rule, aggregates: tuple[Aggregate, ..
 
     Out: the columns of `new_intervals` but effect and bucket, and `__live`, a struct of what the row says of itself.
     """
-    arrived = [_arrived(rule).alias(C.ARRIVED)] if keeps_arrival(rule) else []
-    return _rows(live, rule, [*(part for a in aggregates for part in a.resume()), *arrived])
+    arrivals = [_arrived(rule)] if keeps_arrival(rule) else []
+    arrivals += [_last_arrival(rule)] if keeps_arrival_of_key(rule) else []
+    return _rows(live, rule, [*(part for a in aggregates for part in a.resume()), *arrivals])
 
 
 def bare_intervals(rows: DataFrame, rule: Rule, *names: str) -> DataFrame:
@@ -55,14 +56,20 @@ def keeps_arrival(rule: Rule) -> bool:
     return rule.idle_after is not None and rule.idle_clock == "processing_time"
 
 
+def keeps_arrival_of_key(rule: Rule) -> bool:
+    """Whether they remember when the last event of their key arrived, in whichever of its sessions it is."""
+    return keeps_arrival(rule) and rule.watermark_per == "key"
+
+
 def merge_islands(
     marked: DataFrame, rule: Rule, aggregates: tuple[Aggregate, ...], *by: str, with_buckets: bool = False
 ) -> DataFrame:
     """One row per island: the union of its intervals.
 
     Out: the key columns, `__population` if it is there, `by`, `__start`, `__end`, `__reach`, `__count`, the merged
-    parts, `__arrived` if it is there; where a table was read, `__absorbed` (the `__live` structs of its rows in it) and
-    `__fresh` BIGINT (its events that are new); if asked for, `__buckets` (those of its new partials).
+    parts, `__arrived` and `__last_arrival` if they are there; where a table was read, `__absorbed` (the `__live` structs
+    of its rows in it) and `__fresh` BIGINT (its events that are new); if asked for, `__buckets` (those of its new
+    partials).
     """
     types = {field.name: field.dataType for field in marked.schema.fields}
     merged = [part for a in aggregates for part in a.merge()]
@@ -70,7 +77,7 @@ def merge_islands(
     fresh = F.sum(F.when(new, C.col(C.COUNT)).otherwise(0)).alias(C.FRESH)
     absorbed = [fresh, F.collect_list(C.col(C.LIVE)).alias(C.ABSORBED)] if C.LIVE in types else []
     buckets = [F.collect_set(F.when(new, C.col(C.BUCKET))).alias(C.BUCKETS)] if with_buckets else []
-    arrived = [F.max(C.col(C.ARRIVED)).alias(C.ARRIVED)] if C.ARRIVED in types else []
+    arrived = [F.max(C.col(name)).alias(name) for name in (C.ARRIVED, C.LAST_ARRIVAL) if name in types]
     identity = (*apart(marked, rule), *by)
     sessions = marked.groupBy(*C.cols(identity), C.col(C.ISLAND)).agg(
         F.min(C.col(C.START)).alias(C.START),
@@ -83,7 +90,7 @@ def merge_islands(
         *buckets,
     )
     parts = [name for a in aggregates for name in a.part_columns]
-    kept = [name for name in (C.ARRIVED, C.ABSORBED, C.FRESH, C.BUCKETS) if name in sessions.columns]
+    kept = [name for name in (C.ARRIVED, C.LAST_ARRIVAL, C.ABSORBED, C.FRESH, C.BUCKETS) if name in sessions.columns]
     return sessions.select(
         *C.cols(identity),
         *C.cols(TIMES),
@@ -106,11 +113,17 @@ def _rows(rows: DataFrame, rule: Rule, parts: list[Column]) -> DataFrame:
         F.unix_micros(C.col(C.EXPIRES_AT)).alias(C.REACH),
         C.col(C.EVENT_COUNT).alias(C.COUNT),
         *parts,
-        F.struct(*C.cols(ROW_FIELDS), start.alias(C.START), _arrived(rule).alias(C.ARRIVED), *clock)
+        F.struct(*C.cols(ROW_FIELDS), start.alias(C.START), _arrived(rule), _last_arrival(rule), *clock)
         .cast(LIVE_TYPE)
         .alias(C.LIVE),
     )
 
 
 def _arrived(rule: Rule) -> Column:
-    return C.col(C.STATE)[C.STATE_ARRIVED] if keeps_arrival(rule) else F.lit(None).cast("bigint")
+    nothing = F.lit(None).cast("bigint")
+    return (C.col(C.STATE)[C.STATE_ARRIVED] if keeps_arrival(rule) else nothing).alias(C.ARRIVED)
+
+
+def _last_arrival(rule: Rule) -> Column:
+    nothing = F.lit(None).cast("bigint")
+    return (C.col(C.STATE)[C.STATE_LAST_ARRIVAL] if keeps_arrival_of_key(rule) else nothing).alias(C.LAST_ARRIVAL)

@@ -10,7 +10,7 @@ from lib.durations import DAY
 from lib.rule import Rule
 from lib.time.micros import floor_div, steady
 from lib.time.watermarks import WatermarkState, with_clock
-from lib.windows.sessions.intervals import keeps_arrival
+from lib.windows.sessions.intervals import keeps_arrival, keeps_arrival_of_key
 
 OPEN, CLOSED, FINAL = "open", "closed", "final"
 GAP, FLUSH, MAX_DURATION, IDLE = "gap", "flush", "max_duration", "idle"
@@ -40,10 +40,10 @@ def settle(
     is_late = C.col(C.POPULATION).isNotNull() if C.POPULATION in sessions.columns else F.lit(False)
     idle = _idle(rule, after)
     final = is_late | _known(reach < C.col(C.H))
-    if rule.watermark_per == "key" and rule.idle_after is not None and keeps_arrival(rule):
-        of_key = F.max(C.col(C.ARRIVED)).over(Window.partitionBy(*C.cols(rule.key)))
-        last_arrival = C.col(C.LAST_ARRIVAL) if C.LAST_ARRIVAL in sessions.columns else of_key
-        final = final | _known(steady(after.now, start) - last_arrival > rule.idle_after)
+    if rule.idle_after is not None and keeps_arrival_of_key(rule):
+        of_key = F.max(last_arrival(sessions)).over(Window.partitionBy(*C.cols(rule.key)))
+        timed = timed.withColumn(C.LAST_ARRIVAL, of_key)
+        final = final | _known(steady(after.now, start) - C.col(C.LAST_ARRIVAL) > rule.idle_after)
     by_watermark = is_late | _known(C.col(C.W) > reach)
     ended = by_watermark | idle
     if rule.max_duration is not None:
@@ -69,6 +69,12 @@ def settle(
     )
     trail = _supersedes() if C.ABSORBED in sessions.columns else no_ids()
     return with_sql_columns(_without_stayers(rows.withColumn(C.SUPERSEDES, trail), rule), aggregates)
+
+
+def last_arrival(sessions: DataFrame) -> Column:
+    """When the last event of a session, or of its key as far as its rows remember, arrived."""
+    arrived = C.col(C.ARRIVED)
+    return F.greatest(arrived, C.col(C.LAST_ARRIVAL)) if C.LAST_ARRIVAL in sessions.columns else arrived
 
 
 def late_salt(population: Column) -> Column:
@@ -132,6 +138,8 @@ def _state(rule: Rule, aggregates: tuple[Aggregate, ...]) -> Column:
     state = state_struct(aggregates)
     if keeps_arrival(rule):
         state = state.withField(C.STATE_ARRIVED, C.col(C.ARRIVED))
+    if keeps_arrival_of_key(rule):
+        state = state.withField(C.STATE_LAST_ARRIVAL, C.col(C.LAST_ARRIVAL))
     if rule.watermark_per == "key":
         # The mark is where the horizon is: it never goes back, even if more lateness is allowed.
         state = state.withField(C.STATE_WATERMARK, C.col(C.W)).withField(C.STATE_FLUSH_MARK, C.col(C.H))

@@ -124,6 +124,7 @@ def with_absorbed(merged: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
         before = F.array_max(C.col(C.ABSORBED)[C.ARRIVED])
         kept = F.when(~C.col(NEWS), before)
         met = met.withColumn(C.ARRIVED, F.coalesce(kept, C.col(C.ARRIVED)))
+        met = met.withColumn(C.LAST_ARRIVAL, F.array_max(C.col(C.ABSORBED)[C.LAST_ARRIVAL]))
     return met.drop(OLD, NEWS)
 
 

@@ -24,12 +24,13 @@ from lib.windows.sessions.intervals import (
     LIVE_TYPE,
     arriving,
     bare_intervals,
+    keeps_arrival_of_key,
     merge_islands,
     new_intervals,
     state_intervals,
 )
 from lib.windows.sessions.islands import mark_islands
-from lib.windows.sessions.lifecycle import late_salt, settle, table_columns
+from lib.windows.sessions.lifecycle import last_arrival, late_salt, settle, table_columns
 from lib.windows.sessions.max_duration import walk
 from lib.windows.sessions.recompute import (
     REDO,
@@ -116,7 +117,7 @@ class Sessions:
         if rule.tells_events:
             inside = compute.held(inside)
         redone = self._recomputed(inside, ranges, compute)
-        if rule.watermark_per == "key" and C.ARRIVED in redone.columns:
+        if keeps_arrival_of_key(rule):
             merged, redone = self._with_last_arrivals(merged, compute.held(redone))
         return Merged(merged, redone, ranges, inside, spans)
 
@@ -161,10 +162,10 @@ class Sessions:
 
     def _with_last_arrivals(self, *frames: DataFrame) -> tuple[DataFrame, ...]:
         """The sessions with `__last_arrival` of their key, whichever way they were made."""
-        names = (*self.rule.key, C.ARRIVED)
-        both = reduce(DataFrame.unionByName, [frame.select(*C.cols(names)) for frame in frames])
-        last = both.groupBy(*C.cols(self.rule.key)).agg(F.max(C.col(C.ARRIVED)).alias(C.LAST_ARRIVAL))
-        return tuple(joined(frame, last, self.rule.key, "left") for frame in frames)
+        key = C.cols(self.rule.key)
+        told = [frame.select(*key, last_arrival(frame).alias(C.LAST_ARRIVAL)) for frame in frames]
+        last = reduce(DataFrame.unionByName, told).groupBy(*key).agg(F.max(C.LAST_ARRIVAL).alias(C.LAST_ARRIVAL))
+        return tuple(joined(frame.drop(C.LAST_ARRIVAL), last, self.rule.key, "left") for frame in frames)
 
     def _revives(self, stored: Stored) -> bool:
         """Whether events may join final sessions."""
