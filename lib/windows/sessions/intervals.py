@@ -67,7 +67,7 @@ def merge_islands(
     """One row per island: the union of its intervals.
 
     Out: the key columns, `__population` if it is there, `by`, `__start`, `__end`, `__reach`, `__count`, the merged
-    parts, `__arrived` and `__last_arrival` if they are there; where a table was read, `__absorbed` (`__live` of its rows
+    parts, `__arrived` and `__last_arrival` if they are there; where a table was read, `__absorbed` (`__live` of rows
     in it) and `__fresh` BIGINT (its events that are new); if asked for, `__buckets` (those of its new
     partials).
     """
