@@ -17,17 +17,22 @@ from jobs.run.phases import Say, wall_clock
 from jobs.run.policies import check_rule
 from lib import columns as C
 from lib.accepted import JOINS, AcceptedChanges
+from lib.admission.accepted import FOREVER as NO_PRESENT
 from lib.admission.accepted import accepted, as_rejects
-from lib.aggregates.binding import bind
+from lib.admission.validate import validate
+from lib.admission.wrong import LIMIT, without_cause, wrong_copies
+from lib.aggregates.binding import Aggregate, bind
 from lib.config import Config
 from lib.errors import printable
 from lib.reading.differences import DIFFERS, EXPECTED, FOUND, KIND, WHICH, broken_rules, differences
+from lib.reading.traces import wrong_numbers, wrong_places, wrong_results
 from lib.rule import Rule
 from lib.time.micros import timestamp
 from lib.time.watermarks import WatermarkState, clocks_of_keys
 from lib.windows.sessions.lifecycle import TRAIL
 from lib.windows.sessions.sessions import Sessions
 from lib.windows.windows import Stored
+from tables.delta import Table
 from tables.table_set import TableSet
 
 SHOWN = 20
@@ -64,8 +69,9 @@ class Verdict:
 def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda _: None) -> Verdict:
     """Compare the sessions table with what its accepted events make; nothing is written but unfinished side tables.
 
-    The accepted events: the source as of the consumed version, without rejected_events. With `lateness: session` and
-    no `revive` sessions depend on how events arrived, so that only rules which need no recompute are checked.
+    The accepted events: the source as of the consumed version, without rejected_events, whose reasons are judged by
+    what the manifests say of their runs. The optional tables must tell the same as the sessions. With
+    `lateness: session` and no `revive` sessions depend on how events arrived: they are not recomputed.
     """
     tables = TableSet(spark, config)
     tables.require()
@@ -79,18 +85,21 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
     kept = compute.held(rows)
     broken = dict(broken_rules(rows, rule))
     broken["the counts of every run add up"] = _ledger_gaps(tables)
-    counted = _counted(broken)
-    examples = {name: [str(tuple(row)) for row in broken[name].limit(3).collect()] for name, n in counted.items() if n}
-    if rule.lateness != "event" and not rule.revive:
-        return Verdict(kept.count(), 0, False, 0, (), counted, examples)
-    say("recomputing the sessions from their events")
+    aggregates = bind(rule, context.sample())
+    if asked == Asked():
+        broken |= _of_traces(context, rows, rule, aggregates)
     with tables.events.reading(context.increment):
-        expected, events = _expected(context, rule, asked, compute)
-        aggregates = bind(rule, context.sample())
+        events = _accepted(context, rule, asked, compute)
+        broken |= _of_rejects(context, events, rule, whole=asked == Asked())
+        counted = _counted(broken)
+        examples = {rule: [str(tuple(r)) for r in broken[rule].limit(3).collect()] for rule, n in counted.items() if n}
+        if rule.lateness != "event" and not rule.revive:
+            return Verdict(kept.count(), 0, False, 0, (), counted, examples)
+        say("recomputing the sessions from their events")
+        expected, number = _expected(context, _sampled(events, asked, rule), rule, compute)
         told = compute.held(differences(kept, _asked_for(expected, asked, rule), rule, aggregates))
-    number = told.count()
     wrong = [row.asDict(recursive=True) for row in told.orderBy(C.SESSION_ID).limit(SHOWN).collect()]
-    return Verdict(kept.count(), events, True, number, wrong, counted, examples)
+    return Verdict(kept.count(), number, True, told.count(), wrong, counted, examples)
 
 
 def show(verdict: Verdict) -> None:
@@ -142,19 +151,65 @@ _TOLD = {
 }
 
 
-def _expected(context: RunContext, rule: Rule, asked: Asked, compute: Checkpoints) -> tuple[DataFrame, int]:
-    """The rows that the table should have, and the number of events that make them."""
-    clock = context.clock
-    if rule.watermark_per == "key" and (live := context.stored().live) is not None:
-        clock = replace(clock, scopes=clocks_of_keys(live, None, context.sample(), rule))
+def _accepted(context: RunContext, rule: Rule, asked: Asked, compute: Checkpoints) -> DataFrame:
+    """The accepted events that make the sessions asked for, and maybe others."""
     # Chains of `max_duration` are cut from their first event on, and each key has its own.
     whole = (asked.low is None and asked.high is None) or rule.max_duration is not None
     span = None if whole else _wide(context, asked)
     rejects = context.past().rejected()
-    events = accepted(
-        context.past().events(span), None if rejects is None else as_rejects(rejects, rule), rule, compute, span
-    )
-    events = _sampled(events, asked, rule)
+    kept_out = None if rejects is None else as_rejects(rejects, rule)
+    return accepted(context.past().events(span), kept_out, rule, compute, span)
+
+
+def _of_rejects(context: RunContext, events: DataFrame, rule: Rule, *, whole: bool) -> dict[str, DataFrame]:
+    """What is wrong in rejected_events. events: all that are accepted, if whole."""
+    rejects = context.past().rejected()
+    if rejects is None:
+        return {}
+    known = [
+        (m.run_seq, m.horizon_before, m.now + m.as_judged(rule).max_future_skew)
+        for m in context.kind.home.manifests(context.position.version)
+    ]
+    runs = rejects.sparkSession.createDataFrame(known, f"{C.RUN_SEQ} BIGINT, h BIGINT, {LIMIT} BIGINT")
+    told = runs.select(C.RUN_SEQ, F.timestamp_micros("h").alias(C.HORIZON), LIMIT)
+    found = without_cause(rejects, told, rule)
+    if rule.dedupe is None or not whole:
+        return found
+    valid = validate(context.past().events(None), rule, WatermarkState(NO_PRESENT)).where(C.col(C.VERDICT).isNull())
+    return found | wrong_copies(valid, events, rejects, rule)
+
+
+def _of_traces(
+    context: RunContext, sessions: DataFrame, rule: Rule, aggregates: tuple[Aggregate, ...]
+) -> dict[str, DataFrame]:
+    """What is wrong in the optional tables."""
+    found = {}
+    for name, output in context.kind.tables.event_outputs.items():
+        rows = output.table.read()
+        found[f"{name} names the session that its events lie in"] = wrong_places(rows, sessions, rule)
+        if (since := _complete_since(context, output.table)) is not None:
+            found[f"{name} has each event of a session once"] = wrong_numbers(rows, sessions, since)
+        if name == "session_updates":
+            results = wrong_results(rows, sessions, rule, aggregates)
+            found[f"{name} ends with what its session came to"] = results
+    return found
+
+
+def _complete_since(context: RunContext, trace: Table) -> int | None:
+    """From which event time on a table has all events; None: it was made when there were sessions already."""
+    made = next((e for e in trace.history() if e.version == 0), None)
+    first = context.kind.tables.runs.table.read().agg(F.min(F.unix_micros("started_at"))).collect()[0][0]
+    if made is None or first is None or made.timestamp_us > first:
+        return None
+    earliest = trace.read().agg(F.min(F.unix_micros(C.EVENT_TIME))).collect()[0][0]
+    return None if earliest is None else int(earliest)
+
+
+def _expected(context: RunContext, events: DataFrame, rule: Rule, compute: Checkpoints) -> tuple[DataFrame, int]:
+    """The rows that the table should have, and the number of events that make them."""
+    clock = context.clock
+    if rule.watermark_per == "key" and (live := context.stored().live) is not None:
+        clock = replace(clock, scopes=clocks_of_keys(live, None, context.sample(), rule))
     sessions = Sessions(rule, bind(rule, context.sample()), clock.now)
     partials, seen = compute.observed(sessions.fold(events), {"events": F.sum(C.col(C.COUNT))})
     changes = AcceptedChanges(partials.withColumn(C.EFFECT, F.lit(JOINS)), lambda _: events, WatermarkState(clock.now))

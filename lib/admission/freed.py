@@ -53,7 +53,7 @@ def deletions(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
     """The events that are gone from the source and stay in their sessions, as `freed` returns them, but `moved`."""
     kept = rejects.where(C.col(C.KEPT) == IN)
     events = kept_in(kept.select(C.col(C.EVENT).alias(C.JSON)), source, rule)
-    return _matched(events, kept).withColumn(C.VERDICT, F.lit(MOVED))
+    return matched(events, kept).withColumn(C.VERDICT, F.lit(MOVED))
 
 
 def freed(rejects: DataFrame, past: Past, rule: Rule, clock: WatermarkState, compute: Compute) -> DataFrame | None:
@@ -70,10 +70,10 @@ def freed(rejects: DataFrame, past: Past, rule: Rule, clock: WatermarkState, com
     places = (*rule.key, C.RAW_US)
     spots = rejects.select(*C.cols(rule.key), time.alias(C.RAW_US))
     near = joined(valid.withColumn(C.RAW_US, raw_us(valid)), spots, places, "left_semi")
-    return _matched(near.select(*C.cols(tuple(valid.columns))), rejects)
+    return matched(near.select(*C.cols(tuple(valid.columns))), rejects)
 
 
-def _matched(events: DataFrame, rejects: DataFrame) -> DataFrame:
+def matched(events: DataFrame, rejects: DataFrame) -> DataFrame:
     """Of the events as many as these rows reject, each with the row that it is, as `__freed`."""
     about = F.struct(*C.cols((*IDENTITY, C.REASON, C.KEPT))).alias(C.FREED)
     named = rejects.select(C.col(C.EVENT_HASH).alias(C.HASH), about)

@@ -1,0 +1,61 @@
+"""Rejections judged again, each by what its run knew: what verify finds wrong in rejected_events."""
+
+from functools import reduce
+from operator import and_
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from lib import columns as C
+from lib.admission.freed import matched
+from lib.admission.validate import raw_us
+from lib.admission.verdicts import DUPLICATE, IN_THE_FUTURE, LATE, NULL_KEY, NULL_TIME
+from lib.joins import joined
+from lib.rule import Rule
+
+LIMIT = "limit_us"  # of the runs that are known: the latest event time that was not in the future
+
+
+def without_cause(rejects: DataFrame, runs: DataFrame, rule: Rule) -> dict[str, DataFrame]:
+    """Rows of rejected_events that say of themselves that they are wrong, by the rule that they break.
+
+    runs: run_seq, horizon TIMESTAMP (null: it had one for each scope) and `limit_us` BIGINT of the runs that are known.
+    """
+    told = rejects.withColumn("__own", C.col(C.HORIZON)).drop(C.HORIZON)
+    met = joined(told, F.broadcast(runs), (C.RUN_SEQ,), "left")
+    reason, time = C.col(C.REASON), C.col(C.EVENT_TIME)
+    horizon = F.coalesce(C.col(C.HORIZON), F.col("__own"))
+    wrong = {
+        "late events are older than the horizon of their run": (reason == LATE) & (time >= horizon),
+        "events of the future were ahead of their run": (reason == IN_THE_FUTURE)
+        & (F.unix_micros(time) <= F.col(LIMIT)),
+        "events without a time have none": (reason == NULL_TIME) & time.isNotNull(),
+    }
+    if rule.key:
+        whole = reduce(and_, [C.col(name).isNotNull() for name in rule.key])
+        wrong["events without a key have none"] = (reason == NULL_KEY) & whole
+    return {name: met.where(condition).select(*_shown(rule)) for name, condition in wrong.items()}
+
+
+def wrong_copies(valid: DataFrame, accepted: DataFrame, rejects: DataFrame, rule: Rule) -> dict[str, DataFrame]:
+    """Duplicates of nothing, and accepted events that are copies of each other.
+
+    In: valid rows of the source; the accepted ones, with `__population` where some are apart; rows of rejected_events.
+    """
+    assert rule.dedupe is not None
+    ids, near = (*rule.key, *rule.dedupe.by), rule.dedupe.within
+    main = accepted.where(C.col(C.POPULATION).isNull()) if C.POPULATION in accepted.columns else accepted
+    copies = matched(valid, rejects.where(C.col(C.REASON) == DUPLICATE), rule)
+    originals = main.select(*C.cols(ids), C.col(C.US).alias("__original"))
+    alone = joined(copies, originals, ids, "left_anti", F.abs(F.col("__original") - C.col(C.US)) <= near)
+    before = F.lag(C.col(C.US)).over(Window.partitionBy(*C.cols(ids)).orderBy(C.US))
+    twice = main.withColumn("__before", before).where(C.col(C.US) - F.col("__before") <= near)
+    time = F.timestamp_micros(raw_us(valid)).alias(C.EVENT_TIME)
+    return {
+        "duplicates are copies of accepted events": alone.select(*C.cols(rule.key), time),
+        "no accepted event is a copy of another": twice.select(*C.cols(rule.key), time),
+    }
+
+
+def _shown(rule: Rule) -> list[str]:
+    return [*(C.quoted(name) for name in rule.key), C.EVENT_TIME, C.REASON]
