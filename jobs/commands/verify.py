@@ -17,9 +17,7 @@ from jobs.run.phases import Say, wall_clock
 from jobs.run.policies import check_rule
 from lib import columns as C
 from lib.accepted import JOINS, AcceptedChanges
-from lib.admission.accepted import FOREVER as NO_PRESENT
-from lib.admission.accepted import accepted, as_rejects
-from lib.admission.validate import validate
+from lib.admission.accepted import accepted, as_rejects, valid_rows
 from lib.admission.wrong import LIMIT, without_cause, wrong_copies
 from lib.aggregates.binding import Aggregate, bind
 from lib.config import Config
@@ -175,8 +173,7 @@ def _of_rejects(context: RunContext, events: DataFrame, rule: Rule, *, whole: bo
     found = without_cause(rejects, told, rule)
     if rule.dedupe is None or not whole:
         return found
-    valid = validate(context.past().events(None), rule, WatermarkState(NO_PRESENT)).where(C.col(C.VERDICT).isNull())
-    return found | wrong_copies(valid, events, rejects, rule)
+    return found | wrong_copies(valid_rows(context.past().events(None), rule), events, rejects, rule)
 
 
 def _of_traces(

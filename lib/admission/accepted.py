@@ -42,7 +42,7 @@ def accepted(
     In: rows of the source; `rejects`: what `as_rejects` returns.
     Out: what `validate` returns, of valid rows; with `__population`, where some may be apart.
     """
-    valid = _valid(source, rule)
+    valid = valid_rows(source, rule)
     if spans is not None:
         valid = valid.where(within(C.col(C.US), spans))
     if rejects is None:
@@ -105,9 +105,9 @@ def kept_in(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
     rows = rejects.select(F.from_json(C.col(C.JSON), own, JSON_OPTIONS).alias("row"))
     feed = [F.lit(None).cast(source.schema[n].dataType).alias(n) for n in source.columns if n not in own.names]
     told = rows.select(*[F.col("row")[n].alias(n) for n in own.names], *feed)
-    return _valid(told.select(*C.cols(tuple(source.columns))), rule)
+    return valid_rows(told.select(*C.cols(tuple(source.columns))), rule)
 
 
-def _valid(rows: DataFrame, rule: Rule) -> DataFrame:
+def valid_rows(rows: DataFrame, rule: Rule) -> DataFrame:
     """Those that can be part of a session. Which of them were of the future when they came, rejected_events knows."""
     return validate(rows, rule, WatermarkState(FOREVER)).where(C.col(C.VERDICT).isNull())

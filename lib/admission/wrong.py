@@ -25,10 +25,10 @@ def without_cause(rejects: DataFrame, runs: DataFrame, rule: Rule) -> dict[str, 
     met = joined(told, F.broadcast(runs), (C.RUN_SEQ,), "left")
     reason, time = C.col(C.REASON), C.col(C.EVENT_TIME)
     horizon = F.coalesce(C.col(C.HORIZON), F.col("__own"))
+    not_ahead = F.unix_micros(time) <= F.col(LIMIT)
     wrong = {
         "late events are older than the horizon of their run": (reason == LATE) & (time >= horizon),
-        "events of the future were ahead of their run": (reason == IN_THE_FUTURE)
-        & (F.unix_micros(time) <= F.col(LIMIT)),
+        "events of the future were ahead of their run": (reason == IN_THE_FUTURE) & not_ahead,
         "events without a time have none": (reason == NULL_TIME) & time.isNotNull(),
     }
     if rule.key:
@@ -45,7 +45,7 @@ def wrong_copies(valid: DataFrame, accepted: DataFrame, rejects: DataFrame, rule
     assert rule.dedupe is not None
     ids, near = (*rule.key, *rule.dedupe.by), rule.dedupe.within
     main = accepted.where(C.col(C.POPULATION).isNull()) if C.POPULATION in accepted.columns else accepted
-    copies = matched(valid, rejects.where(C.col(C.REASON) == DUPLICATE), rule)
+    copies = matched(valid, rejects.where(C.col(C.REASON) == DUPLICATE))
     originals = main.select(*C.cols(ids), C.col(C.US).alias("__original"))
     alone = joined(copies, originals, ids, "left_anti", F.abs(F.col("__original") - C.col(C.US)) <= near)
     before = F.lag(C.col(C.US)).over(Window.partitionBy(*C.cols(ids)).orderBy(C.US))

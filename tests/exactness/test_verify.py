@@ -5,13 +5,11 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.exactness.play import Play, fails_today
+from tests.exactness.play import Play
 
 pytestmark = pytest.mark.slow
 
 Plays = Callable[..., Play]
-BELIEVED = fails_today("verify believes what rejected_events says")
-NOT_READ = fails_today("verify does not read this table")
 TRACES = ("event_sessions", "session_updates")
 
 
@@ -53,7 +51,6 @@ def reject(of: Play, reason: str) -> None:
 
 
 @pytest.mark.parametrize("reason", ["late", "duplicate", "in_the_future"])
-@BELIEVED
 def test_an_event_that_was_rejected_without_cause_is_found(damaged: Play, reason: str) -> None:
     reject(damaged, reason)
     damaged.damage(
@@ -65,13 +62,11 @@ def test_an_event_that_was_rejected_without_cause_is_found(damaged: Play, reason
 
 
 @pytest.mark.parametrize("reason", ["null_key", "null_time"])
-@BELIEVED
 def test_a_valid_event_that_is_told_to_be_invalid_is_found(damaged: Play, reason: str) -> None:
     reject(damaged, reason)
     assert not damaged.verify().clean
 
 
-@fails_today("verify does not look for copies among the accepted events")
 def test_an_accepted_event_that_is_a_copy_is_found(damaged: Play) -> None:
     damaged.damage("DELETE FROM {} WHERE reason = 'duplicate'", "rejected_events")
     damaged.damage(
@@ -90,14 +85,12 @@ def test_an_accepted_event_that_is_a_copy_is_found(damaged: Play) -> None:
         ("session_updates", "UPDATE {} SET total = total + 1 WHERE u = 'a'"),
     ],
 )
-@NOT_READ
 def test_a_wrong_side_table_is_found(damaged: Play, place: str, statement: str) -> None:
     damaged.damage(statement, place)
     assert not damaged.verify().clean
 
 
 @pytest.mark.parametrize("statement", ["DELETE FROM {} WHERE is_late", "UPDATE {} SET total = total + 1 WHERE is_late"])
-@fails_today("verify leaves sessions of late events out")
 def test_a_wrong_session_of_late_events_is_found(apart: Play, copied: Plays, statement: str) -> None:
     done = copied(apart)
     done.damage(statement)
@@ -111,7 +104,6 @@ def apart(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Play
     return done
 
 
-@fails_today("a percentile is taken for the same however far it is off")
 def test_a_wrong_percentile_is_found(play: Plays) -> None:
     p50 = {"name": "p50", "fn": "approx_percentile", "of": "n", "percentile": 0.5}
     done = play("a@5=5", aggregates=[p50])
@@ -122,7 +114,6 @@ def test_a_wrong_percentile_is_found(play: Plays) -> None:
 # False alarms
 
 
-@fails_today("one span for all keys cuts the chains of some in their middle")
 def test_a_part_of_a_table_with_chains_is_clean(play: Plays) -> None:
     # In each chain three events make a session. Those of a around minute 33 begin at 15, amid one of b.
     done = play(
@@ -134,10 +125,7 @@ def test_a_part_of_a_table_with_chains_is_clean(play: Plays) -> None:
     assert part.clean, part
 
 
-# The second sample is one that today has one of the two zeros.
-@pytest.mark.parametrize(
-    "sample", [0.5, pytest.param(0.965, marks=fails_today("the two zeros of a double are in different samples"))]
-)
+@pytest.mark.parametrize("sample", [0.5, 0.965])
 def test_a_sample_of_keys_with_both_zeros_is_clean(zeros: Play, sample: float) -> None:
     found = zeros.verify(sample=sample)
     assert found.clean, found

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.exactness.play import Play, SessionizerError, fails_today
+from tests.exactness.play import Play
 
 pytestmark = pytest.mark.slow
 
@@ -15,7 +15,6 @@ def sliding(folder: Path, **more: Any) -> dict[str, Any]:
     return {"table": str(folder / "windows"), "time_difference": "10m", "grace": "0s", "aggregates": []} | more
 
 
-@fails_today("the aggregates of windows are checked against the columns of sessions", SessionizerError)
 def test_an_aggregate_by_sql_may_name_the_columns_of_a_window(spark: SparkSession, tmp_path: Path) -> None:
     aggregates = [{"name": "is_left", "sql": "window_end = last_event_time"}]
     done = Play(spark, tmp_path, sliding=sliding(tmp_path, aggregates=aggregates)).add("a@500 a@505").init().slide()
@@ -30,7 +29,6 @@ def test_an_aggregate_by_sql_may_name_the_columns_of_a_window(spark: SparkSessio
     )
 
 
-@fails_today("what a run that is undone has taken out of the windows' rejected events stays out")
 def test_a_restore_of_the_windows_brings_back_what_later_runs_took_out_of_rejected_events(
     spark: SparkSession, tmp_path: Path
 ) -> None:
