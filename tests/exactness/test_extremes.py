@@ -18,7 +18,6 @@ MINUTES = "(INTERVAL 0 MINUTES), (INTERVAL 9 MINUTES)"
 OVERFLOW = (PySparkException, Py4JJavaError)
 
 
-@fails_today("the gap is added to the last microsecond that there is, and every run stops", OVERFLOW)
 def test_an_event_of_the_last_microsecond_there_is_is_rejected(play: Plays) -> None:
     done = play("a@5 b@6")
     done.source(f"INSERT INTO {{}} SELECT 'a', {LAST}, 1").run()
@@ -26,7 +25,7 @@ def test_an_event_of_the_last_microsecond_there_is_is_rejected(play: Plays) -> N
     done.assert_rejected("u | reason \n a | in_the_future")
 
 
-@fails_today("something is taken from the first microsecond that there is, and every run stops", OVERFLOW)
+@fails_today("Delta's change feed cannot hand over the first microsecond that there is, and every run stops", OVERFLOW)
 def test_an_event_of_the_first_microsecond_there_is_is_rejected(play: Plays) -> None:
     done = play("a@5 b@6")
     done.source(f"INSERT INTO {{}} SELECT 'a', {FIRST}, 1").run()
@@ -58,7 +57,6 @@ def test_years_1_and_9999_and_leap_days_are_like_all_others(far: Play) -> None:
     ]
 
 
-@fails_today("verify takes what lies more than 3,000 years ahead for events of the future")
 def test_a_table_with_an_event_of_the_year_9999_is_clean(far: Play) -> None:
     far.assert_clean()
 

@@ -18,13 +18,13 @@ OF_KEYS = {
 
 def test_a_flush_ends_what_all_increments_of_the_run_have_made(play: Plays) -> None:
     done = play("a@5", limits={"max_versions_per_run": 1})
-    done.add("b@7").add("c@6").flush()
+    done.add("b@7").add("c@8").flush()
     done.assert_sessions(
         """
         u | start | status | why
         a | 5     | final  | flush
         b | 7     | final  | flush
-        c | 6     | final  | flush
+        c | 8     | final  | flush
         """
     )
     done.assert_rejected("u | reason")
