@@ -16,7 +16,7 @@ from lib.admission.freed import Readmission, asked_for, copies_of, deletions, fr
 from lib.admission.lateness import judge_late
 from lib.admission.rejects import IDENTITY, kept, leaving, rejected
 from lib.admission.validate import raw_us, validate
-from lib.admission.verdicts import APART, FORGOTTEN, IN, MOVED, REASONS, WITHDRAWN
+from lib.admission.verdicts import APART, FORGOTTEN, IN, MOVED, OUT, REASONS, WITHDRAWN
 from lib.bags import hashed
 from lib.compute import Compute
 from lib.errors import UsageError
@@ -123,8 +123,7 @@ class Admission:
         if self.past is None or self.rule.dedupe is None:
             return None
         spans = day_spans(valid, C.col(C.US), self.compute, self.rule.dedupe.within)
-        before = self._before(valid, rejects)(spans)
-        return before.where(C.col(C.POPULATION).isNull()) if C.POPULATION in before.columns else before
+        return self._before(valid, rejects)(spans)
 
     def _before(self, valid: DataFrame, rejects: DataFrame | None) -> Callable[[Spans], DataFrame]:
         """What makes the accepted rows within spans of time as they were before any of these came.
@@ -137,9 +136,7 @@ class Admission:
         came, stay = valid, self._rejects() if rejects is None else rejects
         if C.FREED in valid.columns:
             came = valid.where(C.col(C.FREED).isNull()).drop(C.FREED)
-            undone = valid.select(C.FREED).where(C.col(C.FREED)[C.KEPT] == IN)
-            undone = undone.select(*[C.col(C.FREED)[name].alias(name) for name in IDENTITY])
-            stay = None if stay is None else joined(stay, undone, IDENTITY, "left_anti")
+            stay = None if stay is None else _without_freed(stay, valid)
         if rejects is not None and stay is not None:
             stay = joined(stay, leaving(rejects, came, self.rule), IDENTITY, "left_anti")
         is_gone = F.coalesce(C.col(C.VERDICT).isin(WITHDRAWN, FORGOTTEN), F.lit(False))
@@ -154,6 +151,15 @@ class Admission:
         if stay is not None:
             out = out.unionByName(as_rejects(stay, self.rule))
         return lambda spans: accepted(past.events(spans), out, self.rule, self.compute, spans)
+
+
+def _without_freed(rejects: DataFrame, valid: DataFrame) -> DataFrame:
+    """The rejected rows as if those judged again had not been accepted: neither kept in a session nor apart."""
+    again = valid.where(C.col(C.FREED)[C.KEPT] != OUT).select(
+        *[C.col(C.FREED)[name].alias(name) for name in IDENTITY], F.lit(True).alias("__again")
+    )
+    met = joined(rejects, again, IDENTITY, "left").where(~(F.col("__again").isNotNull() & (C.col(C.KEPT) == IN)))
+    return met.withColumn(C.KEPT, F.when(F.col("__again"), OUT).otherwise(C.col(C.KEPT))).drop("__again")
 
 
 def _both(one: DataFrame | None, other: DataFrame | None) -> DataFrame | None:

@@ -22,7 +22,7 @@ def mark_duplicates(valid: DataFrame, known: DataFrame | None, rule: Rule, clock
     """Valid events, those `duplicate` that have the key and ids of an accepted event at most `within` away.
 
     Accepted are those known, and of these events the lowest by (time, order_by, row), then the lowest more than
-    `within` after it, and so on; events that are late themselves are no originals, unless the rule amends.
+    `within` after it, and so on; events that are late themselves are no originals, unless the rule accepts them.
 
     In: what `events.validate` returns, freed events beside them; accepted events that were there before, None: none.
     Out: the same rows. Those with a verdict keep it, but for updates of the source, which may be copies, too.
@@ -35,7 +35,7 @@ def mark_duplicates(valid: DataFrame, known: DataFrame | None, rule: Rule, clock
     rows = _with_seen(valid, known, ids)
     copy = unjudged & F.exists(C.col(SEEN), lambda t: F.abs(t - us) <= within)
     candidate = unjudged & ~F.coalesce(copy, F.lit(False))
-    if rule.lateness == "event" and rule.late_events != "amend":
+    if rule.lateness == "event" and rule.late_events not in ("amend", "separate"):
         rows = with_clock(rows, rule, clock).drop(C.W, C.MARK, C.FLUSHED)
         on_time = C.col(C.VERDICT).isNotNull()
         if C.FREED in valid.columns:

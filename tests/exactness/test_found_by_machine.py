@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.exactness.play import Play
+from lib.time.watermarks import WatermarkOverride
+from tests.exactness.play import Play, at, fails_today
 
 pytestmark = pytest.mark.slow
 
@@ -35,6 +36,28 @@ def test_an_event_that_touches_a_live_session_is_not_amended_where_sessions_are_
     assert done.ledger("accepted", "amended") == [(2, 0), (2, 1)]
 
 
+def test_a_late_event_apart_is_counted_once_however_often_it_comes(play: Plays) -> None:
+    by_n = {"dedupe": {"by": ["n"], "within": "1h"}}
+    done = play("tick@100 | a@5=3 b@5=4 b@5=4 | a@5=3", late_events="separate", source=by_n)
+    done.assert_sessions(
+        """
+        u    | start | count | total | late
+        a    | 5     | 1     | 3     | yes
+        b    | 5     | 1     | 4     | yes
+        tick | 100   | 1     | 1     | no
+        """
+    )
+    done.assert_rejected(
+        """
+        u | event_time | reason    | kept
+        a | 5          | late      | apart
+        a | 5          | duplicate | out
+        b | 5          | late      | apart
+        b | 5          | duplicate | out
+        """
+    )
+
+
 # Clocks of keys
 
 
@@ -47,3 +70,11 @@ def test_a_rebuild_does_not_set_the_clock_of_a_key_back(play: Plays) -> None:
 def test_a_rebuild_leaves_flushed_sessions_of_a_key_final(play: Plays) -> None:
     done = play("a@5", time=OF_KEYS).flush().rebuild()
     done.assert_sessions("u | start | status \n a | 5 | final")
+
+
+@fails_today("a key whose sessions are all final is forgotten, idle or not")
+def test_a_key_that_was_advanced_by_hand_does_not_go_back(play: Plays) -> None:
+    done = play("a@5", time=OF_KEYS | {"allowed_lateness": "0s"})
+    done.run(override=WatermarkOverride(advance_to=at(60)))
+    done.runs("a@30").assert_sessions("u | start | status \n a | 5 | final")
+    done.assert_rejected("u | event_time | reason | horizon \n a | 30 | late | 60")
