@@ -40,16 +40,15 @@ def without_cause(rejects: DataFrame, runs: DataFrame, rule: Rule) -> dict[str, 
 def wrong_copies(valid: DataFrame, accepted: DataFrame, rejects: DataFrame, rule: Rule) -> dict[str, DataFrame]:
     """Duplicates of nothing, and accepted events that are copies of each other.
 
-    In: valid rows of the source; the accepted ones, with `__population` where some are apart; rows of rejected_events.
+    In: valid rows of the source; the accepted ones; rows of rejected_events.
     """
     assert rule.dedupe is not None
     ids, near = (*rule.key, *rule.dedupe.by), rule.dedupe.within
-    main = accepted.where(C.col(C.POPULATION).isNull()) if C.POPULATION in accepted.columns else accepted
     copies = matched(valid, rejects.where(C.col(C.REASON) == DUPLICATE))
-    originals = main.select(*C.cols(ids), C.col(C.US).alias("__original"))
+    originals = accepted.select(*C.cols(ids), C.col(C.US).alias("__original"))
     alone = joined(copies, originals, ids, "left_anti", F.abs(F.col("__original") - C.col(C.US)) <= near)
     before = F.lag(C.col(C.US)).over(Window.partitionBy(*C.cols(ids)).orderBy(C.US))
-    twice = main.withColumn("__before", before).where(C.col(C.US) - F.col("__before") <= near)
+    twice = accepted.withColumn("__before", before).where(C.col(C.US) - F.col("__before") <= near)
     time = F.timestamp_micros(raw_us(valid)).alias(C.EVENT_TIME)
     return {
         "duplicates are copies of accepted events": alone.select(*C.cols(rule.key), time),
