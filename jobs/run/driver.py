@@ -118,15 +118,16 @@ def _increment(kind: Kind, options: RunOptions, say: Say) -> RunReport | None:
         done = position.manifest
         if done is not None:
             check_rule(kind, done)
-        increment = kind.tables.events.plan(done, options.to_version)
+        increment, override = kind.tables.events.plan(done, options.to_version), options.override
         if increment is None:
-            if options.override == NO_OVERRIDE and not _may_idle(kind, done):
+            if override == NO_OVERRIDE and not _may_idle(kind, done):
                 return None
             increment = _nothing_new(done)
+        elif override != NO_OVERRIDE and not options.once and _more_is_left(kind, increment, options):
+            override = NO_OVERRIDE
     now = options.now if options.now is not None else wall_clock()
     say(_reading(increment))
     with phases("sessionize"), kind.home.table.reading_ahead(), kind.tables.events.reading(increment):
-        override = options.override if options.once or _is_last(kind, increment, options) else NO_OVERRIDE
         context = RunContext.next(kind, position, increment, now, override)
         result = context.result()
     check_policies(result, context)
@@ -141,11 +142,9 @@ def _increment(kind: Kind, options: RunOptions, say: Say) -> RunReport | None:
     return commit(context, result, manifest, phases)
 
 
-def _is_last(kind: Kind, increment: Increment, options: RunOptions) -> bool:
-    """Whether nothing is left to read behind this increment."""
-    if options.override == NO_OVERRIDE:
-        return False
-    return increment.last >= (kind.tables.events.table.version if options.to_version is None else options.to_version)
+def _more_is_left(kind: Kind, increment: Increment, options: RunOptions) -> bool:
+    """Whether there is something to read behind this increment."""
+    return increment.last < (kind.tables.events.table.version if options.to_version is None else options.to_version)
 
 
 def _may_idle(kind: Kind, done: Manifest | None) -> bool:
