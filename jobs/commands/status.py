@@ -40,10 +40,13 @@ def _document(now: Status, config: Config) -> dict[str, Any]:
         "latest_version": latest,
         "versions_behind": len(now.behind) if consumed is not None else latest + 1,
         "rows_behind": sum(e.metric(ROWS_WRITTEN) for e in now.behind) if consumed is not None else None,
+        "oldest_waiting_seconds": _lag(min(e.timestamp_us for e in now.behind)) if now.behind else None,
+        "source_keeps_seconds": now.kept // 1_000_000,
         "watermark": iso(manifest.watermark_after) if manifest else None,
         "horizon": iso(manifest.horizon_after) if manifest else None,
         "watermark_lag_seconds": _lag(manifest.watermark_after) if manifest else None,
         "sessions": {name: now.by_status.get(name, 0) for name in ("open", "closed", "final")},
+        "oldest_open": now.oldest and {name: iso(us) for name, us in now.oldest.items()},
         "runs": now.runs,
         "events": dict(totals),
         "late_percent": _percent(totals["late"], totals["events_read"]),
@@ -65,7 +68,14 @@ def show(found: dict[str, Any]) -> None:
     read = f"{events['events_read']:,} read in {found['runs']:,} runs"
     shares = f"{found['late_percent']:.2f} % late, {found['invalid_percent']:.2f} % invalid"
     rows.append(("events", f"{read}: {shares}"))
+    if oldest := found["oldest_open"]:
+        rows.append(("oldest open", f"since {oldest[C.SESSION_START]}, expires at {oldest[C.EXPIRES_AT]}"))
     out.print(table(["", ""], rows))
+    if (waits := found["oldest_waiting_seconds"] or 0) > found["source_keeps_seconds"] / 2:
+        out.print(
+            f"warning: events wait for {_long(int(waits))}, and the source keeps removed files for "
+            f"{_long(found['source_keeps_seconds'])}: `sessionizer run` soon, or `sessionizer init --retention-days 60`"
+        )
     if found["last_runs"]:
         headers = ["run", "finished", "events", "late", "created", "extended", "merged", "final", "seconds"]
         changes = [f"sessions_{name}" for name in ("created", "extended", "merged", "finalised")]

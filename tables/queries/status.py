@@ -1,5 +1,6 @@
 """Where the tables stand, by Spark or without it; and totals over all runs, for a monitoring system."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +10,9 @@ from pyspark.sql import functions as F
 
 from lib import columns as C
 from lib.config import Config
+from lib.durations import DAY, HOUR, MINUTE, SECOND
 from lib.errors import SessionizerError
-from tables.delta import BYTES_WRITTEN, Entry
+from tables.delta import BYTES_WRITTEN, REMOVED_FILES_KEPT, Entry
 from tables.manifest import Manifest
 from tables.position import position_of
 from tables.queries.local import LocalTable, LocalTableSet, NeedsSpark
@@ -18,6 +20,8 @@ from tables.runs import EVENTS, FILES, SESSIONS, TIMES
 from tables.table_set import TableSet
 
 SMALL_BYTES, SMALL_LIVE = 32 << 20, 200_000  # compressed bytes of new events, and live rows: what counts as little
+OPEN, SPAN = "open", (C.SESSION_START, C.SESSION_END, C.EXPIRES_AT)
+UNITS = {"second": SECOND, "minute": MINUTE, "hour": HOUR, "day": DAY, "week": 7 * DAY}
 SUMMED = (*EVENTS, *[f"sessions_{name}" for name in SESSIONS], *FILES)
 
 
@@ -25,14 +29,17 @@ SUMMED = (*EVENTS, *[f"sessions_{name}" for name in SESSIONS], *FILES)
 class Status:
     """What the tables say. Times: microseconds.
 
-    behind: commits of the source after the last one consumed. totals: sums over the ledger, by its column.
-    last_runs: rows of the ledger, newest first.
+    behind: commits of the source after the last one consumed. kept: how long the source keeps what runs have to read.
+    oldest: session_start, session_end and expires_at of the open session that began first; None: none is open. totals:
+    sums over the ledger, by its column. last_runs: rows of the ledger, newest first.
     """
 
     manifest: Manifest | None
     latest_version: int
     behind: Sequence[Entry]
+    kept: int
     by_status: Mapping[str, int]
+    oldest: Mapping[str, int] | None
     runs: int
     totals: Mapping[str, int]
     last_runs: Sequence[Mapping[str, Any]]
@@ -62,13 +69,19 @@ def read_status(tables: TableSet, last_runs: int) -> Status:
     tables.require()
     manifest = tables.sessions.position().manifest
     latest = tables.events.table.version
-    counts = tables.sessions.table.read().groupBy(C.STATUS).count().collect()
+    sessions = tables.sessions.table.read()
+    counts = sessions.groupBy(C.STATUS).count().collect()
+    open_ones = sessions.where(~C.col(C.IS_FINAL) & (C.col(C.STATUS) == OPEN))
+    times = F.min(F.struct(*[F.unix_micros(C.col(name)).alias(name) for name in SPAN])).alias("oldest")
+    oldest = open_ones.agg(times).collect()[0]["oldest"]
     sums = tables.runs.sums(EVENTS)
     return Status(
         manifest,
         latest,
         list(tables.events.table.history(_waiting(manifest, latest))),
+        microseconds_of(tables.events.table.setting(REMOVED_FILES_KEPT)),
         {row[C.STATUS]: row["count"] for row in counts},
+        oldest and oldest.asDict(),
         sums["runs"],
         {name: sums[name] for name in EVENTS},
         tables.runs.last(last_runs),
@@ -83,7 +96,7 @@ def read_local_status(tables: LocalTableSet, last_runs: int) -> Status:
     manifest = position_of(tables.sessions).manifest
     latest = tables.events.version
     try:
-        by_status, ledger = _counts(tables.sessions), _rows(tables.runs)
+        (by_status, oldest), ledger = _counts(tables.sessions), _rows(tables.runs)
     except (OSError, pa.ArrowException) as error:
         raise NeedsSpark(f"a file cannot be read without it ({str(error).splitlines()[0]})") from error
     ledger.sort(key=lambda row: -row[C.RUN_SEQ])
@@ -91,7 +104,9 @@ def read_local_status(tables: LocalTableSet, last_runs: int) -> Status:
         manifest,
         latest,
         list(tables.events.history(_waiting(manifest, latest))),
+        microseconds_of(tables.events.setting(REMOVED_FILES_KEPT)),
         by_status,
+        oldest,
         len(ledger),
         {name: sum(row[name] or 0 for row in ledger) for name in EVENTS},
         ledger[:last_runs],
@@ -117,24 +132,42 @@ def read_totals(tables: TableSet) -> Totals:
     )
 
 
-def _counts(sessions: LocalTable) -> dict[str, int]:
-    """Sessions by status. Of final ones the log knows how many there are: history stays closed."""
+def microseconds_of(interval: str | None) -> int:
+    """What `interval 30 days`, a property of Delta's, says; None: a week, as Delta has it."""
+    parts = re.findall(r"(\d+) (second|minute|hour|day|week)", interval or "interval 1 week")
+    return sum(int(number) * UNITS[unit] for number, unit in parts)
+
+
+def _counts(sessions: LocalTable) -> tuple[dict[str, int], dict[str, int] | None]:
+    """Sessions by status, and the oldest open one. Of final ones the log knows how many: history stays closed."""
     files = sessions.files()
-    live = [file.read([C.STATUS])[C.STATUS] for file in files if not file.partition[C.IS_FINAL]]
     final = sum(file.count() for file in files if file.partition[C.IS_FINAL])
-    return {**Counter(status for column in live for status in column.to_pylist()), "final": final}
+    statuses: Counter[str] = Counter()
+    times: list[tuple[int, ...]] = []
+    for file in files:
+        if not file.partition[C.IS_FINAL]:
+            rows = file.read([C.STATUS, *SPAN])
+            found = rows[C.STATUS].to_pylist()
+            statuses.update(found)
+            spans = zip(*[_as_numbers(rows[name]).to_pylist() for name in SPAN], strict=True)
+            times += [span for status, span in zip(found, spans, strict=True) if status == OPEN]
+    return {**statuses, "final": final}, dict(zip(SPAN, min(times), strict=True)) if times else None
+
+
+def _as_numbers(times: Any) -> Any:
+    """A column of times as microseconds: Python's know no years beyond 9999."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    return pa.chunked_array([part.view(pa.int64()) for part in times.chunks], pa.int64())
 
 
 def _rows(table: LocalTable) -> list[dict[str, Any]]:
     """All rows of a small table; times in microseconds, as numbers, which know years beyond 9999."""
-    import pyarrow as pa  # noqa: PLC0415
-
     found: list[dict[str, Any]] = []
     for file in table.files():
         rows = file.read()
         for name in set(TIMES) & set(rows.column_names):
-            numbers = pa.chunked_array([part.view(pa.int64()) for part in rows[name].chunks], pa.int64())
-            rows = rows.set_column(rows.column_names.index(name), name, numbers)
+            rows = rows.set_column(rows.column_names.index(name), name, _as_numbers(rows[name]))
         found += rows.to_pylist(maps_as_pydicts="strict")
     return [{name: row.get(name) for name in table.columns} for row in found]
 
