@@ -123,11 +123,13 @@ class World:
             after[image] += times
             if row.n in changes:
                 images.add(image)
-        self._version(after, images)
+        if images:
+            self._version(after, images)
 
     def delete(self, numbers: Iterable[int]) -> None:
         gone = set(numbers)
-        self._version(Counter({row: times for row, times in self.source.items() if row.n not in gone}), set())
+        if any(row.n in gone for row in self.source):
+            self._version(Counter({row: times for row, times in self.source.items() if row.n not in gone}), set())
 
     def overwrite(self, changes: dict[int, dict[str, Any]], gone: Iterable[int], rows: Iterable[Row]) -> None:
         kept = Counter({row: times for row, times in self.source.items() if row.n not in set(gone)})

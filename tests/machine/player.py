@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 from jobs.commands.look_back import LookBack, backfill, readmit, rebuild
 from jobs.commands.verify import Asked, verify
 from lib.time.watermarks import WatermarkOverride
-from tests.machine.histories import Add, Backfill, Delete, Overwrite, Readmit, Rebuild, Run, Step, Update
 from tests.machine.options import TRACES, sections
 from tests.machine.oracle import Counts, Event, Session, World
 from tests.machine.rule import FIRST, MINUTE, Key, Row, Rule, number
+from tests.machine.steps import Add, Backfill, Delete, Overwrite, Readmit, Rebuild, Run, Step, Update
 from tests.oracle import at, us
 from tests.warehouse import Warehouse
 
@@ -236,7 +236,7 @@ class Player:
 def clock(time: int | None) -> str:
     """The minute of the day, and microseconds beyond it."""
     if time is None:
-        return "nothing"
+        return "-"
     minutes, rest = divmod(time - FIRST, MINUTE)
     return f"{minutes}" if not rest else f"{minutes}+{rest}us"
 
@@ -270,3 +270,40 @@ def cell(name: str, value: Any) -> str:
     if isinstance(value, int | float):
         return "nan" if math.isnan(value) else f"{value + 0.0:.9g}"
     return str(value)
+
+
+def reproduction(rule: Rule, steps: list[Step]) -> str:
+    """The history as a test of tests/exactness; `play` is its fixture."""
+    lines = [f"# {rule}", f"done = Play(spark, tmp_path, {SCHEMA!r}, **{sections(rule, Path('tmp_path'))})"]
+    begun = False
+    for step in steps:
+        match step:
+            case Add():
+                lines += [f'done.add("""\n{table(step.rows)}\n""")', *([] if begun else ["done.init()"])]
+                begun = True
+            case Update():
+                for n, change in step.changes.items():
+                    values = ", ".join(f"{name} = {sql(name, value)}" for name, value in change.items())
+                    lines.append(f'done.source("UPDATE {{}} SET {values} WHERE n = {n}")')
+            case Delete():
+                lines.append(f'done.source("DELETE FROM {{}} WHERE n IN ({", ".join(map(str, step.numbers))})")')
+            case Run():
+                pushed = [*(["flush=True"] if step.flush else [])]
+                pushed += [] if step.advance is None else [f"advance_to=at({clock(step.advance)})"]
+                override = f"override=WatermarkOverride({', '.join(pushed)})" if pushed else ""
+                lines.append(f"done.at({clock(step.now)}).run({override})")
+            case Backfill():
+                keys = "".join(f', \'{{"k1": "{key[0]}"}}\'' for key in step.keys or ())
+                lines.append(f"done.at({clock(step.now)}).backfill({clock(step.low)}, {clock(step.high)}{keys})")
+            case Readmit():
+                lines.append(f"done.at({clock(step.now)}).readmit({clock(step.low)}, {clock(step.high)})")
+            case Rebuild():
+                lines.append(f"done.at({clock(step.now)}).rebuild()")
+            case Overwrite():
+                lines.append(f"# overwrite: {step}")
+    return "\n".join(lines)
+
+
+def table(rows: Iterable[Row]) -> str:
+    cells = [Row._fields, *(row._replace(at=clock(row.at)) for row in rows)]  # type: ignore[arg-type]
+    return "\n".join("    " + " | ".join("-" if cell is None else str(cell) for cell in line) for line in cells)

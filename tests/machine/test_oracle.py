@@ -8,8 +8,8 @@ import pytest
 from tests.machine.histories import Teller
 from tests.machine.options import covering, rule_of
 from tests.machine.oracle import World
-from tests.machine.play_steps import do
 from tests.machine.rule import FIRST, MINUTE, Row, Rule
+from tests.machine.steps import do
 
 NOW = FIRST + 10_000 * MINUTE
 
