@@ -1,96 +1,12 @@
 """What every table must hold, by docs/semantics.md alone: everything anew from the accepted events, after each step."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from tests.machine.rule import MINUTE, Key, Row, Rule, ascending, number
-
-ABOVE_ALL = 10**18
-
-
-def time_of(row: Row) -> int:
-    """Of a row that has one."""
-    assert row.at is not None
-    return row.at
-
-
-@dataclass(eq=False)
-class Event:
-    """An accepted row. `frozen`: the final session that keeps it, where those stay as they are."""
-
-    row: Row
-    arrived: int
-    run: int
-    frozen: int | None = None
-
-    @property
-    def t(self) -> int:
-        return time_of(self.row)
-
-
-@dataclass(frozen=True)
-class Rejected:
-    """A row by which the sessions differ from the source. `run`: that of its session, where it is `apart`."""
-
-    row: Row
-    reason: str
-    kept: str
-    run: int
-
-
-@dataclass(frozen=True)
-class End:
-    """What ended sessions by hand, or for want of events: those that reach at least `since`, and not `until`."""
-
-    reason: str
-    since: int
-    until: int
-    run: int
-
-
-@dataclass
-class Scope:
-    """Where time stands."""
-
-    watermark: int | None = None
-    mark: int | None = None
-    ends: list[End] = field(default_factory=list)
-
-    def horizon(self, allowed: int) -> int | None:
-        known = [t for t in (None if self.watermark is None else self.watermark - allowed, self.mark) if t is not None]
-        return max(known, default=None)
-
-    def reach(self, time: int) -> None:
-        self.watermark = time if self.watermark is None else max(self.watermark, time)
-
-
-@dataclass(eq=False)
-class Session:
-    """A row of sessions. States: those that the rules leave open, mostly one."""
-
-    key: Key
-    events: list[Event]
-    start: int
-    end: int
-    expires: int
-    late: bool = False
-    states: set[tuple[str, str | None]] = field(default_factory=set)
-
-
-@dataclass
-class Counts:
-    """Of one increment. `plain`: it had insertions alone."""
-
-    plain: bool
-    accepted: int = 0
-    late: int = 0
-    invalid: int = 0
-    duplicates: int = 0
-    amended: int = 0
-    watermark: int | None = None
-    horizon: int | None = None
+from tests.machine.books import ABOVE_ALL, Counts, End, Event, Rejected, Scope, Session
+from tests.machine.rule import MINUTE, Key, Row, Rule, time_of
+from tests.machine.walk import islands, made
 
 
 class World:
@@ -158,7 +74,7 @@ class World:
             lambda r: (
                 (r.reason == "late" or (r.reason == "in_the_future" and not self._ahead(r.row, now)))
                 and low <= time_of(r.row) < high
-                and (keys is None or self.who(r.row) in keys)
+                and (keys is None or self.rule.who(r.row) in keys)
             )
         )
 
@@ -189,8 +105,8 @@ class World:
         after = versions[-1][0] if versions else before
         images = {row for _, updated in versions for row in updated} if self.consumed is not None else set()
         gone, come = list((before - after).elements()), list((after - before).elements())
-        places = {(self.who(row), row.at) for row in gone}
-        corrected = {row for row in come if row in images or (self.who(row), row.at) in places}
+        places = {(self.rule.who(row), row.at) for row in gone}
+        corrected = {row for row in come if row in images or (self.rule.who(row), row.at) in places}
         self.consumed = after
         if gone or corrected:
             self.unsure_since = self.run_seq
@@ -293,7 +209,7 @@ class World:
     def _invalid(self, row: Row) -> str | None:
         if row.at is None:
             return "null_time"
-        if not self.rule.groups_nulls and None in self.who(row):
+        if not self.rule.groups_nulls and None in self.rule.who(row):
             return "null_key"
         if self.rule.gap is None and (row.g is None or row.g <= 0):
             return "non_positive_gap"
@@ -305,50 +221,39 @@ class World:
     def _copies(self, one: Row, other: Row) -> bool:
         if self.rule.within is None or one.at is None or other.at is None:
             return False
-        same = (self.who(one), one.id) == (self.who(other), other.id)
+        same = (self.rule.who(one), one.id) == (self.rule.who(other), other.id)
         return same and abs(one.at - other.at) <= self.rule.within * MINUTE
 
     def _lateness(self, rows: list[Row]) -> Callable[[Row], bool]:
         """By the horizon as it stands: of the event, or of all that it would be merged with."""
-        horizons = {self.scope(row): self._horizon(self.scope(row)) for row in rows}
+        horizons = {self.rule.scope(row): self._horizon(self.rule.scope(row)) for row in rows}
 
         def is_late(time: int, scope: Key) -> bool:
             horizon = horizons[scope]
             return horizon is not None and time < horizon
 
         if self.rule.lateness == "event":
-            return lambda row: is_late(time_of(row), self.scope(row))
+            return lambda row: is_late(time_of(row), self.rule.scope(row))
         spans = defaultdict(list)
         for s in self.sessions():
             if not s.late and (self.rule.revive or not self._is_final(s)):
                 spans[s.key].append((s.start, s.expires))
         for row in rows:
-            spans[self.who(row)].append((time_of(row), self.reach(row)))
-        islands = {key: self._islands(theirs) for key, theirs in spans.items()}
+            spans[self.rule.who(row)].append((time_of(row), self.rule.reach(row)))
+        chains = {key: islands(self.rule, theirs) for key, theirs in spans.items()}
 
         def merged_reach(row: Row) -> int:
-            return next(
-                reach for start, reach in islands[self.who(row)] if start <= time_of(row) and self.reach(row) <= reach
-            )
+            start, end = time_of(row), self.rule.reach(row)
+            return next(reach for first, reach in chains[self.rule.who(row)] if first <= start and end <= reach)
 
-        return lambda row: is_late(merged_reach(row), self.scope(row))
-
-    def _islands(self, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Chains: what reaches each other, first time and last reach."""
-        found: list[tuple[int, int]] = []
-        for start, reach in sorted(spans):
-            if found and not self._beyond(start, found[-1][1]):
-                found[-1] = (found[-1][0], max(reach, found[-1][1]))
-            else:
-                found.append((start, reach))
-        return found
+        return lambda row: is_late(merged_reach(row), self.rule.scope(row))
 
     # Time.
 
     def _follow(self, rows: Iterable[Row]) -> None:
         times = defaultdict(list)
         for row in rows:
-            times[self.scope(row)].append(row.at)
+            times[self.rule.scope(row)].append(time_of(row))
         for scope, seen in times.items():
             candidate = min(seen) if self.rule.earliest else max(seen)
             self.scopes[scope].reach(candidate - self.rule.delay * MINUTE)
@@ -363,7 +268,7 @@ class World:
         arrivals: dict[Key, int] = {}
         for s in self.sessions():
             if not s.late:
-                place = self.scope(s.events[0].row)
+                place = self.rule.scope(s.events[0].row)
                 reaches[place] = max(s.expires, reaches.get(place, -ABOVE_ALL))
                 arrivals[place] = max(*(e.arrived for e in s.events), arrivals.get(place, -ABOVE_ALL))
         for place, reach in reaches.items():
@@ -387,57 +292,22 @@ class World:
     def _horizon(self, scope: Key) -> int | None:
         return self.scopes[scope].horizon(self.rule.allowed * MINUTE)
 
-    # Sessions.
-
-    def who(self, row: Row) -> Key:
-        return tuple(getattr(row, name) for name in self.rule.key)
-
-    def scope(self, row: Row) -> Key:
-        return tuple(getattr(row, name) for name in self.rule.per)
-
-    def reach(self, row: Row) -> int:
-        gap = self.rule.gap if self.rule.gap is not None else max(row.g or 0, self.rule.at_least)
-        return time_of(row) + gap * MINUTE
+    # States.
 
     def sessions(self) -> list[Session]:
-        populations = defaultdict(list)
-        for e in self.main:
-            populations[self.who(e.row), e.frozen, None].append(e)
-        for e in self.apart:
-            populations[self.who(e.row), None, e.run].append(e)
-        found = []
-        for (key, _, apart), events in populations.items():
-            events.sort(key=lambda e: e.t)
-            for walked in self._walk(events):
-                expires = max(self.reach(e.row) for e in walked)
-                session = Session(key, walked, walked[0].t, walked[-1].t, expires, apart is not None)
-                session.states = self._states(session)
-                found.append(session)
+        """The rows of sessions, each in its state."""
+        found = made(self.rule, self.main, self.apart)
+        for session in found:
+            session.states = self._states(session)
         return found
 
-    def _walk(self, events: list[Event]) -> Iterator[list[Event]]:
-        """One walk over the events of a key in time order."""
-        current: list[Event] = []
-        for e in events:
-            if current and (self._beyond(e.t, max(self.reach(c.row) for c in current)) or self._too_long(current, e)):
-                yield current
-                current = []
-            current.append(e)
-        yield current
-
-    def _beyond(self, time: int, reach: int) -> bool:
-        return time >= reach if self.rule.splits else time > reach
-
-    def _too_long(self, current: list[Event], e: Event) -> bool:
-        return self.rule.longest is not None and e.t - current[0].t > self.rule.longest * MINUTE
-
     def _is_final(self, s: Session) -> bool:
-        horizon = self._horizon(self.scope(s.events[0].row))
+        horizon = self._horizon(self.rule.scope(s.events[0].row))
         return any(e.frozen for e in s.events) or (horizon is not None and s.expires < horizon)
 
     def _states(self, s: Session) -> set[tuple[str, str | None]]:
         """(status, end_reason), the first that applies."""
-        scope = self.scopes[self.scope(s.events[0].row)]
+        scope = self.scopes[self.rule.scope(s.events[0].row)]
         last = s.start + (self.rule.longest if self.rule.longest is not None else ABOVE_ALL) * MINUTE
         base = "max_duration" if last < s.expires else "gap"
         if s.late:
@@ -461,35 +331,3 @@ class World:
             return {idle} if watermark - s.end > after else {("open", None)}
         is_idle = self.now - max(e.arrived for e in s.events) > after
         return ({idle} if is_idle else {("open", None)}) if sure else {idle, ("open", None)}
-
-    def in_order(self, events: Iterable[Event], value: Callable[[Row], Any]) -> list[Any]:
-        """Values in time order, then by `order_by`, then by the value itself."""
-        by_order = self.rule.ordered
-        ordered = sorted(events, key=lambda e: (e.t, e.row.o if by_order else 0, ascending(value(e.row))))
-        return [value(e.row) for e in ordered]
-
-    def aggregates(self, s: Session) -> dict[str, Any]:
-        """The columns that the configuration asks for, see AGGREGATES in histories."""
-        if self.rule.aggregates == "none":
-            return {}
-        values = self.in_order(s.events, (lambda r: r.x) if self.rule.aggregates == "ints" else (lambda r: number(r.v)))
-        given = [v for v in values if v is not None]
-        distinct: list[Any] = []
-        for v in sorted(given, key=ascending):
-            if not distinct or ascending(distinct[-1]) != ascending(v):
-                distinct.append(v)
-        early = [v for v in self.in_order(s.events, lambda r: r.x) if v is not None]
-        return {
-            "filled": len(given),
-            "total": sum(given) if given else None,
-            "least": min(given, key=ascending, default=None),
-            "most": max(given, key=ascending, default=None),
-            "mean": sum(given) / len(given) if given else None,
-            "entry": values[0],
-            "exit": values[-1],
-            "entered": given[0] if given else None,
-            "kinds": len(distinct),
-            "which": distinct,
-            "path": early[:3],
-            "path_truncated": len(early) > 3,
-        }

@@ -15,10 +15,12 @@ from pyspark.sql import functions as F
 from jobs.commands.look_back import LookBack, backfill, readmit, rebuild
 from jobs.commands.verify import Asked, verify
 from lib.time.watermarks import WatermarkOverride
+from tests.machine.books import Counts, Event, Session
 from tests.machine.options import TRACES, sections
-from tests.machine.oracle import Counts, Event, Session, World
+from tests.machine.oracle import World
 from tests.machine.rule import FIRST, MINUTE, Key, Row, Rule, number
 from tests.machine.steps import Add, Backfill, Delete, Overwrite, Readmit, Rebuild, Run, Step, Update
+from tests.machine.walk import aggregates
 from tests.oracle import at, us
 from tests.warehouse import Warehouse
 
@@ -135,7 +137,7 @@ class Player:
             wanted[self._shown(s)].append(s)
         names = ["session_start", "session_end", "expires_at", "event_count", "is_late", "duration_seconds"]
         for row in rows:
-            made = {n: row[n] for n in (*names, *self.world.aggregates(sessions[0]))} if sessions else {}
+            made = {n: row[n] for n in (*names, *aggregates(self.rule, sessions[0]))} if sessions else {}
             shown = drawn(self._who(row), made)
             state = row["status"], row["end_reason"]
             if not wanted[shown]:
@@ -160,7 +162,7 @@ class Player:
             "is_late": s.late,
             "duration_seconds": (s.end - s.start) / 1e6,
         }
-        return drawn(s.key, made | self.world.aggregates(s))
+        return drawn(s.key, made | aggregates(self.rule, s))
 
     def _of_ids(self, rows: list[dict[str, Any]], sessions: list[Session]) -> Iterable[Difference]:
         by_id = Counter(row["session_id"] for row in rows)
@@ -173,13 +175,13 @@ class Player:
                 yield Difference("ids", f"the session of {place} has another id than before", place[0])
         holders = {}
         for s in sessions:
-            row = found.get((s.key, s.start))
-            if s.late or row is None:
+            made = None if s.late else found.get((s.key, s.start))
+            if made is None:
                 continue
             for e in s.events:
-                holders[e] = row["session_id"]
+                holders[e] = made["session_id"]
                 before = self.holders.get(e)
-                if before is not None and before not in by_id and before not in (row["supersedes"] or ()):
+                if before is not None and before not in by_id and before not in (made["supersedes"] or ()):
                     yield Difference("ids", f"the session of {s.key, s.start} does not name {before}", s.key)
         self.holders = holders
 
@@ -188,17 +190,18 @@ class Player:
             (self._who(row), row["event_time"], row["reason"], row["kept"])
             for row in self._rows(self.warehouse.config.outputs.rejected_events)
         )
-        wanted = Counter((self.world.who(r.row), r.row.at, r.reason, r.kept) for r in self.world.rejected)
+        wanted = Counter((self.rule.who(r.row), r.row.at, r.reason, r.kept) for r in self.world.rejected)
         for what, rows in (("too much", found - wanted), ("missing", wanted - found)):
             yield from (Difference("rejected_events", f"{what}: {row} x{n}", row[0]) for row, n in rows.items())
 
     def _of_traces(self, rows: list[dict[str, Any]]) -> Iterable[Difference]:
         """Every event is traced once, to its session, and the last row of a session has what the session has."""
         places = {row["session_id"]: (self._who(row), row["session_start"], row["is_late"]) for row in rows}
-        wanted = Counter((s.key, e.t, (s.key, s.start, s.late)) for s in self.world.sessions() for e in s.events)
+        sessions = self.world.sessions()
+        wanted: Counter[Any] = Counter((s.key, e.t, (s.key, s.start, s.late)) for s in sessions for e in s.events)
         for table in TRACES:
             traced = self._rows(str(self.warehouse.folder / table))
-            found = Counter((self._who(r), r["event_time"], places.get(r["session_id"])) for r in traced)
+            found: Counter[Any] = Counter((self._who(r), r["event_time"], places.get(r["session_id"])) for r in traced)
             for what, events in (("too much", found - wanted), ("missing", wanted - found)):
                 yield from (Difference(table, f"{what}: {event} x{n}", event[0]) for event, n in events.items())
         by_session = defaultdict(list)
@@ -206,7 +209,7 @@ class Player:
             by_session[row["session_id"]].append(row)
         for row in rows:
             updates = sorted(by_session[row["session_id"]], key=lambda r: r["n"])
-            names = self.world.aggregates(self.world.sessions()[0])
+            names = aggregates(self.rule, sessions[0])
             if [r["n"] for r in updates] != list(range(1, row["event_count"] + 1)):
                 yield Difference("session_updates", f"{places[row['session_id']]}: {[r['n'] for r in updates]}")
             elif drawn((), {n: updates[-1][n] for n in names}) != drawn((), {n: row[n] for n in names}):

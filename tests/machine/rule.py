@@ -29,6 +29,12 @@ class Row(NamedTuple):
         return json.dumps({name: value for name, value in self._asdict().items() if value is not None}, sort_keys=True)
 
 
+def time_of(row: Row) -> int:
+    """Of a row that has one."""
+    assert row.at is not None
+    return row.at
+
+
 def number(text: str | None) -> float | None:
     return None if text is None else float(text)
 
@@ -73,3 +79,16 @@ class Rule:
     def freezes(self) -> bool:
         """Whether final sessions stay out of what comes within their gap."""
         return self.lateness == "session" and not self.revive and self.late != "amend"
+
+    def who(self, row: Row) -> Key:
+        return tuple(getattr(row, name) for name in self.key)
+
+    def scope(self, row: Row) -> Key:
+        return tuple(getattr(row, name) for name in self.per)
+
+    def reach(self, row: Row) -> int:
+        gap = self.gap if self.gap is not None else max(row.g or 0, self.at_least)
+        return time_of(row) + gap * MINUTE
+
+    def beyond(self, time: int, reach: int) -> bool:
+        return time >= reach if self.splits else time > reach

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.machine.oracle import Counts, World
+from tests.machine.books import Counts
+from tests.machine.oracle import World
 from tests.machine.rule import Row
 
 Changes = dict[int, dict[str, Any]]
