@@ -93,7 +93,7 @@ class World:
         self.main, self.apart, self.rejected = [], [], []
         rows = list(self.source.elements())
         self._enter(rows, set(rows))
-        self._follow(e.row for e in self.main)
+        self._follow(row for row in rows if not self._invalid(row))
         self._settle()
 
     def _increment(

@@ -1,6 +1,5 @@
 """Plays a history through the public jobs over real tables, and compares every table with the oracle's."""
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,16 +15,14 @@ from jobs.commands.look_back import LookBack, backfill, readmit, rebuild
 from jobs.commands.verify import Asked, verify
 from lib.time.watermarks import WatermarkOverride
 from tests.machine.books import Counts, Event, Session
+from tests.machine.drawing import SCHEMA, clock, drawn, sql
 from tests.machine.options import TRACES, sections
 from tests.machine.oracle import World
-from tests.machine.rule import FIRST, MINUTE, Key, Row, Rule, number
+from tests.machine.rule import Key, Row, Rule, number
 from tests.machine.steps import Add, Backfill, Delete, Overwrite, Readmit, Rebuild, Run, Step, Update
 from tests.machine.walk import aggregates
 from tests.oracle import at, us
 from tests.warehouse import Warehouse
-
-SCHEMA = "n INT, k1 STRING, k2 INT, at TIMESTAMP, id INT, g INT, o INT, x INT, v DOUBLE"
-TYPES = dict(column.split() for column in SCHEMA.split(", "))
 
 
 @dataclass(frozen=True)
@@ -236,77 +233,7 @@ class Player:
                         yield Difference("runs", f"{name} is {clock(found)}, and not {clock(right)}")
 
 
-def clock(time: int | None) -> str:
-    """The minute of the day, and microseconds beyond it."""
-    if time is None:
-        return "-"
-    minutes, rest = divmod(time - FIRST, MINUTE)
-    return f"{minutes}" if not rest else f"{minutes}+{rest}us"
-
-
 def told(row: Row) -> tuple[Any, ...]:
     """As Spark takes it."""
     values = row._asdict() | {"at": None if row.at is None else at(row.at), "v": number(row.v)}
     return tuple(values.values())
-
-
-def sql(name: str, value: Any) -> str:
-    if value is None:
-        return f"CAST(NULL AS {TYPES[name]})"
-    if name == "at":
-        return f"timestamp_micros({value})"
-    return f"CAST('{value}' AS {TYPES[name]})"
-
-
-def drawn(key: Key, columns: dict[str, Any]) -> str:
-    """Times as minutes of the day; doubles as near as makes no difference, the two zeros as one."""
-    return " ".join([str(key), *(f"{name}={cell(name, value)}" for name, value in columns.items())])
-
-
-def cell(name: str, value: Any) -> str:
-    if isinstance(value, list):
-        return "[" + ",".join(cell("", v) for v in value) + "]"
-    if name in ("session_start", "session_end", "expires_at"):
-        return clock(value)
-    if isinstance(value, bool) or value is None:
-        return str(value)
-    if isinstance(value, int | float):
-        return "nan" if math.isnan(value) else f"{value + 0.0:.9g}"
-    return str(value)
-
-
-def reproduction(rule: Rule, steps: list[Step]) -> str:
-    """The history as a test of tests/exactness; `play` is its fixture."""
-    lines = [f"# {rule}", f"done = Play(spark, tmp_path, {SCHEMA!r}, **{sections(rule, Path('tmp_path'))})"]
-    begun = False
-    for step in steps:
-        match step:
-            case Add():
-                lines += [f'done.add("""\n{table(step.rows)}\n""")', *([] if begun else ["done.init()"])]
-                begun = True
-            case Update():
-                for n, change in step.changes.items():
-                    values = ", ".join(f"{name} = {sql(name, value)}" for name, value in change.items())
-                    lines.append(f'done.source("UPDATE {{}} SET {values} WHERE n = {n}")')
-            case Delete():
-                lines.append(f'done.source("DELETE FROM {{}} WHERE n IN ({", ".join(map(str, step.numbers))})")')
-            case Run():
-                pushed = [*(["flush=True"] if step.flush else [])]
-                pushed += [] if step.advance is None else [f"advance_to=at({clock(step.advance)})"]
-                override = f"override=WatermarkOverride({', '.join(pushed)})" if pushed else ""
-                lines.append(f"done.at({clock(step.now)}).run({override})")
-            case Backfill():
-                keys = "".join(f', \'{{"k1": "{key[0]}"}}\'' for key in step.keys or ())
-                lines.append(f"done.at({clock(step.now)}).backfill({clock(step.low)}, {clock(step.high)}{keys})")
-            case Readmit():
-                lines.append(f"done.at({clock(step.now)}).readmit({clock(step.low)}, {clock(step.high)})")
-            case Rebuild():
-                lines.append(f"done.at({clock(step.now)}).rebuild()")
-            case Overwrite():
-                lines.append(f"# overwrite: {step}")
-    return "\n".join(lines)
-
-
-def table(rows: Iterable[Row]) -> str:
-    cells = [Row._fields, *(row._replace(at=clock(row.at)) for row in rows)]  # type: ignore[arg-type]
-    return "\n".join("    " + " | ".join("-" if cell is None else str(cell) for cell in line) for line in cells)

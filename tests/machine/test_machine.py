@@ -13,9 +13,10 @@ from pyspark.sql import SparkSession
 
 from lib.errors import SessionizerError
 from tests.few_rows import for_few_rows
+from tests.machine.drawing import reproduction
 from tests.machine.histories import Teller
 from tests.machine.options import covering, rule_of
-from tests.machine.player import Difference, Player, reproduction
+from tests.machine.player import Difference, Player
 from tests.machine.rule import Rule
 from tests.machine.shrinking import numbers, shrunk
 from tests.machine.steps import OWN, Step
