@@ -72,9 +72,10 @@ class Session:
 
 @dataclass
 class Counts:
-    """Of one increment. `plain`: it had insertions alone."""
+    """Of one increment. `plain`: it had insertions alone; `seen`: the rows that the watermark follows."""
 
     plain: bool
+    seen: list[Row] = field(default_factory=list)
     accepted: int = 0
     late: int = 0
     invalid: int = 0

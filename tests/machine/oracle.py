@@ -92,8 +92,8 @@ class World:
         self.versions, self.consumed = [], self.source
         self.main, self.apart, self.rejected = [], [], []
         rows = list(self.source.elements())
-        self._enter(rows, set(rows))
-        self._follow(row for row in rows if not self._invalid(row))
+        counts = self._enter(rows, set(rows))
+        self._follow(counts.seen)
         self._settle()
 
     def _increment(
@@ -112,12 +112,13 @@ class World:
             self.unsure_since = self.run_seq
         freed = self._withdraw(gone) if self.rule.corrections == "apply" else self._keep(gone)
         if self.rule.corrections == "quarantine":
-            self.rejected += [Rejected(row, "correction", "out", self.run_seq) for row in come if row in corrected]
-            come = [row for row in come if row not in corrected]
+            unmade = [row for row in come if row in corrected and not self._invalid(row)]
+            self.rejected += [Rejected(row, "correction", "out", self.run_seq) for row in unmade]
+            come = [row for row in come if row not in unmade]
         again = [r.row for r in freed]
         counts = self._enter(come + again, corrected | set(again))
         counts.plain = not gone and not corrected
-        self._follow(row for row in come if not self._invalid(row))
+        self._follow(counts.seen)
         self._settle(flush, advance)
         scope = self.scopes.get((), Scope())
         counts.watermark, counts.horizon = scope.watermark, scope.horizon(self.rule.allowed * MINUTE)
@@ -194,7 +195,9 @@ class World:
             if self.rule.within is not None and any(self._copies(row, e.row) for e in (*self.main, *self.apart)):
                 counts.duplicates += 1
                 self.rejected.append(Rejected(row, "duplicate", "out", self.run_seq))
-            elif late and self.rule.late != "amend":
+                continue
+            counts.seen.append(row)
+            if late and self.rule.late != "amend":
                 counts.late += 1
                 apart = self.rule.late == "separate"
                 self.rejected.append(Rejected(row, "late", "apart" if apart else "out", self.run_seq))

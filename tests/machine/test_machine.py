@@ -45,10 +45,9 @@ def failing(spark: SparkSession, folder: Path, rule: Rule, tables: set[str]) -> 
 
 
 def users_of(found: list[Difference], steps: list[Step]) -> set[int]:
-    """Those with rows of a key that differs."""
-    keys = {str(part) for d in found if d.key is not None for part in d.key}
-    users = {n // OWN for step in steps for n in numbers(step)}
-    return {user for user in users if f"u{user}" in keys}
+    """Those with rows of a key that differs; a key's last column tells its user."""
+    names = {str(d.key[-1]).lstrip("u") for d in found if d.key}
+    return {user for user in {n // OWN for step in steps for n in numbers(step)} if str(user) in names}
 
 
 @pytest.mark.timeout(3600)

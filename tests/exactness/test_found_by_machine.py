@@ -1,0 +1,58 @@
+"""Rows that random histories (`tests/machine`) found wrong, each in its smallest play."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.exactness.play import Play, fails_today
+
+pytestmark = pytest.mark.slow
+
+Plays = Callable[..., Play]
+OF_KEYS = {
+    "watermark": {"per": "key"},
+    "allowed_lateness": "1h",
+    "idle_timeout": {"after": "30d", "clock": "processing_time"},
+}
+
+
+@fails_today("the first of several increments is flushed, and what waits behind it is late")
+def test_a_flush_ends_what_all_increments_of_the_run_have_made(play: Plays) -> None:
+    done = play("a@5", limits={"max_versions_per_run": 1})
+    done.add("b@7").add("c@6").flush()
+    done.assert_sessions(
+        """
+        u | start | status | why
+        a | 5     | final  | flush
+        b | 7     | final  | flush
+        c | 6     | final  | flush
+        """
+    )
+    done.assert_rejected("u | reason")
+
+
+# Clocks of keys
+
+
+@fails_today("a rebuild makes the clock of a key from the events that are left")
+def test_a_rebuild_does_not_set_the_clock_of_a_key_back(play: Plays) -> None:
+    done = play("a@5 a@50", time=OF_KEYS)
+    done.source("DELETE FROM {} WHERE at > TIMESTAMP'2026-01-01 00:30:00'").rebuild()
+    done.assert_sessions("u | start | status | why \n a | 5 | closed | gap")
+
+
+def test_a_delete_does_not_set_the_clock_of_a_key_back(play: Plays) -> None:
+    done = play("a@5 a@50", time=OF_KEYS)
+    done.source("DELETE FROM {} WHERE at > TIMESTAMP'2026-01-01 00:30:00'").run()
+    done.assert_sessions("u | start | status | why \n a | 5 | closed | gap")
+
+
+@fails_today("a rebuild forgets what a flush has ended, where each key has its clock")
+def test_a_rebuild_leaves_flushed_sessions_of_a_key_final(play: Plays) -> None:
+    done = play("a@5", time=OF_KEYS).flush().rebuild()
+    done.assert_sessions("u | start | status \n a | 5 | final")
+
+
+def test_a_rebuild_leaves_flushed_sessions_final(play: Plays) -> None:
+    done = play("a@5", time={"allowed_lateness": "1h"}).flush().rebuild()
+    done.assert_sessions("u | start | status \n a | 5 | final")
