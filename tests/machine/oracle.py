@@ -188,16 +188,18 @@ class World:
             else:
                 counts.invalid += 1
                 self.rejected.append(Rejected(row, reason, "out", self.run_seq))
-        valid.sort(key=lambda row: (row.at, row.o if self.rule.ordered else 0, row.canonical))
         is_late = self._lateness(valid)
+        late_rows = {row for row in valid if row not in never_late and is_late(row)}
+        left_out = late_rows if self.rule.late != "amend" else set()
+        # What is late is the original of no copy, so it comes last.
+        valid.sort(key=lambda r: (r in left_out, r.at, r.o if self.rule.ordered else 0, r.canonical))
         for row in valid:
-            late = row not in never_late and is_late(row)
-            if self.rule.within is not None and any(self._copies(row, e.row) for e in (*self.main, *self.apart)):
+            if self.rule.within is not None and any(self._copies(row, e.row) for e in self.main):
                 counts.duplicates += 1
                 self.rejected.append(Rejected(row, "duplicate", "out", self.run_seq))
                 continue
             counts.seen.append(row)
-            if late and self.rule.late != "amend":
+            if row in left_out:
                 counts.late += 1
                 apart = self.rule.late == "separate"
                 self.rejected.append(Rejected(row, "late", "apart" if apart else "out", self.run_seq))
@@ -205,7 +207,7 @@ class World:
                     self.apart.append(Event(row, self.now, self.run_seq))
             else:
                 counts.accepted += 1
-                counts.amended += late
+                counts.amended += row in late_rows
                 self.main.append(Event(row, self.now, self.run_seq))
         return counts
 
