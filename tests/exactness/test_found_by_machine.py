@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.exactness.play import Play, fails_today
+from lib.time.watermarks import WatermarkOverride
+from tests.exactness.play import Play, at, fails_today
 
 pytestmark = pytest.mark.slow
 
@@ -51,3 +52,11 @@ def test_a_rebuild_does_not_set_the_clock_of_a_key_back(play: Plays) -> None:
 def test_a_rebuild_leaves_flushed_sessions_of_a_key_final(play: Plays) -> None:
     done = play("a@5", time=OF_KEYS).flush().rebuild()
     done.assert_sessions("u | start | status \n a | 5 | final")
+
+
+@fails_today("a key whose sessions are all final is forgotten, idle or not")
+def test_a_key_that_was_advanced_by_hand_does_not_go_back(play: Plays) -> None:
+    done = play("a@5", time=OF_KEYS | {"allowed_lateness": "0s"})
+    done.run(override=WatermarkOverride(advance_to=at(60)))
+    done.runs("a@30").assert_sessions("u | start | status \n a | 5 | final")
+    done.assert_rejected("u | event_time | reason | horizon \n a | 30 | late | 60")
