@@ -38,6 +38,29 @@ def test_an_event_that_touches_a_live_session_is_not_amended_where_sessions_are_
     assert done.ledger("accepted", "amended") == [(2, 0), (2, 1)]
 
 
+@fails_today("late events apart are the originals of no copy, neither of the same run nor of a later one")
+def test_a_late_event_apart_is_counted_once_however_often_it_comes(play: Plays) -> None:
+    by_n = {"dedupe": {"by": ["n"], "within": "1h"}}
+    done = play("tick@100 | a@5=3 b@5=4 b@5=4 | a@5=3", late_events="separate", source=by_n)
+    done.assert_sessions(
+        """
+        u    | start | count | total | late
+        a    | 5     | 1     | 3     | yes
+        b    | 5     | 1     | 4     | yes
+        tick | 100   | 1     | 1     | no
+        """
+    )
+    done.assert_rejected(
+        """
+        u | event_time | reason    | kept
+        a | 5          | late      | apart
+        a | 5          | duplicate | out
+        b | 5          | late      | apart
+        b | 5          | duplicate | out
+        """
+    )
+
+
 # Clocks of keys
 
 
