@@ -13,12 +13,13 @@ from jobs.run.pipeline import NO_OVERRIDE, RunResult, compute_run
 from jobs.run.scopes import keys_from_json, scopes_from_json
 from lib import columns as C
 from lib.accepted import Again
-from lib.admission.accepted import Past
+from lib.admission.accepted import Past, kept_in
 from lib.admission.admission import Admission
 from lib.admission.freed import Readmission
-from lib.admission.verdicts import BEFORE_START
-from lib.bags import hashed, taken
+from lib.admission.verdicts import BEFORE_START, CORRECTION, IN, OUT
+from lib.bags import hashed, nth
 from lib.errors import UsageError
+from lib.joins import joined
 from lib.rule import Rule
 from lib.time.micros import timestamp
 from lib.time.watermarks import WatermarkOverride, WatermarkState, clocks_of_keys, latest
@@ -128,13 +129,28 @@ class RunContext:
         return rows.unionByName(older, allowMissingColumns=True)
 
     def _everything(self) -> DataFrame:
-        """All rows of the source; those from before the start, as rejected_events knows them, are marked."""
-        rows, rejects = self.kind.tables.events.as_of(self.increment.last, None), self._rejects()
-        if not self.began or rejects is None:
+        """All rows of the source, with what rejected_events knows better, whatever is computed again.
+
+        Those from before the start, and those that updates in quarantine would have made, are marked; what deletes and
+        updates in quarantine have taken away is there.
+        """
+        rows, rejects, lasting = self.kind.tables.events.as_of(self.increment.last, None), self._rejects(), []
+        if self.began:
+            lasting.append(BEFORE_START)
+        if self.rule.corrections == "quarantine":
+            lasting.append(CORRECTION)
+        if not lasting or rejects is None:
             return rows
-        older = rejects.where(C.col(C.REASON) == BEFORE_START).select(C.col(C.EVENT_HASH).alias(C.HASH))
-        told = taken(hashed(rows), older)
-        return told.withColumn(C.CHANGE_TYPE, F.when(C.col(C.TAKEN), BEFORE_START)).drop(C.HASH, C.JSON, C.TAKEN)
+        reason = C.col(C.REASON)
+        stay = rejects.where(reason.isin(*lasting) & (C.col(C.KEPT) == OUT))
+        marks = stay.select(C.col(C.EVENT_HASH).alias(C.HASH), reason.alias(C.CHANGE_TYPE)).withColumn("__nth", nth())
+        marked = joined(hashed(rows).withColumn("__nth", nth()), marks, (C.HASH, "__nth"), "left")
+        told = marked.drop(C.HASH, C.JSON, "__nth")
+        if CORRECTION not in lasting:
+            return told
+        kept = rejects.where(C.col(C.KEPT) == IN).select(C.col(C.EVENT).alias(C.JSON))
+        back = kept_in(kept, rows, self.rule).select(*C.cols(tuple(rows.columns)))
+        return told.unionByName(back, allowMissingColumns=True)
 
     def sample(self) -> DataFrame:
         """No rows of the source, with its columns."""

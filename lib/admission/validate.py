@@ -12,6 +12,7 @@ from lib import columns as C
 from lib.admission.verdicts import (
     BEFORE_START,
     CORRECTED,
+    CORRECTION,
     FORGOTTEN,
     IN_THE_FUTURE,
     NON_POSITIVE_GAP,
@@ -44,7 +45,7 @@ KEY_TYPES = (
 def validate(events: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame:
     """Each event with its time and, if it is invalid or a change of the source, its verdict; `where` has been applied.
 
-    In: the source's columns (and, from a change feed, its `_change_type`, or `before_start` there).
+    In: the source's columns (and, from a change feed, its `_change_type`, or `before_start` or `correction` there).
     Out: the same columns, `__us` BIGINT (microseconds since the epoch, UTC; with a time unit in whole units, and the
     time itself as `__raw_us`), `__gap` BIGINT (of a dynamic gap) and `__verdict` STRING: null for a valid event, else
     the reason to reject it: the first of before_start, null_time, null_key, non_positive_gap and in_the_future
@@ -142,7 +143,8 @@ def _verdict(events: DataFrame, rule: Rule, clock: WatermarkState) -> Column:
     kind = C.col(C.CHANGE_TYPE)
     is_gone = kind.isin("delete", "update_preimage")
     was_invalid = is_gone & reduce(or_, [holds for _, holds in invalid])
-    apart = [(BEFORE_START, kind == BEFORE_START), (FORGOTTEN, was_invalid), (WITHDRAWN, is_gone)]
+    known = [(reason, kind == reason) for reason in (BEFORE_START, CORRECTION)]
+    apart = [*known, (FORGOTTEN, was_invalid), (WITHDRAWN, is_gone)]
     return _first_that_holds([*apart, *invalid, future, (CORRECTED, kind == "update_postimage")])
 
 

@@ -173,6 +173,28 @@ def test_a_backfill_leaves_quarantined_corrections_unmade(quarantined: Play, cop
     )
 
 
+def test_a_rebuild_leaves_quarantined_corrections_unmade(quarantined: Play, copied: Plays) -> None:
+    done = copied(quarantined)
+    before = done.told_rejected("u | event_time | reason | kept")
+    done.rebuild().assert_sessions(
+        """
+        u    | start | end | count | total
+        a    | 5     | 5   | 1     | 3
+        b    | 5     | 5   | 1     | 7
+        tick | 100   | 100 | 1     | 1
+        """
+    )
+    assert done.told_rejected("u | event_time | reason | kept") == before
+    done.assert_clean()
+    done.readmit(0, 10).assert_sessions(
+        """
+        u    | start | end | count | total
+        a    | 5     | 5   | 1     | 4
+        tick | 100   | 100 | 1     | 1
+        """
+    )
+
+
 def test_a_late_event_joins_the_events_whose_correction_is_in_quarantine(quarantined: Play, copied: Plays) -> None:
     copied(quarantined).runs("a@6=1 b@6=1").assert_sessions(
         """

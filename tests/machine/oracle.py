@@ -1,0 +1,338 @@
+"""What every table must hold, by docs/semantics.md alone: everything anew from the accepted events, after each step."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tests.machine.books import ABOVE_ALL, Counts, End, Event, Rejected, Scope, Session
+from tests.machine.rule import MINUTE, Key, Row, Rule, time_of
+from tests.machine.walk import islands, made
+
+
+class World:
+    """A source, and what has been made of it."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.source: Counter[Row] = Counter()
+        self.versions: list[tuple[Counter[Row], set[Row]]] = []  # what is not yet consumed, and the updated rows of it
+        self.consumed: Counter[Row] | None = None
+        self.main: list[Event] = []
+        self.apart: list[Event] = []
+        self.rejected: list[Rejected] = []
+        self.scopes: dict[Key, Scope] = defaultdict(Scope)
+        self.run_seq = 0
+        self.now = 0
+        self.unsure_since = -1  # the last run that changed history: what it did to arrivals and ends is left open
+        self.frozen = 0
+
+    # The source.
+
+    def add(self, rows: Iterable[Row]) -> None:
+        self._version(self.source + Counter(rows), set())
+
+    def change(self, changes: dict[int, dict[str, Any]]) -> None:
+        after: Counter[Row] = Counter()
+        images = set()
+        for row, times in self.source.items():
+            image = row._replace(**changes.get(row.n, {}))
+            after[image] += times
+            if row.n in changes:
+                images.add(image)
+        if images:
+            self._version(after, images)
+
+    def delete(self, numbers: Iterable[int]) -> None:
+        gone = set(numbers)
+        if any(row.n in gone for row in self.source):
+            self._version(Counter({row: times for row, times in self.source.items() if row.n not in gone}), set())
+
+    def overwrite(self, changes: dict[int, dict[str, Any]], gone: Iterable[int], rows: Iterable[Row]) -> None:
+        kept = Counter({row: times for row, times in self.source.items() if row.n not in set(gone)})
+        after: Counter[Row] = Counter()
+        for row, times in kept.items():
+            after[row._replace(**changes.get(row.n, {}))] += times
+        self._version(after + Counter(rows), set())
+
+    def _version(self, after: Counter[Row], images: set[Row]) -> None:
+        self.source = after
+        self.versions.append((after, images))
+
+    # The jobs.
+
+    def run(self, now: int, flush: bool = False, advance: int | None = None) -> list[Counts]:
+        """One increment, or one for each version; only the last is pushed."""
+        one_by_one = self.rule.one_by_one and self.consumed is not None and self.versions
+        parts = [[version] for version in self.versions] if one_by_one else [self.versions]
+        self.versions = []
+        *others, last = parts
+        return [*(self._increment(part, now) for part in others), self._increment(last, now, flush, advance)]
+
+    def backfill(self, now: int, low: int, high: int, keys: set[Key] | None = None) -> None:
+        self._look_back(now)
+        self._take_in(
+            lambda r: (
+                (r.reason == "late" or (r.reason == "in_the_future" and not self._ahead(r.row, now)))
+                and low <= time_of(r.row) < high
+                and (keys is None or self.rule.who(r.row) in keys)
+            )
+        )
+
+    def readmit(self, now: int, low: int, high: int) -> None:
+        self._look_back(now)
+        inside = [r for r in self.rejected if r.row.at is not None and low <= r.row.at < high]
+        gone = [r for r in inside if r.kept == "in"]
+        for r in gone:
+            self.rejected.remove(r)
+        freed = self._withdraw(r.row for r in gone)
+        self._take_in(lambda r: r in inside and r.reason in ("late", "correction"), freed)
+
+    def rebuild(self, now: int) -> None:
+        self._look_back(now)
+        self.versions, self.consumed = [], self.source
+        self.main, self.apart, self.rejected = [], [], []
+        rows = list(self.source.elements())
+        counts = self._enter(rows, set(rows))
+        self._follow(counts.seen)
+        self._settle()
+
+    def _increment(
+        self, versions: list[tuple[Counter[Row], set[Row]]], now: int, flush: bool = False, advance: int | None = None
+    ) -> Counts:
+        self.run_seq += 1
+        self.now = now
+        before = self.consumed or Counter()
+        after = versions[-1][0] if versions else before
+        images = {row for _, updated in versions for row in updated} if self.consumed is not None else set()
+        gone, come = list((before - after).elements()), list((after - before).elements())
+        places = {(self.rule.who(row), row.at) for row in gone}
+        corrected = {row for row in come if row in images or (self.rule.who(row), row.at) in places}
+        self.consumed = after
+        if gone or corrected:
+            self.unsure_since = self.run_seq
+        freed = self._withdraw(gone) if self.rule.corrections == "apply" else self._keep(gone)
+        if self.rule.corrections == "quarantine":
+            unmade = [row for row in come if row in corrected and not self._invalid(row)]
+            self.rejected += [Rejected(row, "correction", "out", self.run_seq) for row in unmade]
+            come = [row for row in come if row not in unmade]
+        again = [r.row for r in freed]
+        counts = self._enter(come + again, corrected | set(again))
+        counts.plain = not gone and not corrected
+        self._follow(counts.seen)
+        self._settle(flush, advance)
+        scope = self.scopes.get((), Scope())
+        counts.watermark, counts.horizon = scope.watermark, scope.horizon(self.rule.allowed * MINUTE)
+        return counts
+
+    # Corrections.
+
+    def _withdraw(self, rows: Iterable[Row]) -> list[Rejected]:
+        """Take rows out of where they are: rejected ones first, then those apart. Gives the copies that this frees."""
+        accepted = []
+        for row in self._not_out(rows):
+            apart = next((r for r in self.rejected if r.row == row and r.kept == "apart"), None)
+            if apart is not None:
+                self._leave(apart)
+            else:
+                self.main.remove(next(e for e in self.main if e.row == row))
+            accepted.append(row)
+        freed = [r for r in self.rejected if r.reason == "duplicate" and any(self._copies(r.row, a) for a in accepted)]
+        for r in freed:
+            self.rejected.remove(r)
+        return freed
+
+    def _keep(self, rows: Iterable[Row]) -> list[Rejected]:
+        """Leave the events of deleted rows where they are."""
+        self.rejected += [Rejected(row, "correction", "in", self.run_seq) for row in self._not_out(rows)]
+        return []
+
+    def _not_out(self, rows: Iterable[Row]) -> list[Row]:
+        """The rows that were not left out; the others leave the rejected ones."""
+        found = []
+        for row in rows:
+            out = next((r for r in self.rejected if r.row == row and r.kept == "out"), None)
+            if out is not None:
+                self.rejected.remove(out)
+            else:
+                found.append(row)
+        return found
+
+    def _leave(self, rejected: Rejected) -> None:
+        self.rejected.remove(rejected)
+        if rejected.kept == "apart":
+            self.apart.remove(next(e for e in self.apart if e.row == rejected.row and e.run == rejected.run))
+
+    # Looking back.
+
+    def _look_back(self, now: int) -> None:
+        self.run_seq += 1
+        self.now, self.unsure_since = now, self.run_seq
+
+    def _take_in(self, wanted: Callable[[Rejected], bool], freed: Iterable[Rejected] = ()) -> None:
+        taken = [r for r in self.rejected if wanted(r)]
+        for r in taken:
+            self._leave(r)
+        rows = [r.row for r in (*taken, *freed)]
+        self._enter(rows, set(rows))
+
+    # Admission.
+
+    def _enter(self, rows: list[Row], never_late: set[Row]) -> Counts:
+        """Judge rows: invalid, copy, late; in order of time, so that of several copies the lowest is the original."""
+        counts = Counts(plain=True)
+        valid = []
+        for row in rows:
+            reason = self._invalid(row)
+            if reason is None:
+                valid.append(row)
+            else:
+                counts.invalid += 1
+                self.rejected.append(Rejected(row, reason, "out", self.run_seq))
+        is_late = self._lateness(valid)
+        late_rows = {row for row in valid if row not in never_late and is_late(row)}
+        left_out = late_rows if self.rule.late != "amend" else set()
+        # What is late is the original of no copy, so it comes last.
+        valid.sort(key=lambda r: (r in left_out, r.at, r.o if self.rule.ordered else 0, r.canonical))
+        for row in valid:
+            if self.rule.within is not None and any(self._copies(row, e.row) for e in self.main):
+                counts.duplicates += 1
+                self.rejected.append(Rejected(row, "duplicate", "out", self.run_seq))
+                continue
+            counts.seen.append(row)
+            if row in left_out:
+                counts.late += 1
+                apart = self.rule.late == "separate"
+                self.rejected.append(Rejected(row, "late", "apart" if apart else "out", self.run_seq))
+                if apart:
+                    self.apart.append(Event(row, self.now, self.run_seq))
+            else:
+                counts.accepted += 1
+                counts.amended += row in late_rows
+                self.main.append(Event(row, self.now, self.run_seq))
+        return counts
+
+    def _invalid(self, row: Row) -> str | None:
+        if row.at is None:
+            return "null_time"
+        if not self.rule.groups_nulls and None in self.rule.who(row):
+            return "null_key"
+        if self.rule.gap is None and (row.g is None or row.g <= 0):
+            return "non_positive_gap"
+        return "in_the_future" if self._ahead(row, self.now) else None
+
+    def _ahead(self, row: Row, now: int) -> bool:
+        return row.at is not None and row.at > now + self.rule.skew * MINUTE
+
+    def _copies(self, one: Row, other: Row) -> bool:
+        if self.rule.within is None or one.at is None or other.at is None:
+            return False
+        same = (self.rule.who(one), one.id) == (self.rule.who(other), other.id)
+        return same and abs(one.at - other.at) <= self.rule.within * MINUTE
+
+    def _lateness(self, rows: list[Row]) -> Callable[[Row], bool]:
+        """By the horizon as it stands: of the event, or of all that it would be merged with."""
+        horizons = {self.rule.scope(row): self._horizon(self.rule.scope(row)) for row in rows}
+
+        def is_late(time: int, scope: Key) -> bool:
+            horizon = horizons[scope]
+            return horizon is not None and time < horizon
+
+        if self.rule.lateness == "event":
+            return lambda row: is_late(time_of(row), self.rule.scope(row))
+        spans = defaultdict(list)
+        for s in self.sessions():
+            if not s.late and (self.rule.revive or not self._is_final(s)):
+                spans[s.key].append((s.start, s.expires))
+        for row in rows:
+            spans[self.rule.who(row)].append((time_of(row), self.rule.reach(row)))
+        chains = {key: islands(self.rule, theirs) for key, theirs in spans.items()}
+
+        def merged_reach(row: Row) -> int:
+            start, end = time_of(row), self.rule.reach(row)
+            return next(reach for first, reach in chains[self.rule.who(row)] if first <= start and end <= reach)
+
+        return lambda row: is_late(merged_reach(row), self.rule.scope(row))
+
+    # Time.
+
+    def _follow(self, rows: Iterable[Row]) -> None:
+        times = defaultdict(list)
+        for row in rows:
+            times[self.rule.scope(row)].append(time_of(row))
+        for scope, seen in times.items():
+            candidate = min(seen) if self.rule.earliest else max(seen)
+            self.scopes[scope].reach(candidate - self.rule.delay * MINUTE)
+
+    def _settle(self, flush: bool = False, advance: int | None = None) -> None:
+        """Move time by hand, end what is idle, and freeze what is final."""
+        if advance is not None:
+            for scope in self.scopes.values():
+                if scope.watermark is not None:
+                    scope.reach(advance)
+        reaches: dict[Key, int] = {}
+        arrivals: dict[Key, int] = {}
+        for s in self.sessions():
+            if not s.late:
+                place = self.rule.scope(s.events[0].row)
+                reaches[place] = max(s.expires, reaches.get(place, -ABOVE_ALL))
+                arrivals[place] = max(*(e.arrived for e in s.events), arrivals.get(place, -ABOVE_ALL))
+        for place, reach in reaches.items():
+            scope = self.scopes[place]
+            idle = self.rule.per_key and self.now - arrivals[place] > (self.rule.idle_after or 0) * MINUTE
+            if flush and reach >= (scope.mark or -ABOVE_ALL):
+                scope.ends.append(End("flush", scope.watermark or -ABOVE_ALL, reach + 1, self.run_seq))
+                scope.mark = reach + 1
+                scope.reach(reach + 1)
+            if idle and scope.watermark is not None:
+                scope.ends.append(End("idle", scope.watermark, reach + 1, self.run_seq))
+                scope.mark = max(reach + 1, scope.mark or -ABOVE_ALL)
+                scope.watermark = None
+        if self.rule.freezes:
+            for s in self.sessions():
+                if not s.late and self._is_final(s):
+                    self.frozen += 1
+                    for e in s.events:
+                        e.frozen = e.frozen or self.frozen
+
+    def _horizon(self, scope: Key) -> int | None:
+        return self.scopes[scope].horizon(self.rule.allowed * MINUTE)
+
+    # States.
+
+    def sessions(self) -> list[Session]:
+        """The rows of sessions, each in its state."""
+        found = made(self.rule, self.main, self.apart)
+        for session in found:
+            session.states = self._states(session)
+        return found
+
+    def _is_final(self, s: Session) -> bool:
+        horizon = self._horizon(self.rule.scope(s.events[0].row))
+        return any(e.frozen for e in s.events) or (horizon is not None and s.expires < horizon)
+
+    def _states(self, s: Session) -> set[tuple[str, str | None]]:
+        """(status, end_reason), the first that applies."""
+        scope = self.scopes[self.rule.scope(s.events[0].row)]
+        last = s.start + (self.rule.longest if self.rule.longest is not None else ABOVE_ALL) * MINUTE
+        base = "max_duration" if last < s.expires else "gap"
+        if s.late:
+            return {("final", base), ("final", "flush")}
+        ended = next((end for end in scope.ends if end.since <= s.expires < end.until), None)
+        sure = max(e.run for e in s.events) > self.unsure_since
+        if self._is_final(s):
+            if ended is None:
+                return {("final", base)}
+            reason = base if ended.reason == "idle" and base == "max_duration" else ended.reason
+            by_hand = max(e.run for e in s.events) > ended.run or ended.run < self.unsure_since
+            return {("final", reason), *({("final", base)} if by_hand else set())}
+        watermark = scope.watermark if scope.watermark is not None else -ABOVE_ALL
+        if watermark > s.expires or watermark > last:
+            return {("closed", base)}
+        idle = ("closed", base if base == "max_duration" else "idle")
+        if self.rule.idle_after is None:
+            return {("open", None)}
+        after = self.rule.idle_after * MINUTE
+        if not self.rule.idle_by_arrival:
+            return {idle} if watermark - s.end > after else {("open", None)}
+        is_idle = self.now - max(e.arrived for e in s.events) > after
+        return ({idle} if is_idle else {("open", None)}) if sure else {idle, ("open", None)}

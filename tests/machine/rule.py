@@ -1,0 +1,94 @@
+"""The options of one configuration, and the rows that its source holds. Times are microseconds, spans are minutes."""
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+MINUTE = 60_000_000
+FIRST = 1_767_225_600_000_000  # 2026-01-01
+Key = tuple[Any, ...]
+
+
+class Row(NamedTuple):
+    """A row of the source. `n` tells rows apart, but for copies; `v` is a double as text, so that NaN equals itself."""
+
+    n: int
+    k1: str | None
+    k2: int | None
+    at: int | None
+    id: int
+    g: int | None
+    o: int
+    x: int | None
+    v: str | None
+
+    @property
+    def canonical(self) -> str:
+        """What orders rows that nothing else does."""
+        return json.dumps({name: value for name, value in self._asdict().items() if value is not None}, sort_keys=True)
+
+
+def time_of(row: Row) -> int:
+    """Of a row that has one."""
+    assert row.at is not None
+    return row.at
+
+
+def number(text: str | None) -> float | None:
+    return None if text is None else float(text)
+
+
+def ascending(value: float | None) -> tuple[bool, bool, float]:
+    """Nulls come first, NaN comes last, and the two zeros are one."""
+    missing, nan = value is None, value is not None and math.isnan(value)
+    return not missing, nan, 0.0 if missing or nan else value + 0.0  # type: ignore[operator]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Spans in minutes; `gap` None: that of each event; `by` tells who settles ties beside the value itself."""
+
+    key: tuple[str, ...] = ("k1",)
+    groups_nulls: bool = False
+    gap: int | None = 10
+    at_least: int = 0
+    splits: bool = False
+    longest: int | None = None
+    lateness: Literal["event", "session"] = "event"
+    revive: bool = False
+    late: Literal["quarantine", "drop", "amend", "separate"] = "quarantine"
+    corrections: Literal["apply", "quarantine"] = "apply"
+    invalid: Literal["quarantine", "drop"] = "quarantine"
+    within: int | None = None
+    earliest: bool = False
+    per: tuple[str, ...] = ()
+    per_key: bool = False
+    delay: int = 0
+    allowed: int = 0
+    skew: int = 60
+    idle_after: int | None = None
+    idle_by_arrival: bool = False
+    ordered: bool = False
+    aggregates: Literal["none", "ints", "doubles"] = "ints"
+    commit: Literal["merge", "replace"] = "merge"
+    traced: bool = False
+    one_by_one: bool = False  # a run takes one version of the source at a time
+
+    @property
+    def freezes(self) -> bool:
+        """Whether final sessions stay out of what comes within their gap."""
+        return self.lateness == "session" and not self.revive and self.late != "amend"
+
+    def who(self, row: Row) -> Key:
+        return tuple(getattr(row, name) for name in self.key)
+
+    def scope(self, row: Row) -> Key:
+        return tuple(getattr(row, name) for name in self.per)
+
+    def reach(self, row: Row) -> int:
+        gap = self.gap if self.gap is not None else max(row.g or 0, self.at_least)
+        return time_of(row) + gap * MINUTE
+
+    def beyond(self, time: int, reach: int) -> bool:
+        return time >= reach if self.splits else time > reach
