@@ -152,6 +152,11 @@ class RunContext:
         back = kept_in(kept, rows, self.rule).select(*C.cols(tuple(rows.columns)))
         return told.unionByName(back, allowMissingColumns=True)
 
+    def judged_anew(self) -> DataFrame | None:
+        """The rejected events that a rebuild replaces: all but those that stay in their sessions."""
+        rows = self._rejects()
+        return rows if rows is None or self.rule.corrections != "quarantine" else rows.where(C.col(C.KEPT) != IN)
+
     def sample(self) -> DataFrame:
         """No rows of the source, with its columns."""
         return self.kind.tables.events.as_of(self.increment.last, None).limit(0)

@@ -2,13 +2,9 @@
 
 from contextlib import suppress
 
-from pyspark.sql import DataFrame
-
 from jobs.run.context import RunContext
 from jobs.run.kinds import Kind
 from jobs.run.pipeline import RunResult
-from lib import columns as C
-from lib.admission.verdicts import IN
 from lib.aggregates.binding import bind
 from lib.windows.sessions.memberships import event_sessions, session_updates
 from tables.delta import Commit, Superseded, Table
@@ -41,7 +37,7 @@ def write(context: RunContext, result: RunResult, manifest: Manifest) -> None:
     if _lacks_rejects(kind, manifest):
         gone = None
         if not kind.rejected_events.is_empty:
-            gone = _judged_anew(context) if manifest.mode == "rebuild" else result.leaving()
+            gone = context.judged_anew() if manifest.mode == "rebuild" else result.leaving()
         rejected = result.rejected() if manifest.rejected else None
         with suppress(Superseded):  # as above
             kind.rejected_events.write(rejected, gone, manifest, _fence(kind, REJECTED))
@@ -77,14 +73,6 @@ def is_complete(kind: Kind, manifest: Manifest) -> bool:
 def _outputs(kind: Kind) -> dict[str, EventOutput]:
     """The optional tables that follow each event."""
     return kind.tables.event_outputs if kind.name == "sessions" else {}
-
-
-def _judged_anew(context: RunContext) -> DataFrame | None:
-    """The rejected events that a rebuild replaces: all but those that stay in their sessions."""
-    rows = context.kind.rejected_events.before(context.clock.run_seq)
-    if rows is None or context.rule.corrections != "quarantine":
-        return rows
-    return rows.where(C.col(C.KEPT) != IN)
 
 
 def _lacks_rejects(kind: Kind, manifest: Manifest) -> bool:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from jobs.commands.look_back import LookBack, backfill, readmit, rebuild
 from jobs.commands.verify import Asked, verify
 from lib.time.watermarks import WatermarkOverride
+from tables.runs import ledger_row
 from tests.machine.books import Counts, Event, Session
 from tests.machine.drawing import clock, drawn, sql
 from tests.machine.options import TRACES, sections
@@ -63,7 +64,7 @@ class Player:
                 counts = self.world.run(step.now, step.flush, step.advance)
                 override = WatermarkOverride(advance_to=step.advance, flush=step.flush)
                 reports = self.warehouse.run(now=step.now, override=override)
-                return [*self.compared(), *self._of_ledger([r.row() for r in reports], counts)]
+                return [*self.compared(), *self._of_ledger([ledger_row(r.manifest, r.timing) for r in reports], counts)]
             case Backfill():
                 keys = None if step.keys is None else {tuple(key) for key in step.keys}
                 self.world.backfill(step.now, step.low, step.high, keys)
