@@ -104,6 +104,8 @@ def show(tables: TableSet, asked: LookUp) -> None:
 def look_up_windows(tables: TableSet, asked: WindowLookUp) -> DataFrame:
     """The windows that a look-up finds, as above."""
     tables.windows.require()
+    if asked.version is not None and asked.version > (latest := tables.windows.table.version):
+        raise UsageError(f"the windows table has no such version, its latest is {latest}", value=asked.version)
     rows, key = tables.windows.table.read(asked.version).drop(C.STATE), tables.config.source.key
     sliding = tables.config.sliding
     rows = asked.of(rows, C.WINDOW_END, None if sliding is None else sliding.retention)

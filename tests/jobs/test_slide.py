@@ -13,7 +13,7 @@ from jobs.queries.sql import documents, query_frame
 from jobs.run.driver import slide as slide_windows
 from jobs.run.phases import RunOptions, RunReport
 from lib import columns as C
-from lib.errors import ConfigError, RunFailed
+from lib.errors import ConfigError, RunFailed, UsageError
 from lib.time.watermarks import WatermarkOverride
 from tables.rejected_events import RejectedEvents
 from tests.kills import killed_at
@@ -126,6 +126,12 @@ def test_look_ups_go_forward_and_backward(after_two_runs: tuple[Warehouse, Any, 
     assert [us(clock(s[11:-1])) for s in starts] == wanted
     backward = documents(look_up_windows(lake.tables, replace(asked, backward=True, limit=2)))
     assert [row[C.WINDOW_START] for row in backward] == starts[::-1][:2]
+
+
+def test_a_version_of_the_windows_that_is_not_there_is_an_error(after_two_runs: tuple[Warehouse, Any, Any]) -> None:
+    tables = after_two_runs[0].tables
+    with pytest.raises(UsageError, match=r"has no such version, its latest is \d+: got 99"):
+        look_up_windows(tables, WindowLookUp(version=99))
 
 
 def test_a_flush_makes_all_windows_final(after_two_runs: tuple[Warehouse, Any, Any], spark: SparkSession) -> None:
