@@ -45,8 +45,8 @@ def test_right_rejections_are_clean(rejecting: Play) -> None:
 def reject(of: Play, reason: str) -> None:
     """a's second event gets a row in rejected_events, beside c's."""
     event = '{"at":"2026-01-01T01:41:00.000000Z","n":4,"u":"a"}'
-    values = f"TIMESTAMP'2026-01-01 01:41:00', '{reason}', watermark, horizon, '{event}', sha2('{event}', 256), ordinal"
-    row = f"'a', {values}, source_version, run_id, run_seq"
+    values = f"TIMESTAMP'2026-01-01 01:41:00', '{reason}', kept, watermark, horizon, '{event}', sha2('{event}', 256)"
+    row = f"'a', {values}, ordinal, source_version, run_id, run_seq"
     of.damage(f"INSERT INTO {{}} SELECT {row} FROM {{}} WHERE reason = 'late'", "rejected_events")
 
 
