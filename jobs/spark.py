@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
 from py4j.java_gateway import JavaClass, JavaMember
 from pyspark.sql import SparkSession
 
@@ -92,21 +93,35 @@ def spark_session(settings: Mapping[str, str] | None = None, *, small: bool = Fa
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     local = {} if submitted or "spark.master" in settings else local_settings()
-    jars = {} if submitted else _delta_jars(settings)
-    start = _java_start(jars, settings, small=small) if local else {}
-    for name, value in (EVERYWHERE | local | settings | jars | start | ALWAYS).items():
-        builder = builder.config(name, value)
     if submitted:
+        for name, value in (EVERYWHERE | local | settings | ALWAYS).items():
+            builder = builder.config(name, value)
         return builder.getOrCreate()
     log = _log_file()
-    try:
-        with _output_to(log):
-            session = builder.getOrCreate()
-    except Exception as error:
-        raise RunFailed("Spark did not start", value=str(error).splitlines()[0], remedy=f"read {log}") from error
-    (cache_folder() / JARS_DONE).touch()
+    with _jars_by_one_process():
+        jars = _delta_jars(settings)
+        start = _java_start(jars, settings, small=small) if local else {}
+        for name, value in (EVERYWHERE | local | settings | jars | start | ALWAYS).items():
+            builder = builder.config(name, value)
+        try:
+            with _output_to(log):
+                session = builder.getOrCreate()
+        except Exception as error:
+            raise RunFailed("Spark did not start", value=str(error).splitlines()[0], remedy=f"read {log}") from error
+        (cache_folder() / JARS_DONE).touch()
     _remember_classes(session)
     return session
+
+
+@contextmanager
+def _jars_by_one_process() -> Iterator[None]:
+    """Until the jars are there, one process at a time: two that fetch the same file leave each other half of it."""
+    if (cache_folder() / JARS_DONE).exists():
+        yield
+        return
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with FileLock(cache_folder() / "fetching.lock"):
+        yield
 
 
 class _Remembered(JavaClass):  # type: ignore[misc]
@@ -159,7 +174,6 @@ def _delta_jars(settings: Mapping[str, str]) -> dict[str, str]:
     jars = _cached_jars()
     if (cache_folder() / JARS_DONE).exists() and jars and not more_packages:
         return {"spark.jars": ",".join(filter(None, [*jars, more_jars]))}
-    cache_folder().mkdir(parents=True, exist_ok=True)
     unwanted = [f"{group}:*" for group in NOT_NEEDED if group not in (more_packages or "")]
     return {
         "spark.jars.packages": ",".join(filter(None, [package, more_packages])),
