@@ -1,5 +1,6 @@
 """Real tables in a folder, and runs over them: what the tests of the main job play with."""
 
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from jobs.run.driver import run
 from jobs.run.phases import RunOptions, RunReport
 from lib import columns as C
 from lib.config import Config
+from tables.delta import Table
 from tables.manifest import Manifest
 from tables.table_set import TableSet
+from tests import quick_tables
 from tests.oracle import us
 from tests.text_tables import clock, rows
 
@@ -74,7 +77,8 @@ class Warehouse:
         """Add events as one version of the source: a text table, or rows of `schema`; made where it is missing."""
         if isinstance(events, str):
             events = [tuple(r.values()) for r in rows(events, at=clock, n=int)]
-        self.append_frame(self.spark.createDataFrame(events, schema).coalesce(1))
+        if not quick_tables.append(self.folder / "events", events, schema, SOURCE):
+            self.append_frame(self.spark.createDataFrame(events, schema).coalesce(1))
 
     def append_frame(self, events: DataFrame) -> None:
         writer = events.write.format("delta").mode("append")
@@ -95,20 +99,28 @@ class Warehouse:
 
     def sessions(self, *columns: str, version: int | None = None) -> list[tuple[Any, ...]]:
         """Session rows in order, of these columns; times as the tests write them."""
-        return self.sorted_rows(self.tables.sessions.table.read(version), *columns)
+        return self._rows(self.tables.sessions.table, columns, version)
 
     def sessions_table(self) -> list[tuple[Any, ...]]:
         """All session rows but the columns that tell how they came about."""
-        frame = self.tables.sessions.table.read()
-        return self.sorted_rows(frame, *[n for n in frame.columns if n not in HOW])
+        table = self.tables.sessions.table
+        return self._rows(table, tuple(n for n in table.schema.names if n not in HOW))
 
     def rejected(self, *columns: str) -> list[tuple[Any, ...]]:
-        return self.sorted_rows(self.tables.rejected_events.table.read(), *columns)
+        return self._rows(self.tables.rejected_events.table, columns)
 
     def ledger(self, *columns: str) -> list[tuple[Any, ...]]:
         """Rows of `runs`, in the order of run_seq."""
-        kept = self.tables.runs.table.read().orderBy(C.RUN_SEQ).select(*columns)
-        return [tuple(r) for r in kept.collect()]
+        table = self.tables.runs.table
+        found = quick_tables.read(table.location, (C.RUN_SEQ, *columns))
+        rows = table.read().select(C.RUN_SEQ, *columns).collect() if found is None else found
+        return [tuple(row[1:]) for row in sorted(rows, key=lambda row: row[0])]
+
+    def _rows(self, table: Table, columns: tuple[str, ...], version: int | None = None) -> list[tuple[Any, ...]]:
+        found = quick_tables.read(table.location, columns, version)
+        if found is None:
+            return self.sorted_rows(table.read(version), *columns)
+        return sorted((tuple(map(_told, row)) for row in found), key=repr)
 
     def sorted_rows(self, frame: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
         """Rows as tuples, sorted; times as `2026-01-01 10:00:00[.000001]`."""
@@ -136,6 +148,12 @@ class Warehouse:
 
     def delta_source(self) -> DeltaTable:
         return DeltaTable.forPath(self.spark, self.config.source.table)
+
+
+def _told(cell: Any) -> Any:
+    if isinstance(cell, datetime):
+        return f"{cell:%Y-%m-%d %H:%M:%S.%f}".rstrip("0").rstrip(".")
+    return str(cell) if isinstance(cell, date) else cell
 
 
 def files_of_final_rows(warehouse: Warehouse) -> set[str]:

@@ -1,8 +1,9 @@
 """Commits: what goes into one besides rows, what a table's history says of one, what Delta raises against one."""
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import delta.exceptions
@@ -49,6 +50,18 @@ class Entry:
     parameters: Mapping[str, str]
     metrics: Mapping[str, str]
     metadata: str | None
+
+    def tells(self, names: tuple[str, ...]) -> bool:
+        """Whether the commit has one of these operation metrics."""
+        return any(name in self.metrics for name in names)
+
+    def with_rows_of(self, actions: Iterable[Mapping[str, Any]]) -> "Entry":
+        """With what its files say of rows, files and bytes written: writers other than Spark leave it to them."""
+        added = [action["add"] for action in actions if action.get("add", {}).get("dataChange")]
+        rows = sum(json.loads(add.get("stats") or "{}").get("numRecords", 0) for add in added)
+        size = sum(add["size"] for add in added)
+        counted = {"numOutputRows": rows, "numFiles": len(added), "numOutputBytes": size}
+        return replace(self, metrics={name: str(n) for name, n in counted.items()} | dict(self.metrics))
 
     def metric(self, names: tuple[str, ...]) -> int:
         """The first of these operation metrics that the commit has, else 0."""

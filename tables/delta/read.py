@@ -13,7 +13,7 @@ from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, DataFrameReader
 
 from lib.config import location_kind
-from tables.delta.commits import Commit, Entry, entry_of
+from tables.delta.commits import ROWS_WRITTEN, Commit, Entry, entry_of
 from tables.delta.log import DeltaLog
 from tables.delta.settings import FENCES_KEPT
 
@@ -48,9 +48,12 @@ class Reading(DeltaLog):
 
     def entry(self, version: int) -> Entry | None:
         """One commit, or None if the log no longer has it. Reads one small file, without a Spark job."""
-        actions = self._actions(version)
-        infos = [self._parsed(line, version)["commitInfo"] for line in actions if line.startswith('{"commitInfo"')]
-        return entry_of(version, infos[0] if infos else {}) if actions else None
+        lines = self._actions(version)
+        infos = [self._parsed(line, version)["commitInfo"] for line in lines if line.startswith('{"commitInfo"')]
+        found = entry_of(version, infos[0] if infos else {})
+        if lines and not found.tells(ROWS_WRITTEN):  # of another writer
+            found = found.with_rows_of(self._parsed(line, version) for line in self._actions(version, whole=True))
+        return found if lines else None
 
     def has_fence(self, commit: Commit) -> bool:
         """Whether this transaction of the application, or a later one, is in the table."""

@@ -1,5 +1,6 @@
 """Tables on a path, read without Spark: in a second, and by one process. Nothing here writes."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +13,7 @@ from deltalake.exceptions import DeltaError
 
 from lib.config import Config, location_kind
 from lib.errors import TableError
-from tables.delta.commits import Entry, entry_of
+from tables.delta.commits import ROWS_WRITTEN, Entry, entry_of
 from tables.delta.place import check_nothing_else
 from tables.delta.settings import COLUMN_MAPPING
 from tables.events import require_source
@@ -94,8 +95,15 @@ class LocalTable:
                 commits = self._log.history(most)
             except DeltaError as error:
                 raise self._beyond(error) from error
-            yield from (entry_of(commit["version"], commit) for commit in commits[told:])
+            yield from (self._entry(commit) for commit in commits[told:])
             told = len(commits)
+
+    def _entry(self, commit: dict[str, Any]) -> Entry:
+        found = entry_of(commit["version"], commit)
+        log = Path(self.location) / "_delta_log" / f"{found.version:020d}.json"
+        if found.tells(ROWS_WRITTEN) or not log.exists():
+            return found
+        return found.with_rows_of(json.loads(line) for line in log.read_text().splitlines())  # of another writer
 
     def files(self) -> list[File]:
         """The files of the latest version."""

@@ -21,6 +21,7 @@ from jobs.run.phases import RunOptions, RunReport
 from lib.config import Config
 from lib.errors import SessionizerError, SourceError, UsageError
 from lib.time.watermarks import WatermarkOverride
+from tests import quick_tables
 from tests.kills import killed_at
 from tests.oracle import us
 from tests.text_tables import DAY, rows
@@ -189,11 +190,13 @@ class Play(Warehouse):
 
     def told_of(self, place: str, header: str, **by: Any) -> list[dict[str, Any]]:
         names = [name.strip() for name in header.split("|")]
-        found = self.spark.read.format("delta").load(place)
-        for name, value in by.items():
-            found = found.where(found[name] == value)
-        selected = found.select(*[found[f"`{SHORT.get(n, n)}`"] for n in names]).collect()
-        return in_order([dict(zip(names, map(cell, row), strict=True)) for row in selected])
+        columns = tuple(SHORT.get(name, name) for name in (*names, *by))
+        found = quick_tables.read(place, columns)
+        if found is None:
+            frame = self.spark.read.format("delta").load(place)
+            found = [tuple(row) for row in frame.select(*[frame[f"`{name}`"] for name in columns]).collect()]
+        wanted = [row for row in found if row[len(names) :] == tuple(by.values())]
+        return in_order([dict(zip(names, map(cell, row), strict=False)) for row in wanted])
 
     def assert_sessions(self, table: str, **by: Any) -> None:
         """The sessions are these, of these values in other columns; times as minutes."""

@@ -24,7 +24,7 @@ from tests.oracle import at, us
 from tests.processes import Worker
 from tests.tables.conftest import SECTIONS, Copied
 from tests.text_tables import clock, rows
-from tests.warehouse import FIRST_EVENTS, MORE_EVENTS, Warehouse, files_of_final_rows
+from tests.warehouse import EVENTS, FIRST_EVENTS, MORE_EVENTS, Warehouse, files_of_final_rows
 
 FENCE_SETTINGS = (
     "spark.databricks.delta.write.txnAppId",
@@ -336,11 +336,15 @@ def test_a_push_without_events_is_a_run_only_where_it_moves_time(after_two_runs:
 
 @pytest.fixture(scope="module")
 def three_versions(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """Versions 0 to 2 of the source hold 1, 5 and 1 events."""
+    """Versions 0 to 2 of the source hold 1, 5 and 1 events; Spark has written the last, and says so in its way."""
     warehouse = Warehouse(spark, tmp_path_factory.mktemp("three_versions"), **SECTIONS)
     for n, size in enumerate((1, 5, 1)):
         time.sleep(0.05)  # so that the commits differ in time
-        warehouse.append([("ann", clock(f"1{n}:0{i}"), 1) for i in range(size)])
+        events = [("ann", clock(f"1{n}:0{i}"), 1) for i in range(size)]
+        if n < 2:
+            warehouse.append(events)
+        else:
+            warehouse.append_frame(spark.createDataFrame(events, EVENTS))
     return warehouse.init()
 
 
