@@ -15,7 +15,7 @@ from lib import columns as C
 from lib.accepted import Again
 from lib.admission.accepted import Past, kept_in
 from lib.admission.admission import Admission
-from lib.admission.freed import Readmission
+from lib.admission.freed import Readmission, still_in
 from lib.admission.verdicts import BEFORE_START, CORRECTION, IN, OUT
 from lib.bags import hashed, nth
 from lib.errors import UsageError
@@ -152,10 +152,10 @@ class RunContext:
         back = kept_in(kept, rows, self.rule).select(*C.cols(tuple(rows.columns)))
         return told.unionByName(back, allowMissingColumns=True)
 
-    def judged_anew(self) -> DataFrame | None:
-        """The rejected events that a rebuild replaces: all but those that stay in their sessions."""
-        rows = self._rejects()
-        return rows if rows is None or self.rule.corrections != "quarantine" else rows.where(C.col(C.KEPT) != IN)
+    def staying(self) -> DataFrame | None:
+        """The rejected events that outlast a rebuild, by the present rule: those that stay in their sessions."""
+        rows = self._rejects() if self.rule.corrections == "quarantine" else None
+        return None if rows is None else still_in(rows, self.sample(), self.rule)
 
     def sample(self) -> DataFrame:
         """No rows of the source, with its columns."""

@@ -35,12 +35,8 @@ def write(context: RunContext, result: RunResult, manifest: Manifest) -> None:
             with suppress(Superseded):  # another process has repaired this run meanwhile: the same rows are there
                 table.write(rows, manifest, _fence(kind, name), adds_only=adds_only)
     if _lacks_rejects(kind, manifest):
-        gone = None
-        if not kind.rejected_events.is_empty:
-            gone = context.judged_anew() if manifest.mode == "rebuild" else result.leaving()
-        rejected = result.rejected() if manifest.rejected else None
         with suppress(Superseded):  # as above
-            kind.rejected_events.write(rejected, gone, manifest, _fence(kind, REJECTED))
+            _write_rejects(context, result, manifest)
 
 
 def enter(kind: Kind, manifest: Manifest, timing: Timing) -> None:
@@ -79,6 +75,16 @@ def _lacks_rejects(kind: Kind, manifest: Manifest) -> bool:
     takes = ("withdrawn", "forgotten", "moved", "readmitted")
     owed = manifest.mode == "rebuild" or manifest.rejected or any(manifest.events.get(name) for name in takes)
     return bool(owed) and not _has(kind, REJECTED, kind.rejected_events.table, manifest)
+
+
+def _write_rejects(context: RunContext, result: RunResult, manifest: Manifest) -> None:
+    table, fence = context.kind.rejected_events, _fence(context.kind, REJECTED)
+    if manifest.mode == "rebuild":
+        rejected = result.rejected() if manifest.rejected else result.rejected().limit(0)
+        table.write_anew(rejected, context.staying(), manifest, fence)
+    else:
+        gone = None if table.is_empty else result.leaving()
+        table.write(result.rejected() if manifest.rejected else None, gone, manifest, fence)
 
 
 def _fence(kind: Kind, role: str) -> str:

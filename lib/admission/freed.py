@@ -56,6 +56,17 @@ def deletions(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
     return matched(events, kept).withColumn(C.VERDICT, F.lit(MOVED))
 
 
+def still_in(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
+    """The rows of these events by this rule, which may have another key, or another event time, than their run's."""
+    events = deletions(rejects, source, rule)
+    own = [C.col(C.FREED)[name].alias(name) for name in IDENTITY]
+    time = F.timestamp_micros(raw_us(events)).alias(C.EVENT_TIME)
+    of_run = (C.REASON, C.KEPT, C.WATERMARK, C.HORIZON, C.EVENT, C.SOURCE_VERSION, C.RUN_ID)
+    return joined(
+        events.select(*C.cols(rule.key), time, *own), rejects.select(*C.cols((*IDENTITY, *of_run))), IDENTITY, "inner"
+    )
+
+
 def freed(rejects: DataFrame, past: Past, rule: Rule, clock: WatermarkState, compute: Compute) -> DataFrame | None:
     """The events of these rejected rows, as `validate` returns them, valid ones; None where there are none.
 
