@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.exactness.play import Play
 
@@ -11,6 +13,7 @@ pytestmark = pytest.mark.slow
 
 Plays = Callable[..., Play]
 ON_DEVICES = "u STRING, d STRING, at TIMESTAMP, n INT"
+OF_KEYS = {"watermark": {"per": "key"}, "idle_timeout": {"after": "30d", "clock": "processing_time"}}
 
 
 @pytest.fixture
@@ -75,3 +78,38 @@ def test_what_is_in_quarantine_gets_the_columns_of_the_new_key(play: Plays) -> N
     done.assert_clean()
     done.readmit().assert_sessions("d | start | count \n x | 6 | 1")
     done.assert_rejected("d | reason")
+
+
+# Clocks
+
+
+@pytest.mark.parametrize("source", [{}, {"key": ["d"]}])
+def test_keys_get_clocks_of_their_own_with_the_new_rule(on_devices: Play, source: dict[str, Any]) -> None:
+    done = on_devices.change(source=source, time=OF_KEYS).rebuild()
+    done.runs("u | d | at | n \n a | x | 50 | 1")
+    done.assert_sessions(
+        "start | end \n 5 | 5 \n 100 | 101" if source else "start | end \n 5 | 5 \n 100 | 100 \n 102 | 102"
+    )
+    done.assert_clean()
+
+
+def test_the_clocks_of_another_key_are_not_those_of_the_new_one(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path, ON_DEVICES, time=OF_KEYS).runs("u | d | at | n \n a | x | 100 | 3")
+    done.change(source={"key": ["d"]}).rebuild().runs("u | d | at | n \n b | x | 99 | 1 \n b | y | 5 | 1")
+    done.assert_sessions("d | start | end \n x | 100 | 100 \n y | 5 | 5")
+    done.assert_clean()
+
+
+def test_tenants_are_judged_by_their_own_clocks_alone(play: Plays) -> None:
+    done = play("tick@100 a@95").change(time={"watermark": {"per": ["u"]}}).rebuild()
+    done.runs("a@150 | a@140")
+    done.assert_rejected("u | event_time | horizon | reason \n a | 140 | 150 | late")
+    done.assert_clean()
+
+
+def test_the_clocks_of_other_scopes_are_left_behind(spark: SparkSession, tmp_path: Path) -> None:
+    of_both = {"key": ["u", "d"]}
+    done = Play(spark, tmp_path, ON_DEVICES, source=of_both, time={"watermark": {"per": ["u"]}})
+    done.runs("u | d | at | n \n a | x | 100 | 3").change(time={"watermark": {"per": ["u", "d"]}}).rebuild()
+    (scope,) = done.position().scopes_after or ()
+    assert '"d":"x"' in scope
