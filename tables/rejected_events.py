@@ -48,18 +48,12 @@ class RejectedEvents:
         """Whether nothing has ever been rejected, as the table's log tells at once."""
         return self.table.size()[0] == 0
 
-    def undo_after(self, run_seq: int, fence: str) -> None:
-        """Take back what runs after this one have added and removed: a RESTORE of sessions has undone them."""
-        self.table.delete(f"{C.RUN_SEQ} > {run_seq}")
-        version = self.table.version_with(Commit(fence, run_seq))
-        if version is None or version == self.table.version:
-            return
-        identity = [C.EVENT_HASH, C.ORDINAL, C.RUN_SEQ]
-        before = self.table.read(version).where(C.col(C.RUN_SEQ).isNotNull())
-        lost = before.join(self.table.read().select(*identity), identity, "left_anti")
-        if not lost.isEmpty():
-            columns = tuple(self.table.schema.fieldNames())
-            self.table.append(lost.select(*C.cols(columns)), Commit(f"{fence}:restored", self.table.version))
+    def restore(self, undoing: Commit, last: int) -> None:
+        """Undo the transactions after `last`, once. Lines that nobody could read are of none, and stay."""
+        if (version := self.table.version_before(undoing, last)) is not None:
+            before = self.table.read(version).where(C.col(C.RUN_SEQ).isNotNull())
+            noted = Commit(undoing.note, undoing.txn, undoing.note)
+            self.table.overwrite(self._with_unread(before), noted, [])
 
     def forgettable(self, run_seq: int) -> tuple[tuple[str, Mapping[str, str]], ...]:
         """Of runs up to this one: which rows may go, and which may lose the event itself.

@@ -57,8 +57,8 @@ def repair(kind: Kind, position: Position, say: Say) -> None:
     watermarks it judged, so the same result is computed again. The rows of runs that a RESTORE has undone are removed.
     """
     manifest = position.manifest
-    if position.restored:
-        side_tables.undo_after(kind, manifest.run_seq if manifest else 0)
+    if position.restored is not None:
+        side_tables.undo_after(kind, manifest.run_seq if manifest else 0, position.restored)
     if manifest is None or side_tables.is_entered(kind, manifest):
         return
     say(f"finishing run {manifest.run_id}, which was cut off after its commit")

@@ -46,13 +46,16 @@ def enter(kind: Kind, manifest: Manifest, timing: Timing) -> None:
             kind.tables.runs.append(manifest, timing, _fence(kind, RUNS))
 
 
-def undo_after(kind: Kind, run_seq: int) -> None:
-    """Take back what runs after this one have written: a RESTORE has undone them."""
-    kind.rejected_events.undo_after(run_seq, _fence(kind, REJECTED))
-    if kind.has_ledger:
-        kind.tables.runs.table.delete(f"run_seq > {run_seq}")
+def undo_after(kind: Kind, run_seq: int, restored: int) -> None:
+    """Bring all back to what they were when this run was the last; restored: the version of the RESTORE that asks so.
+
+    It lies between the numbers of the runs before and after it, so that its own traces are undone by the next, too.
+    """
+    kind.rejected_events.restore(Commit(_fence(kind, REJECTED), restored), run_seq)
     for name, output in _outputs(kind).items():
-        output.table.restore(Commit(_fence(kind, name), run_seq))
+        output.table.restore(Commit(_fence(kind, name), restored), run_seq)
+    if kind.has_ledger:
+        kind.tables.runs.table.restore(Commit(_fence(kind, RUNS), restored), run_seq)
 
 
 def is_entered(kind: Kind, manifest: Manifest) -> bool:
