@@ -48,6 +48,11 @@ class RejectedEvents:
         """Whether nothing has ever been rejected, as the table's log tells at once."""
         return self.table.size()[0] == 0
 
+    @property
+    def is_of_runs(self) -> bool:
+        """Whether runs have rejected any of these: lines that nobody could read are of none."""
+        return not self.is_empty and not self.table.read().where(C.col(C.RUN_SEQ).isNotNull()).isEmpty()
+
     def restore(self, undoing: Commit, last: int) -> None:
         """Undo the transactions after `last`, once. Lines that nobody could read are of none, and stay."""
         if (version := self.table.version_before(undoing, last)) is not None:

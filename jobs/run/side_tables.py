@@ -6,6 +6,7 @@ from jobs.run.context import RunContext
 from jobs.run.kinds import Kind
 from jobs.run.pipeline import RunResult
 from lib.aggregates.binding import bind
+from lib.errors import TableError
 from lib.windows.sessions.memberships import event_sessions, session_updates
 from tables.delta import Commit, Superseded, Table
 from tables.event_outputs import EventOutput
@@ -56,6 +57,25 @@ def undo_after(kind: Kind, run_seq: int, restored: int) -> None:
         output.table.restore(Commit(_fence(kind, name), restored), run_seq)
     if kind.has_ledger:
         kind.tables.runs.table.restore(Commit(_fence(kind, RUNS), restored), run_seq)
+
+
+def of_runs(kind: Kind) -> list[Table]:
+    """The tables beside it, but rejected_events where no run has written to it."""
+    found = [output.table for output in _outputs(kind).values()]
+    if kind.rejected_events.is_of_runs:
+        found.append(kind.rejected_events.table)
+    return [*found, kind.tables.runs.table] if kind.has_ledger else found
+
+
+def check_no_rows(kind: Kind, tables: list[Table]) -> None:
+    """Raise where one of these has rows; the table of this kind knows of no run."""
+    if full := [table for table in tables if table.size()[0]]:
+        raise TableError(
+            f"{', '.join(table.field for table in full)} must be empty, for {kind.name} know of no run: "
+            "their log no longer reaches back to one, or they are a new table beside those of an old one",
+            value=", ".join(table.location for table in full),
+            remedy="remove the tables that have rows, or name others; then `sessionizer init`",
+        )
 
 
 def is_entered(kind: Kind, manifest: Manifest) -> bool:
