@@ -1,5 +1,7 @@
 """Canonical forms: one JSON text per row for its hash, one byte string per key for its id."""
 
+from typing import Any
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -19,6 +21,49 @@ def canonical_json(schema: T.StructType) -> Column:
     by_name = sorted(schema.fields, key=lambda field: field.name)
     ordered = [_sorted_maps(C.col(f.name), f.dataType).alias(f.name) for f in by_name]
     return F.to_json(F.struct(*ordered), JSON_OPTIONS)
+
+
+def from_canonical_json(text: Column, schema: T.StructType) -> Column:
+    """The row, as a struct, that `canonical_json` has told. Spark reads maps from JSON by keys of text alone."""
+    read = F.from_json(text, _with_text_keys(schema), JSON_OPTIONS)
+    return F.struct(*[_with_own_keys(read[f.name], f.dataType).alias(f.name) for f in schema.fields])
+
+
+def _with_text_keys(data_type: T.DataType) -> Any:
+    match data_type:
+        case T.MapType():
+            return T.MapType(T.StringType(), _with_text_keys(data_type.valueType))
+        case T.ArrayType():
+            return T.ArrayType(_with_text_keys(data_type.elementType))
+        case T.StructType():
+            return T.StructType([T.StructField(f.name, _with_text_keys(f.dataType)) for f in data_type.fields])
+        case _:
+            return data_type
+
+
+def _with_own_keys(value: Column, data_type: T.DataType) -> Column:
+    match data_type:
+        case T.MapType():
+            values = F.transform_values(value, lambda _, one: _with_own_keys(one, data_type.valueType))
+            return F.transform_keys(values, lambda key, _: _own_key(key, data_type.keyType))
+        case T.ArrayType() if holds_map(data_type):
+            return F.transform(value, lambda element: _with_own_keys(element, data_type.elementType))
+        case T.StructType() if holds_map(data_type):
+            fields = [_with_own_keys(value[f.name], f.dataType).alias(f.name) for f in data_type.fields]
+            return F.when(value.isNotNull(), F.struct(*fields))
+        case _:
+            return value
+
+
+def _own_key(key: Column, data_type: T.DataType) -> Column:
+    """A key as Spark writes it: times as numbers since the epoch."""
+    match data_type:
+        case T.DateType():
+            return F.date_from_unix_date(key.cast("int"))
+        case T.TimestampType() | T.TimestampNTZType():
+            return F.timestamp_micros(key.cast("bigint")).cast(data_type)
+        case _:
+            return key.cast(data_type)
 
 
 def _sorted_maps(value: Column, data_type: T.DataType) -> Column:

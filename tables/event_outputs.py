@@ -22,11 +22,11 @@ class EventOutput:
     def write(self, rows: DataFrame, manifest: Manifest, fence: str, *, adds_only: bool) -> None:
         """Add a run's rows, move those of sessions that were taken over, replace those of recomputed ones; once.
 
+        A rebuild replaces all, and the columns: they are those of its rule.
         rows: what `memberships.event_sessions` or `session_updates` returns. adds_only: nothing is moved or replaced.
         """
         commit = Commit(fence, manifest.run_seq)
-        names = tuple(self.table.schema.fieldNames())
-        told = rows.withColumn(C.RUN_ID, F.lit(manifest.run_id)).select(*C.cols((*names, KIND, OLD_ID)))
+        told = rows.withColumn(C.RUN_ID, F.lit(manifest.run_id))
         if manifest.mode == "rebuild":
             self.table.overwrite(told.drop(KIND, OLD_ID), commit, [])
             return

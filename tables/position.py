@@ -15,12 +15,12 @@ HARMLESS = {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "COMP
 class Position:
     """Where the table stands: its version, and the manifest in force (None: no run yet).
 
-    restored: the table was brought back to it, so that later runs are undone.
+    restored: the version of the RESTORE that has brought the table back to it, so that later runs are undone.
     """
 
     version: int
     manifest: Manifest | None
-    restored: bool = False
+    restored: int | None = None
 
 
 class Log(Protocol):
@@ -41,20 +41,21 @@ def position_of(sessions: Log) -> Position:
     return Position(version, manifest, restored)
 
 
-def in_force(sessions: Log, version: int) -> Iterator[tuple[Manifest | None, bool]]:
-    """The manifests that count as of a version, newest first, and whether a RESTORE lies between; None at the end.
+def in_force(sessions: Log, version: int) -> Iterator[tuple[Manifest | None, int | None]]:
+    """The manifests that count as of a version, newest first, and the last RESTORE behind them; None at the end.
 
     Commits of upkeep repeat a manifest. They are no runs, and the manifest may be older than a run beside which
     they were made; only where the log no longer has any run the newest of them stands for the last one.
     """
-    reach, restored, found = version, False, False
-    repeated: tuple[Manifest, bool] | None = None
+    reach, found = version, False
+    restored: int | None = None
+    repeated: tuple[Manifest, int | None] | None = None
     for entry in sessions.history():
         if entry.version > reach:
             continue
         manifest = Manifest.parse(entry.metadata)
         if entry.operation == "RESTORE":
-            reach, restored = _restored_version(entry), True
+            reach, restored = _restored_version(entry), entry.version if restored is None else restored
         elif manifest is not None and entry.operation in HARMLESS:
             repeated = repeated or (manifest, restored)
         elif manifest is not None:

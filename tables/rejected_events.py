@@ -12,6 +12,19 @@ from lib.config import Config
 from tables.delta import Commit, Table
 from tables.manifest import Manifest
 
+AFTER_KEY: Mapping[str, T.DataType] = {
+    C.EVENT_TIME: T.TimestampType(),
+    C.REASON: T.StringType(),
+    C.KEPT: T.StringType(),
+    C.WATERMARK: T.TimestampType(),
+    C.HORIZON: T.TimestampType(),
+    C.EVENT: T.StringType(),
+    C.EVENT_HASH: T.StringType(),
+    C.ORDINAL: T.IntegerType(),
+    C.SOURCE_VERSION: T.LongType(),
+    C.RUN_ID: T.StringType(),
+    C.RUN_SEQ: T.LongType(),
+}
 KEPT_OUT = (BEFORE_START, LATE, DUPLICATE, IN_THE_FUTURE, CORRECTION)  # other reasons speak for themselves
 
 
@@ -35,18 +48,17 @@ class RejectedEvents:
         """Whether nothing has ever been rejected, as the table's log tells at once."""
         return self.table.size()[0] == 0
 
-    def undo_after(self, run_seq: int, fence: str) -> None:
-        """Take back what runs after this one have added and removed: a RESTORE of sessions has undone them."""
-        self.table.delete(f"{C.RUN_SEQ} > {run_seq}")
-        version = self.table.version_with(Commit(fence, run_seq))
-        if version is None or version == self.table.version:
-            return
-        identity = [C.EVENT_HASH, C.ORDINAL, C.RUN_SEQ]
-        before = self.table.read(version).where(C.col(C.RUN_SEQ).isNotNull())
-        lost = before.join(self.table.read().select(*identity), identity, "left_anti")
-        if not lost.isEmpty():
-            columns = tuple(self.table.schema.fieldNames())
-            self.table.append(lost.select(*C.cols(columns)), Commit(f"{fence}:restored", self.table.version))
+    @property
+    def is_of_runs(self) -> bool:
+        """Whether runs have rejected any of these: lines that nobody could read are of none."""
+        return not self.is_empty and not self.table.read().where(C.col(C.RUN_SEQ).isNotNull()).isEmpty()
+
+    def restore(self, undoing: Commit, last: int) -> None:
+        """Undo the transactions after `last`, once. Lines that nobody could read are of none, and stay."""
+        if (version := self.table.version_before(undoing, last)) is not None:
+            before = self.table.read(version).where(C.col(C.RUN_SEQ).isNotNull())
+            noted = Commit(undoing.note, undoing.txn, undoing.note)
+            self.table.overwrite(self._with_unread(before), noted, [])
 
     def forgettable(self, run_seq: int) -> tuple[tuple[str, Mapping[str, str]], ...]:
         """Of runs up to this one: which rows may go, and which may lose the event itself.
@@ -66,41 +78,43 @@ class RejectedEvents:
         gone: rows of this table. Either may be None.
         """
         commit = Commit(fence, manifest.run_seq)
-        names = tuple(self.table.schema.fieldNames())
-        new = None
-        if rejected is not None:
-            new = rejected.withColumns(
-                {C.RUN_ID: F.lit(manifest.run_id), C.RUN_SEQ: F.lit(manifest.run_seq).cast("bigint")}
-            ).select(*C.cols(names), F.lit("insert").alias(C.CHANGE))
+        new = None if rejected is None else _of_run(rejected, manifest)
         if gone is None:
             if new is not None:
-                self.table.append(new.drop(C.CHANGE), commit)
+                self.table.append(new, commit)
             return
-        old = gone.select(*C.cols(names), F.lit("delete").alias(C.CHANGE))
+        old = gone.withColumn(C.CHANGE, F.lit("delete"))
         self.table.merge(
-            old if new is None else old.unionByName(new),
+            old if new is None else old.unionByName(new.withColumn(C.CHANGE, F.lit("insert"))),
             " AND ".join(f"t.{name} = s.{name}" for name in (C.EVENT_HASH, C.ORDINAL, C.RUN_SEQ))
             + f" AND s.{C.CHANGE} = 'delete'",
             commit,
             delete_when=f"s.{C.CHANGE} = 'delete'",
         )
 
+    def write_anew(self, rejected: DataFrame, stay: DataFrame | None, manifest: Manifest, fence: str) -> None:
+        """Put the rejected events of a rebuild in the place of all rows, with the columns of its rule, once.
+
+        stay: rows with these columns that outlast it, or None. So do lines that nobody could read.
+        """
+        rows = _of_run(rejected, manifest)
+        if stay is not None:
+            rows = rows.unionByName(stay)
+        self.table.overwrite(self._with_unread(rows), Commit(fence, manifest.run_seq), [])
+
+    def _with_unread(self, rows: DataFrame) -> DataFrame:
+        """The rows, and those of the table that are of no run and no key: lines that nobody could read."""
+        unread = self.table.read().where(C.col(C.RUN_SEQ).isNull()).select(*C.cols(tuple(AFTER_KEY)))
+        return rows.unionByName(unread, allowMissingColumns=True)
+
+
+def _of_run(rejected: DataFrame, manifest: Manifest) -> DataFrame:
+    """Rows with the columns that tell which run has added them."""
+    return rejected.withColumns({C.RUN_ID: F.lit(manifest.run_id), C.RUN_SEQ: F.lit(manifest.run_seq).cast("bigint")})
+
 
 def rejected_schema(config: Config, source_schema: T.StructType) -> T.StructType:
     """The columns of rejected_events; the key columns have the types of the source."""
     types = {f.name.lower(): f.dataType for f in source_schema.fields}
     keys = [T.StructField(name, types.get(name.lower(), T.StringType())) for name in config.source.key]
-    fixed = [
-        (C.EVENT_TIME, T.TimestampType()),
-        (C.REASON, T.StringType()),
-        (C.KEPT, T.StringType()),
-        (C.WATERMARK, T.TimestampType()),
-        (C.HORIZON, T.TimestampType()),
-        (C.EVENT, T.StringType()),
-        (C.EVENT_HASH, T.StringType()),
-        (C.ORDINAL, T.IntegerType()),
-        (C.SOURCE_VERSION, T.LongType()),
-        (C.RUN_ID, T.StringType()),
-        (C.RUN_SEQ, T.LongType()),
-    ]
-    return T.StructType([*keys, *[T.StructField(name, data_type) for name, data_type in fixed]])
+    return T.StructType([*keys, *[T.StructField(name, data_type) for name, data_type in AFTER_KEY.items()]])

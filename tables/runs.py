@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from lib import columns as C
 from lib.config import Config
-from tables.delta import Commit, Table
+from tables.delta import STATISTICS, Commit, Table
 from tables.manifest import Manifest
 
 TIMES = ("started_at", "finished_at", "watermark_before", "watermark_after", "horizon_before", "horizon_after")
@@ -59,7 +59,7 @@ class Runs:
 
     def create_if_missing(self) -> bool:
         """Make the table, empty, unless it is there; whether it was made."""
-        return self.table.create_if_missing(SCHEMA, {"delta.dataSkippingStatsColumns": f"{C.RUN_SEQ},started_at"})
+        return self.table.create_if_missing(SCHEMA, {STATISTICS: f"{C.RUN_SEQ},started_at"})
 
     def last_before(self, us: int) -> int | None:
         """The run_seq of the last run that began before this time (microseconds, exclusive), or None."""

@@ -13,7 +13,7 @@ from lib import columns as C
 from lib.errors import ConfigError, TableError
 from lib.time.spans import Spans
 from lib.windows.windows import DELETE, apply
-from tables.delta import CHANGE_FEED, Commit, Entry, Superseded, Table
+from tables.delta import CHANGE_FEED, STATISTICS, Commit, Entry, Superseded, Table
 from tables.manifest import Manifest
 from tables.position import HARMLESS, Position, in_force, position_of
 
@@ -67,14 +67,13 @@ class WindowTable:
                 value=next(name for name in schema.names if "`" in name),
                 remedy="rename the column, or (of sessions) set sessions.change_feed: false",
             )
-        filtered = [name for name in (*self.key, *layout.filtered_by) if _has_statistics(schema[name].dataType)]
         self.table.create(
             schema,
             list(layout.partition_by),
             {
                 CHANGE_FEED: str(layout.change_feed).lower(),
                 "delta.enableDeletionVectors": str(layout.deletion_vectors).lower(),
-                "delta.dataSkippingStatsColumns": ",".join(map(C.quoted, filtered)),
+                STATISTICS: self._filtered(schema),
                 MADE_FOR: made_for,
             },
         )
@@ -144,7 +143,7 @@ class WindowTable:
         """
         number = manifest.sessions["rows"]
         if manifest.mode == "rebuild":
-            self.table.overwrite(self._by_time(rows.drop(C.CHANGE), number), fence, list(self.layout.partition_by))
+            self._overwrite(self._by_time(rows.drop(C.CHANGE), number), fence)
         elif manifest.sessions["updated"] == 0 and manifest.sessions["deleted"] == 0:
             self.table.append(self._by_time(rows.drop(C.CHANGE), number), fence)
         elif self.layout.replaces and not touched:
@@ -160,6 +159,23 @@ class WindowTable:
                 computed=True,
                 many=self._writes_many(manifest.live_sessions, number, touched=bool(touched)),
             )
+
+    def _overwrite(self, rows: DataFrame, fence: Commit) -> None:
+        """All rows and the columns anew; where the key is another, first with statistics of columns that stay alone."""
+        statistics = self._filtered(rows.schema)
+        is_other = self.table.setting(STATISTICS) != statistics
+        if is_other:
+            there = self.table.schema.names
+            staying = T.StructType([field for field in rows.schema.fields if field.name in there])
+            self.table.change_setting(STATISTICS, self._filtered(staying))
+        self.table.overwrite(rows, fence, list(self.layout.partition_by))
+        if is_other:
+            self.table.change_setting(STATISTICS, statistics)
+
+    def _filtered(self, schema: T.StructType) -> str:
+        """The columns of these that files are left closed by, as Delta's property has them."""
+        names = [name for name in (*self.key, *self.layout.filtered_by) if name in schema.names]
+        return ",".join(C.quoted(name) for name in names if _has_statistics(schema[name].dataType))
 
     def committed(self, manifest: Manifest) -> Entry | None:
         """The commit of this very run, or None if another one stands in its place."""

@@ -15,7 +15,7 @@ from lib import columns as C
 from lib.accepted import Again
 from lib.admission.accepted import Past, kept_in
 from lib.admission.admission import Admission
-from lib.admission.freed import Readmission
+from lib.admission.freed import Readmission, still_in
 from lib.admission.verdicts import BEFORE_START, CORRECTION, IN, OUT
 from lib.bags import hashed, nth
 from lib.errors import UsageError
@@ -55,7 +55,7 @@ class RunContext:
         done = position.manifest
         events = kind.tables.events.read(increment)
         began = increment.first if done is None or done.source_to_version is None else done.source_began
-        clock = _clock_of(done, kind.rule, events, now, position.version + 1)
+        clock = _clock_of(done, kind, events, now, position.version + 1)
         schema = _fitting(kind, done, events)
         return cls(kind, position, increment, clock, kind.rule, override, began, schema, kind.mode)
 
@@ -84,7 +84,7 @@ class RunContext:
         events = kind.tables.events.as_of(last, None)
         schema = kind.schema_hash(kind.tables.events.read(increment))
         if kind.tables.events.table.id == done.source_id and last >= consumed:
-            clock = _clock_of(done, rule, events, now, number)
+            clock = _clock_of(done, kind, events, now, number)
             began = done.source_began
         return cls(kind, position, increment, clock, rule, NO_OVERRIDE, began, schema, "rebuild")
 
@@ -96,7 +96,7 @@ class RunContext:
         done, last = _consumed(position)
         kind.tables.events.check_same(done)
         events = kind.tables.events.as_of(last, None)
-        clock = _clock_of(done, kind.rule, events, now, position.version + 1)
+        clock = _clock_of(done, kind, events, now, position.version + 1)
         increment, began, schema = Increment(last + 1, last), done.source_began, _fitting(kind, done, events)
         return cls(kind, position, increment, clock, kind.rule, NO_OVERRIDE, began, schema, mode, arguments)
 
@@ -152,10 +152,10 @@ class RunContext:
         back = kept_in(kept, rows, self.rule).select(*C.cols(tuple(rows.columns)))
         return told.unionByName(back, allowMissingColumns=True)
 
-    def judged_anew(self) -> DataFrame | None:
-        """The rejected events that a rebuild replaces: all but those that stay in their sessions."""
-        rows = self._rejects()
-        return rows if rows is None or self.rule.corrections != "quarantine" else rows.where(C.col(C.KEPT) != IN)
+    def staying(self) -> DataFrame | None:
+        """The rejected events that outlast a rebuild, by the present rule: those that stay in their sessions."""
+        rows = self._rejects() if self.rule.corrections == "quarantine" else None
+        return None if rows is None else still_in(rows, self.sample(), self.rule)
 
     def sample(self) -> DataFrame:
         """No rows of the source, with its columns."""
@@ -185,8 +185,8 @@ class RunContext:
 
     def _clock_of_keys(self) -> WatermarkState:
         """With the watermarks that lie on the rows of each key, where the rule has them there."""
-        table = self._table()
-        if self.rule.watermark_per != "key" or table.is_empty:
+        table, done = self._table(), self.position.manifest
+        if self.rule.watermark_per != "key" or table.is_empty or not _has_scopes_of(done, self.kind):
             return self.clock
         events = self._events() if self.mode == self.kind.mode else self._keys_touched()
         return replace(self.clock, scopes=clocks_of_keys(table.live, table.final, events, self.rule))
@@ -223,13 +223,20 @@ def _fitting(kind: Kind, done: Manifest | None, events: DataFrame) -> str:
     return schema
 
 
-def _clock_of(done: Manifest | None, rule: Rule, events: DataFrame, now: int, number: int) -> WatermarkState:
+def _clock_of(done: Manifest | None, kind: Kind, events: DataFrame, now: int, number: int) -> WatermarkState:
     """The watermarks as the last run has left them. The horizon never goes back, even if more lateness is allowed."""
+    clock = WatermarkState(now, run_seq=number)
     if done is None:
-        return WatermarkState(now, run_seq=number)
-    mark = latest(done.flush_mark_after, done.horizon_after)
-    clock = WatermarkState(now, done.watermark_after, mark, run_seq=number)
-    return _scoped(clock, done.scopes_after, rule, events)
+        return clock
+    if kind.rule.scope:
+        return _scoped(clock, done.scopes_after, kind.rule, events) if _has_scopes_of(done, kind) else clock
+    return replace(clock, watermark=done.watermark_after, flush_mark=latest(done.flush_mark_after, done.horizon_after))
+
+
+def _has_scopes_of(done: Manifest | None, kind: Kind) -> bool:
+    """Whether watermarks belonged to the same columns then; a rebuild may find others."""
+    names = ("watermark_per", "key") if kind.rule.watermark_per == "key" else ("watermark_per",)
+    return done is not None and all(done.rule.get(name) == kind.summary.get(name) for name in names)
 
 
 def _scoped(clock: WatermarkState, scopes: tuple[str, ...] | None, rule: Rule, events: DataFrame) -> WatermarkState:

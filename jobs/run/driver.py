@@ -55,11 +55,17 @@ def repair(kind: Kind, position: Position, say: Say) -> None:
 
     What a run that was cut off after its commit has left out is written: the manifest says what it read and by which
     watermarks it judged, so the same result is computed again. The rows of runs that a RESTORE has undone are removed.
+    Errors: TableError where there are rows and no manifest: they would come twice.
     """
     manifest = position.manifest
-    if position.restored:
-        side_tables.undo_after(kind, manifest.run_seq if manifest else 0)
-    if manifest is None or side_tables.is_entered(kind, manifest):
+    if manifest is None:
+        side_tables.check_no_rows(kind, [kind.home.table])
+    if position.restored is not None:
+        side_tables.undo_after(kind, manifest.run_seq if manifest else 0, position.restored)
+    if manifest is None:
+        side_tables.check_no_rows(kind, side_tables.of_runs(kind))
+        return
+    if side_tables.is_entered(kind, manifest):
         return
     say(f"finishing run {manifest.run_id}, which was cut off after its commit")
     if not side_tables.is_complete(kind, manifest):

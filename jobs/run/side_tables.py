@@ -6,6 +6,7 @@ from jobs.run.context import RunContext
 from jobs.run.kinds import Kind
 from jobs.run.pipeline import RunResult
 from lib.aggregates.binding import bind
+from lib.errors import TableError
 from lib.windows.sessions.memberships import event_sessions, session_updates
 from tables.delta import Commit, Superseded, Table
 from tables.event_outputs import EventOutput
@@ -35,12 +36,8 @@ def write(context: RunContext, result: RunResult, manifest: Manifest) -> None:
             with suppress(Superseded):  # another process has repaired this run meanwhile: the same rows are there
                 table.write(rows, manifest, _fence(kind, name), adds_only=adds_only)
     if _lacks_rejects(kind, manifest):
-        gone = None
-        if not kind.rejected_events.is_empty:
-            gone = context.judged_anew() if manifest.mode == "rebuild" else result.leaving()
-        rejected = result.rejected() if manifest.rejected else None
         with suppress(Superseded):  # as above
-            kind.rejected_events.write(rejected, gone, manifest, _fence(kind, REJECTED))
+            _write_rejects(context, result, manifest)
 
 
 def enter(kind: Kind, manifest: Manifest, timing: Timing) -> None:
@@ -50,13 +47,35 @@ def enter(kind: Kind, manifest: Manifest, timing: Timing) -> None:
             kind.tables.runs.append(manifest, timing, _fence(kind, RUNS))
 
 
-def undo_after(kind: Kind, run_seq: int) -> None:
-    """Take back what runs after this one have written: a RESTORE has undone them."""
-    kind.rejected_events.undo_after(run_seq, _fence(kind, REJECTED))
-    if kind.has_ledger:
-        kind.tables.runs.table.delete(f"run_seq > {run_seq}")
+def undo_after(kind: Kind, run_seq: int, restored: int) -> None:
+    """Bring all back to what they were when this run was the last; restored: the version of the RESTORE that asks so.
+
+    It lies between the numbers of the runs before and after it, so that its own traces are undone by the next, too.
+    """
+    kind.rejected_events.restore(Commit(_fence(kind, REJECTED), restored), run_seq)
     for name, output in _outputs(kind).items():
-        output.table.restore(Commit(_fence(kind, name), run_seq))
+        output.table.restore(Commit(_fence(kind, name), restored), run_seq)
+    if kind.has_ledger:
+        kind.tables.runs.table.restore(Commit(_fence(kind, RUNS), restored), run_seq)
+
+
+def of_runs(kind: Kind) -> list[Table]:
+    """The tables beside it, but rejected_events where no run has written to it."""
+    found = [output.table for output in _outputs(kind).values()]
+    if kind.rejected_events.is_of_runs:
+        found.append(kind.rejected_events.table)
+    return [*found, kind.tables.runs.table] if kind.has_ledger else found
+
+
+def check_no_rows(kind: Kind, tables: list[Table]) -> None:
+    """Raise where one of these has rows; the table of this kind knows of no run."""
+    if full := [table for table in tables if table.size()[0]]:
+        raise TableError(
+            f"{', '.join(table.field for table in full)} must be empty, for {kind.name} know of no run: "
+            "their log no longer reaches back to one, or they are a new table beside those of an old one",
+            value=", ".join(table.location for table in full),
+            remedy="remove the tables that have rows, or name others; then `sessionizer init`",
+        )
 
 
 def is_entered(kind: Kind, manifest: Manifest) -> bool:
@@ -79,6 +98,16 @@ def _lacks_rejects(kind: Kind, manifest: Manifest) -> bool:
     takes = ("withdrawn", "forgotten", "moved", "readmitted")
     owed = manifest.mode == "rebuild" or manifest.rejected or any(manifest.events.get(name) for name in takes)
     return bool(owed) and not _has(kind, REJECTED, kind.rejected_events.table, manifest)
+
+
+def _write_rejects(context: RunContext, result: RunResult, manifest: Manifest) -> None:
+    table, fence = context.kind.rejected_events, _fence(context.kind, REJECTED)
+    if manifest.mode == "rebuild":
+        rejected = result.rejected() if manifest.rejected else result.rejected().limit(0)
+        table.write_anew(rejected, context.staying(), manifest, fence)
+    else:
+        gone = None if table.is_empty else result.leaving()
+        table.write(result.rejected() if manifest.rejected else None, gone, manifest, fence)
 
 
 def _fence(kind: Kind, role: str) -> str:

@@ -11,7 +11,7 @@ from lib import columns as C
 from lib.admission.validate import raw_us, validate
 from lib.admission.verdicts import BESIDE, IN, OUT
 from lib.bags import hashed, nth, own_columns
-from lib.canonical import JSON_OPTIONS
+from lib.canonical import from_canonical_json
 from lib.compute import Compute
 from lib.joins import joined
 from lib.rule import Rule
@@ -102,7 +102,7 @@ def kept_in(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
     In: rejected deletions with `__json`. source: for its columns.
     """
     own = T.StructType([source.schema[name] for name in own_columns(source)])
-    rows = rejects.select(F.from_json(C.col(C.JSON), own, JSON_OPTIONS).alias("row"))
+    rows = rejects.select(from_canonical_json(C.col(C.JSON), own).alias("row"))
     feed = [F.lit(None).cast(source.schema[n].dataType).alias(n) for n in source.columns if n not in own.names]
     told = rows.select(*[F.col("row")[n].alias(n) for n in own.names], *feed)
     return valid_rows(told.select(*C.cols(tuple(source.columns))), rule)

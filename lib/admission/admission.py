@@ -12,7 +12,7 @@ from lib.admission.accepted import Past, accepted, as_rejects
 from lib.admission.corrections import reconciled
 from lib.admission.dedupe import mark_duplicates
 from lib.admission.event_counts import EventCounts
-from lib.admission.freed import Readmission, asked_for, copies_of, deletions, freed, judged_again
+from lib.admission.freed import Readmission, asked_for, copies_of, deletions, forgetting, freed, judged_again
 from lib.admission.lateness import judge_late
 from lib.admission.rejects import IDENTITY, kept, leaving, rejected
 from lib.admission.validate import raw_us, validate
@@ -116,7 +116,9 @@ class Admission:
         if wanted is None:
             return []
         again = freed(self.compute.held(wanted), self.past, self.rule, self.clock, self.compute)
-        return [*made, *([] if again is None else [again])]
+        if again is None:
+            return made
+        return [*made, forgetting(again, made[0])] if made else [again]
 
     def _originals(self, valid: DataFrame, rejects: DataFrame | None) -> DataFrame | None:
         """Accepted events near these, as they were before any of these came: what copies are found by."""

@@ -9,8 +9,8 @@ from lib import columns as C
 from lib.admission.accepted import Past, kept_in
 from lib.admission.rejects import IDENTITY
 from lib.admission.validate import raw_us, validate
-from lib.admission.verdicts import BESIDE, CORRECTION, DUPLICATE, IN, IN_THE_FUTURE, LATE, MOVED, READMITTED
-from lib.bags import hashed, nth
+from lib.admission.verdicts import BESIDE, CORRECTION, DUPLICATE, FORGOTTEN, IN, IN_THE_FUTURE, LATE, MOVED, READMITTED
+from lib.bags import hashed, nth, taken
 from lib.compute import Compute
 from lib.joins import joined
 from lib.rule import Rule
@@ -56,9 +56,21 @@ def deletions(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
     return matched(events, kept).withColumn(C.VERDICT, F.lit(MOVED))
 
 
+def still_in(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
+    """The rows of these events by this rule, which may have another key, or another event time, than their run's."""
+    events = deletions(rejects, source, rule)
+    own = [C.col(C.FREED)[name].alias(name) for name in IDENTITY]
+    time = F.timestamp_micros(raw_us(events)).alias(C.EVENT_TIME)
+    of_run = (C.REASON, C.KEPT, C.WATERMARK, C.HORIZON, C.EVENT, C.SOURCE_VERSION, C.RUN_ID)
+    return joined(
+        events.select(*C.cols(rule.key), time, *own), rejects.select(*C.cols((*IDENTITY, *of_run))), IDENTITY, "inner"
+    )
+
+
 def freed(rejects: DataFrame, past: Past, rule: Rule, clock: WatermarkState, compute: Compute) -> DataFrame | None:
     """The events of these rejected rows, as `validate` returns them, valid ones; None where there are none.
 
+    They are in the source, or gone from it and in their session still.
     `__freed` tells which row of rejected_events each was: event_hash, ordinal, run_seq, reason, kept.
     """
     rejects = rejects.where(C.col(C.KEPT) != IN)
@@ -66,11 +78,21 @@ def freed(rejects: DataFrame, past: Past, rule: Rule, clock: WatermarkState, com
     spans = day_spans(rejects, time, compute)
     if not spans:
         return None
-    valid = validate(past.events(spans), rule, clock).where(C.col(C.VERDICT).isNull())
+    source = past.events(spans)
+    valid = validate(source, rule, clock).where(C.col(C.VERDICT).isNull())
+    if (before := past.rejected()) is not None:
+        alike = joined(before.where(C.col(C.KEPT) == IN), rejects.select(C.EVENT_HASH), (C.EVENT_HASH,), "left_semi")
+        valid = valid.unionByName(kept_in(alike.select(C.col(C.EVENT).alias(C.JSON)), source, rule))
     places = (*rule.key, C.RAW_US)
     spots = rejects.select(*C.cols(rule.key), time.alias(C.RAW_US))
     near = joined(valid.withColumn(C.RAW_US, raw_us(valid)), spots, places, "left_semi")
     return matched(near.select(*C.cols(tuple(valid.columns))), rejects)
+
+
+def forgetting(again: DataFrame, gone: DataFrame) -> DataFrame:
+    """Freed events of which those that deletions of the same run take away are `forgotten`: they are no originals."""
+    told = taken(again, gone)
+    return told.withColumn(C.VERDICT, F.when(C.col(C.TAKEN), FORGOTTEN).otherwise(C.col(C.VERDICT))).drop(C.TAKEN)
 
 
 def matched(events: DataFrame, rejects: DataFrame) -> DataFrame:

@@ -71,7 +71,8 @@ def leaving(rejects: DataFrame, judged: DataFrame, rule: Rule) -> DataFrame:
     Of equal events the rejected ones go first, then those apart, then those in sessions.
     In: rows of the table; judged rows, reconciled. Out: the columns of the table.
     """
-    gone = hashed(judged.where(C.col(C.VERDICT).isin(FORGOTTEN, WITHDRAWN))).select(C.HASH)
+    lost = judged.where(C.col(C.VERDICT).isin(FORGOTTEN, WITHDRAWN))
+    gone = hashed(lost.where(C.col(C.FREED).isNull()) if C.FREED in judged.columns else lost).select(C.HASH)
     may_go = (OUT, BESIDE) if rule.corrections == "apply" else (OUT,)
     names = C.cols(tuple(rejects.columns))
     numbered = rejects.where(C.col(C.KEPT).isin(*may_go)).withColumn(C.HASH, C.col(C.EVENT_HASH))

@@ -131,12 +131,12 @@ class Config(Section):
 
     def rule_summary(self) -> dict[str, object]:
         """The fields that decide what a session row is; values as in the file, unset options absent."""
-        aggregates = sorted(self.aggregates, key=lambda aggregate: aggregate.name)
+        aggregates, per = sorted(self.aggregates, key=lambda aggregate: aggregate.name), self.time.watermark.per
         return {
             **self.source.model_dump(mode="json", include={"key", "event_time", "where", "order_by", "null_keys"}),
             **self.session.model_dump(mode="json", exclude_none=True),
             **({"dedupe": self.source.dedupe.model_dump(mode="json")} if self.source.dedupe else {}),
-            **({} if self.time.watermark.per == "table" else {"watermark_per": self.time.watermark.per}),
+            **({} if per == "table" else {"watermark_per": per if isinstance(per, str) else list(per)}),
             "aggregates": [a.model_dump(mode="json", exclude_defaults=True) for a in aggregates],
         }
 

@@ -11,7 +11,7 @@ from tables.delta.commits import (
     Superseded,
     told,
 )
-from tables.delta.settings import A_MONTH, CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT
+from tables.delta.settings import A_MONTH, CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT, STATISTICS
 from tables.delta.table import Table
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "LOG_KEPT",
     "REMOVED_FILES_KEPT",
     "ROWS_WRITTEN",
+    "STATISTICS",
     "Commit",
     "Entry",
     "Superseded",

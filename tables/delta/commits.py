@@ -39,6 +39,11 @@ class Commit:
     txn: int
     metadata: str | None = None
 
+    @property
+    def note(self) -> str:
+        """The same as metadata: of a commit that Delta lets nobody fence."""
+        return f"{self.app_id}@{self.txn}"
+
 
 @dataclass(frozen=True)
 class Entry:

@@ -64,9 +64,19 @@ class Reading(DeltaLog):
             last = self.transaction(commit.app_id)
         return last is not None and last >= commit.txn
 
-    def version_with(self, commit: Commit) -> int | None:
-        """The version that this transaction of the application, or the last one before it, has made."""
-        return next((version for version, txn in self._fences(commit.app_id) if txn <= commit.txn), None)
+    def version_before(self, undoing: Commit, last: int) -> int | None:
+        """The version that the first transaction of the application after `last` came upon.
+
+        None: there is none; or a note says that `undoing` is done, or a transaction that is no older does.
+        """
+        first = None
+        for version, txn in self._fences(undoing.app_id, noted=True):
+            if txn >= undoing.txn:
+                return None
+            if txn <= last:
+                break
+            first = version
+        return None if first is None else first - 1
 
     @contextmanager
     def reading_ahead(self) -> Iterator[None]:
@@ -90,14 +100,23 @@ class Reading(DeltaLog):
     def _load(self, reader: DataFrameReader) -> DataFrame:
         return reader.table(self.location) if self.by_name else reader.load(self.location)
 
-    def _fences(self, app_id: str, near: int | None = None) -> Iterator[tuple[int, int]]:
-        """Versions and transactions of this application, newest first, of all or of so many last commits."""
+    def _fences(self, app_id: str, near: int | None = None, *, noted: bool = False) -> Iterator[tuple[int, int]]:
+        """Versions and transactions of this application, newest first, of all or of so many last commits.
+
+        noted: those that metadata note, too. Ends where the log was cleaned up.
+        """
         for version in _back_from(self.version, near):
-            for line in self._actions(version, whole=True):
+            if not (lines := self._actions(version, whole=True)):
+                return
+            for line in lines:
                 if line.startswith('{"txn"'):
                     fence = self._parsed(line, version)["txn"]
                     if fence["appId"] == app_id:
                         yield version, int(fence["version"])
+                elif noted and line.startswith('{"commitInfo"'):
+                    of, _, txn = (self._parsed(line, version)["commitInfo"].get("userMetadata") or "").rpartition("@")
+                    if of == app_id:
+                        yield version, int(txn)
 
     def _parsed(self, line: str, version: int) -> Any:
         try:

@@ -12,6 +12,7 @@ REMOVED_FILES_KEPT = "delta.deletedFileRetentionDuration"
 LOG_KEPT = "delta.logRetentionDuration"
 A_MONTH = "interval 30 days"
 FENCES_KEPT = "delta.setTransactionRetentionDuration"
+STATISTICS = "delta.dataSkippingStatsColumns"
 COLUMN_MAPPING = "delta.columnMapping.mode"
 # Bytes: files that are compacted, and what comes of them at most. Files that a first load has made by time are larger.
 SMALL, LARGE = 8 << 20, 32 << 20

@@ -132,13 +132,10 @@ class Table(Reading):
             if result is not None and not result.collect():
                 raise Superseded(f"transaction {commit.txn} of {commit.app_id} was there already")
 
-    def restore(self, commit: Commit) -> None:
-        """Bring the table back to where this transaction has left it; without one, all rows are removed."""
-        version = self.version_with(commit)
-        if version is None:
-            self.delete("true")
-        elif version < self.version:
-            with self.lock(), racing():
+    def restore(self, undoing: Commit, last: int) -> None:
+        """Undo the transactions of the application after `last`, and what came after them; once."""
+        with self.lock(), settings.saying(self.spark, undoing.note), racing():
+            if (version := self.version_before(undoing, last)) is not None:
                 self._delta().restoreToVersion(version)
 
     def delete(self, condition: str) -> None:

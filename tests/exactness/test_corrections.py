@@ -218,6 +218,27 @@ def test_a_readmitted_correction_is_made(quarantined: Play, copied: Plays) -> No
     done.assert_rejected("u | reason")
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("MAP<INT, STRING>", "map(1, 'x', -2, 'y')"),
+        ("ARRAY<STRUCT<of: MAP<STRING, MAP<BIGINT, INT>>>>", "array(named_struct('of', map('x', map(3L, 1))))"),
+        ("MAP<DATE, MAP<TIMESTAMP, INT>>", "map(DATE'2026-01-02', map(TIMESTAMP'2026-01-02 03:04:05.678', 1))"),
+    ],
+)
+def test_a_deleted_event_with_a_map_stays_as_it_was(play: Plays, kind: str, value: str) -> None:
+    aggregates = [{"name": "latest", "fn": "last", "of": "to_json(m)"}]
+    done = play("b@5", f"u STRING, at TIMESTAMP, n INT, m {kind}", corrections="quarantine", aggregates=aggregates)
+    done.source(f"INSERT INTO {{}} VALUES ('a', TIMESTAMP'2026-01-01 00:05', 1, {value})").run()
+    before = done.row("a")["latest"]
+    done.source("DELETE FROM {} WHERE u = 'a'").run()
+    done.runs("a@6").backfill(0, 10).assert_clean()
+    done.source("DELETE FROM {} WHERE u = 'a'").run()
+    done.readmit(6, 7)
+    assert (done.row("a")["event_count"], done.row("a")["latest"]) == (1, before)
+    done.readmit(0, 10).assert_sessions("u | start \n b | 5")
+
+
 # A flush beside a delete
 
 

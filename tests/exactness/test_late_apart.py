@@ -88,3 +88,57 @@ def test_a_late_session_does_not_bridge_the_judgement_of_others(play: Plays) -> 
         """,
         u="a",
     )
+
+
+# Corrections in quarantine
+
+
+@pytest.fixture(scope="module")
+def gone(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Play:
+    """a's late event is gone from the source, and still in its session."""
+    folder = tmp_path_factory.mktemp("gone")
+    done = Play(spark, folder, late_events="separate", corrections="quarantine").runs("tick@100 | a@5=3")
+    done.source("DELETE FROM {} WHERE u = 'a'").run()
+    done.assert_sessions("u | start | total | late \n a | 5 | 3 | yes \n tick | 100 | 1 | no")
+    return done
+
+
+def test_a_late_event_whose_delete_is_readmitted_leaves_its_session(gone: Play, copied: Plays) -> None:
+    done = copied(gone).readmit(0, 10)
+    done.assert_sessions("u | start \n tick | 100")
+    done.assert_rejected("u | reason")
+    done.assert_clean()
+
+
+def test_a_late_event_whose_delete_is_in_quarantine_is_taken_in(gone: Play, copied: Plays) -> None:
+    done = copied(gone).backfill(0, 10)
+    done.assert_sessions("u | start | total | late \n a | 5 | 3 | no \n tick | 100 | 1 | no")
+    done.assert_rejected("u | reason | kept \n a | correction | in")
+    done.assert_clean()
+
+
+def test_a_late_event_whose_update_is_readmitted_is_counted_once(play: Plays) -> None:
+    done = play("tick@100 | a@5=3", corrections="quarantine", **APART)
+    done.source("UPDATE {} SET n = 4 WHERE u = 'a'").run()
+    done.readmit(0, 10).assert_sessions("u | start | total | late \n a | 5 | 4 | no \n tick | 100 | 1 | no")
+    done.assert_rejected("u | reason")
+    done.assert_clean()
+
+
+def test_of_equal_events_the_late_one_is_taken_in_and_the_deleted_one_leaves(play: Plays) -> None:
+    done = play("tick@100 a@5=3 | a@5=3", corrections="quarantine", **APART)
+    done.source("DELETE FROM {} WHERE u = 'a'").source("INSERT INTO {} VALUES ('a', TIMESTAMP'2026-01-01 00:05', 3)")
+    done.run()
+    done.readmit(0, 10).assert_sessions("u | start | total | late \n a | 5 | 3 | no \n tick | 100 | 1 | no")
+    done.assert_rejected("u | reason")
+    done.assert_clean()
+
+
+def test_when_the_delete_of_a_late_event_is_readmitted_its_copy_takes_its_place(play: Plays) -> None:
+    sections = {"corrections": "quarantine", "source": {"dedupe": {"by": ["id"], "within": "1h"}}, **APART}
+    done = play("u | at | id | n \n tick | 100 | 0 | 1", "u STRING, at TIMESTAMP, id INT, n INT", **sections)
+    done.runs("u | at | id | n \n a | 5 | 1 | 3").runs("u | at | id | n \n a | 6 | 1 | 8")
+    done.source("DELETE FROM {} WHERE n = 3").run()
+    done.readmit(0, 10).assert_sessions("u | start | total | late \n a | 6 | 8 | no \n tick | 100 | 1 | no")
+    done.assert_rejected("u | reason")
+    done.assert_clean()

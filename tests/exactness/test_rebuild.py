@@ -1,0 +1,115 @@
+"""A rebuild by another rule: every table is as if the new rule had always been."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.exactness.play import Play
+
+pytestmark = pytest.mark.slow
+
+Plays = Callable[..., Play]
+ON_DEVICES = "u STRING, d STRING, at TIMESTAMP, n INT"
+OF_KEYS = {"watermark": {"per": "key"}, "idle_timeout": {"after": "30d", "clock": "processing_time"}}
+
+
+@pytest.fixture
+def outputs(tmp_path: Path) -> dict[str, str]:
+    return {name: str(tmp_path / name) for name in ("event_sessions", "session_updates")}
+
+
+def test_the_optional_tables_get_the_columns_of_the_new_rule(play: Plays, outputs: dict[str, str]) -> None:
+    done = play("a@5=3", outputs=outputs)
+    amounts = [{"name": "amount", "fn": "sum", "of": "n"}, {"name": "most", "fn": "max", "of": "n"}]
+    done.change(aggregates=amounts, source={"order_by": ["n"]}).rebuild().runs("a@6=2")
+    done.assert_rows(
+        done.told_of(outputs["session_updates"], "u | event_time | n | amount | most"),
+        """
+        u | event_time | n | amount | most
+        a | 5          | 1 | 3      | 3
+        a | 6          | 2 | 5      | 3
+        """,
+    )
+    traced = done.told_of(outputs["event_sessions"], "u | event_time | n")
+    done.assert_rows(traced, "u | event_time | n \n a | 5 | 3 \n a | 6 | 2")
+    assert "event_hash" not in done.tables.event_outputs["event_sessions"].table.schema.names
+    done.assert_clean()
+
+
+@pytest.fixture
+def on_devices(play: Plays, outputs: dict[str, str]) -> Play:
+    """b has no device, and x was used by nobody; a's late event is in no session."""
+    events = "u | d | at | n \n a | x | 100 | 3 \n - | x | 101 | 1 \n b | - | 102 | 1"
+    return play(events, schema=ON_DEVICES, outputs=outputs).runs("u | d | at | n \n a | x | 5 | 1")
+
+
+@pytest.mark.parametrize("key", [["d"], ["u", "d"]])
+def test_rejected_events_get_the_columns_of_the_new_key(on_devices: Play, key: list[str]) -> None:
+    on_devices.damage("INSERT INTO {} (reason, ordinal) VALUES ('unreadable', 1)", "rejected_events")
+    done = on_devices.change(source={"key": key}).rebuild()
+    wrong = {
+        "d": "d | event_time | reason \n - | - | unreadable \n - | 102 | null_key",
+        "u": """
+             u | d | event_time | reason
+             - | - | -          | unreadable
+             - | x | 101        | null_key
+             b | - | 102        | null_key
+             """,
+    }
+    done.assert_rejected(wrong[key[0]])
+    done.assert_sessions(
+        "d | start | end | count \n x | 5 | 5 | 1 \n x | 100 | 101 | 2"
+        if key == ["d"]
+        else "d | start | end | count \n x | 5 | 5 | 1 \n x | 100 | 100 | 1"
+    )
+    done.assert_clean()
+
+
+def test_what_is_in_quarantine_gets_the_columns_of_the_new_key(play: Plays) -> None:
+    events = "u | d | at | n \n a | x | 5 | 3 \n b | y | 5 | 7"
+    done = play(events, schema=ON_DEVICES, corrections="quarantine")
+    done.source("DELETE FROM {} WHERE u = 'b'").run()
+    done.change(source={"key": ["d"], "event_time": "at + INTERVAL 1 MINUTE"}).rebuild()
+    done.assert_sessions("d | start | count \n x | 6 | 1 \n y | 6 | 1")
+    done.assert_rejected("d | event_time | reason | kept \n y | 6 | correction | in")
+    done.assert_clean()
+    done.readmit().assert_sessions("d | start | count \n x | 6 | 1")
+    done.assert_rejected("d | reason")
+
+
+# Clocks
+
+
+@pytest.mark.parametrize("source", [{}, {"key": ["d"]}])
+def test_keys_get_clocks_of_their_own_with_the_new_rule(on_devices: Play, source: dict[str, Any]) -> None:
+    done = on_devices.change(source=source, time=OF_KEYS).rebuild()
+    done.runs("u | d | at | n \n a | x | 50 | 1")
+    done.assert_sessions(
+        "start | end \n 5 | 5 \n 100 | 101" if source else "start | end \n 5 | 5 \n 100 | 100 \n 102 | 102"
+    )
+    done.assert_clean()
+
+
+def test_the_clocks_of_another_key_are_not_those_of_the_new_one(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path, ON_DEVICES, time=OF_KEYS).runs("u | d | at | n \n a | x | 100 | 3")
+    done.change(source={"key": ["d"]}).rebuild().runs("u | d | at | n \n b | x | 99 | 1 \n b | y | 5 | 1")
+    done.assert_sessions("d | start | end \n x | 100 | 100 \n y | 5 | 5")
+    done.assert_clean()
+
+
+def test_tenants_are_judged_by_their_own_clocks_alone(play: Plays) -> None:
+    done = play("tick@100 a@95").change(time={"watermark": {"per": ["u"]}}).rebuild()
+    done.runs("a@150 | a@140")
+    done.assert_rejected("u | event_time | horizon | reason \n a | 140 | 150 | late")
+    done.assert_clean()
+
+
+def test_the_clocks_of_other_scopes_are_left_behind(spark: SparkSession, tmp_path: Path) -> None:
+    of_both = {"key": ["u", "d"]}
+    done = Play(spark, tmp_path, ON_DEVICES, source=of_both, time={"watermark": {"per": ["u"]}})
+    done.runs("u | d | at | n \n a | x | 100 | 3").change(time={"watermark": {"per": ["u", "d"]}}).rebuild()
+    (scope,) = done.position().scopes_after or ()
+    assert '"d":"x"' in scope

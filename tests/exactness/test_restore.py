@@ -1,0 +1,120 @@
+"""RESTORE of sessions: all other tables follow it, there and back, however long ago they were written."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lib.errors import TableError
+from tests.exactness.play import Play
+
+pytestmark = pytest.mark.slow
+
+Plays = Callable[..., Play]
+LATE = "u | event_time | reason \n a | 5 | late"
+
+
+def restore(done: Play, run_seq: int) -> Play:
+    """The sessions as this run has left them."""
+    done.damage(f"RESTORE {{}} TO VERSION AS OF {run_seq}")
+    return done
+
+
+@pytest.fixture
+def readmitted(spark: SparkSession, tmp_path: Path) -> Play:
+    """The third run has taken in what was late in the second."""
+    outputs = {"event_sessions": str(tmp_path / "event_sessions")}
+    done = Play(spark, tmp_path, outputs=outputs).runs("tick@100 | a@5=3").readmit(0, 10)
+    done.assert_rejected("u | reason")
+    return done
+
+
+def test_a_readmission_is_undone_and_done_again(readmitted: Play) -> None:
+    restore(readmitted, 2).assert_clean()
+    readmitted.assert_rejected(LATE)
+    restore(readmitted, 3).assert_clean()
+    readmitted.assert_rejected("u | reason")
+    traced = readmitted.told_of(str(readmitted.config.outputs.event_sessions), "u | event_time")
+    readmitted.assert_rows(traced, "u | event_time \n a | 5 \n tick | 100")
+    assert [row[0] for row in readmitted.ledger("run_seq")] == [1, 2, 3]
+    readmitted.source("DELETE FROM {} WHERE u = 'a'").run()
+    readmitted.assert_sessions("u | start \n tick | 100")
+
+
+def test_what_was_undone_before_a_run_stays_undone_behind_it(readmitted: Play) -> None:
+    restore(readmitted, 2).runs("b@110")
+    last = readmitted.position().run_seq
+    restore(readmitted, 3).verify()
+    restore(readmitted, last).verify()
+    readmitted.assert_rejected(LATE)
+    assert [row[0] for row in readmitted.ledger("run_seq")] == [1, 2, last]
+    readmitted.assert_clean()
+
+
+def test_lines_that_nobody_could_read_outlast_it(readmitted: Play) -> None:
+    readmitted.damage("INSERT INTO {} (reason, ordinal) VALUES ('unreadable', 1)", "rejected_events")
+    restore(readmitted, 2).verify()
+    readmitted.assert_rejected("u | reason \n - | unreadable \n a | late")
+
+
+def test_a_second_look_writes_nothing(readmitted: Play) -> None:
+    restore(readmitted, 2).verify()
+    tables = [readmitted.tables.sessions.table, *readmitted.tables.side_tables()]
+    before = [table.version for table in tables]
+    readmitted.verify()
+    assert [table.version for table in tables] == before
+
+
+@pytest.fixture
+def long_ago(spark: SparkSession, tmp_path: Path, aged: Plays) -> Play:
+    """Only the last run is to be undone; what others left was compacted before it, eight days ago."""
+    outputs = {"event_sessions": str(tmp_path / "made" / "event_sessions")}
+    made = Play(spark, tmp_path / "made", outputs=outputs).runs("tick@100 | a@5 | b@6 | tick@111")
+    for table in outputs | {"rejected_events": ""}:
+        made.damage("OPTIMIZE {}", table)
+    made.runs("tick@112")
+    made.sections["outputs"] = {"event_sessions": str(tmp_path / "aged" / "event_sessions")}
+    old = aged(made, days=8)
+    for place in (old.tables.rejected_events, old.tables.event_outputs["event_sessions"]):
+        assert place.table.vacuum() > 0
+    return old
+
+
+def test_files_that_were_vacuumed_are_not_asked_for(long_ago: Play) -> None:
+    restore(long_ago, 4).verify()
+    long_ago.assert_rejected("u | event_time \n a | 5 \n b | 6")
+    traced = long_ago.told_of(str(long_ago.config.outputs.event_sessions), "u | event_time")
+    long_ago.assert_rows(traced, "u | event_time \n tick | 100 \n tick | 111")
+    long_ago.run()
+    long_ago.assert_clean()
+
+
+# Without a position
+
+
+@pytest.mark.parametrize("lost", ["rejected_events", "runs", "event_sessions"])
+def test_tables_of_sessions_that_are_gone_are_not_taken_for_those_of_new_ones(readmitted: Play, lost: str) -> None:
+    readmitted.runs("b@6")
+    shutil.rmtree(readmitted.config.sessions.table)
+    for name in {"rejected_events", "runs", "event_sessions"} - {lost}:
+        shutil.rmtree(getattr(readmitted.config.outputs, name))
+    readmitted.init()
+    with pytest.raises(TableError, match=rf"outputs.{lost} .*no run.*`sessionizer init`"):
+        readmitted.run()
+    shutil.rmtree(getattr(readmitted.config.outputs, lost))
+    readmitted.init().run()
+    readmitted.assert_clean()
+
+
+def test_sessions_whose_log_names_no_run_any_more_are_not_made_twice(play: Plays, copied: Plays) -> None:
+    made = play("a@5 tick@100")
+    table = made.tables.sessions.table
+    table.change_setting("a", "b")
+    table.checkpoint()
+    done = copied(made)
+    for file in Path(done.config.sessions.table, "_delta_log").glob("*[01].json"):
+        file.unlink()
+    with pytest.raises(TableError, match=r"sessions.table .*no run"):
+        done.run()
