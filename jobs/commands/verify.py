@@ -22,7 +22,7 @@ from lib.admission.wrong import LIMIT, without_cause, wrong_copies
 from lib.aggregates.binding import Aggregate, bind
 from lib.config import Config
 from lib.errors import printable
-from lib.reading.differences import DIFFERS, EXPECTED, FOUND, KIND, WHICH, broken_rules, differences
+from lib.reading.differences import DIFFERS, EXPECTED, FOUND, KIND, WHICH, broken_rules, differences, miscounted
 from lib.reading.traces import wrong_numbers, wrong_places, wrong_results
 from lib.rule import Rule
 from lib.time.micros import timestamp
@@ -89,9 +89,12 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
     with tables.events.reading(context.increment):
         events = _accepted(context, rule, asked, compute)
         broken |= _of_rejects(context, events, rule, whole=asked == Asked())
+        recomputed = rule.lateness == "event" or rule.revive
+        if not recomputed and asked == Asked():
+            broken["each accepted event is in one session"] = miscounted(rows, events, rule)
         counted = _counted(broken)
         examples = {rule: [str(tuple(r)) for r in broken[rule].limit(3).collect()] for rule, n in counted.items() if n}
-        if rule.lateness != "event" and not rule.revive:
+        if not recomputed:
             return Verdict(kept.count(), 0, False, 0, (), counted, examples)
         say("recomputing the sessions from their events")
         expected, number = _expected(context, _sampled(events, asked, rule), rule, compute)

@@ -69,6 +69,14 @@ def broken_rules(table: DataFrame, rule: Rule) -> dict[str, DataFrame]:
     return found
 
 
+def miscounted(table: DataFrame, events: DataFrame, rule: Rule) -> DataFrame:
+    """Keys whose sessions hold another number of events than were accepted, and by how many."""
+    key = C.cols(rule.key)
+    each = events.select(*key, F.lit(-1).cast("bigint").alias(C.EVENT_COUNT))
+    both = table.select(*key, C.col(C.EVENT_COUNT)).unionByName(each)
+    return both.groupBy(*key).agg(F.sum(C.col(C.EVENT_COUNT)).alias("too_many")).where(F.col("too_many") != 0)
+
+
 def _same(name: str, data_type: T.DataType, within: float) -> Column:
     same = same_value(F.col(FOUND)[name], F.col(EXPECTED)[name], data_type, within)
     if name in BY_CLOCK:
