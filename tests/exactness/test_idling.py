@@ -26,3 +26,11 @@ def test_a_late_event_keeps_the_other_sessions_of_its_key_from_idling(play: Play
     )
     done.at(151).run()
     done.assert_sessions("u | start | final | why \n a | 0 | yes | gap \n a | 100 | yes | idle")
+
+
+def test_a_correction_of_a_key_that_ended_makes_it_no_idler(play: Plays) -> None:
+    done = play("a@0 a@1=2 a@100", now=100, time=OF_KEYS)
+    done.assert_sessions("u | start | count | why \n a | 0 | 2 | gap \n a | 100 | 1 | -")
+    done.at(131).run()
+    done.at(132).source("DELETE FROM {} WHERE n = 2").run()
+    done.assert_sessions("u | start | count | why \n a | 0 | 1 | gap \n a | 100 | 1 | idle")
