@@ -7,7 +7,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lib.canonical import holds_map
+from lib.canonical import JSON_OPTIONS, holds_map, sorted_maps
 from lib.rule import Rule
 
 FLOATS = (T.DoubleType, T.FloatType)
@@ -40,7 +40,7 @@ def same_value(one: Column, other: Column, data_type: T.DataType, within: float 
         fields = [same_value(one[f.name], other[f.name], f.dataType, within) for f in data_type.fields]
         return reduce(Column.__and__, fields, one.isNull().eqNullSafe(other.isNull()))
     if holds_map(data_type):
-        one, other = F.to_json(F.struct(one.alias("v"))), F.to_json(F.struct(other.alias("v")))
+        one, other = (F.to_json(F.struct(sorted_maps(v, data_type).alias("v")), JSON_OPTIONS) for v in (one, other))
     same = one.eqNullSafe(other)
     if not within or not isinstance(data_type, FLOATS if within <= ADDED else T.NumericType):
         return same
