@@ -20,6 +20,7 @@ from lib.accepted import JOINS, AcceptedChanges
 from lib.admission.accepted import accepted, as_rejects, valid_rows
 from lib.admission.wrong import LIMIT, without_cause, wrong_copies
 from lib.aggregates.binding import Aggregate, bind
+from lib.compare import with_scales
 from lib.config import Config
 from lib.errors import printable
 from lib.reading.differences import DIFFERS, EXPECTED, FOUND, KIND, WHICH, broken_rules, differences, miscounted
@@ -206,11 +207,12 @@ def _complete_since(context: RunContext, trace: Table) -> int | None:
 
 
 def _expected(context: RunContext, events: DataFrame, rule: Rule, compute: Checkpoints) -> tuple[DataFrame, int]:
-    """The rows that the table should have, and the number of events that make them."""
+    """The rows that the table should have, with scales, and the number of events that make them."""
     clock = context.clock
     if rule.watermark_per == "key" and (live := context.stored().live) is not None:
         clock = replace(clock, scopes=clocks_of_keys(live, None, context.sample(), rule))
-    sessions = Sessions(rule, bind(rule, context.sample()), clock.now)
+    scaled = with_scales(rule)
+    sessions = Sessions(scaled, bind(scaled, context.sample()), clock.now)
     partials, seen = compute.observed(sessions.fold(events), {"events": F.sum(C.col(C.COUNT))})
     changes = AcceptedChanges(partials.withColumn(C.EFFECT, F.lit(JOINS)), lambda _: events, WatermarkState(clock.now))
     merged = sessions.merge(changes, Stored(), compute)
