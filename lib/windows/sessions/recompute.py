@@ -83,8 +83,8 @@ def to_merge(marked: DataFrame) -> DataFrame:
 def to_redo(marked: DataFrame, rule: Rule) -> DataFrame:
     """The islands to recompute.
 
-    Out: key and population, `__range` (its number), `__low`, `__high`, `__old` (its sessions), `__news` (whether events
-    have come).
+    Out: key and population, `__range` (its number), `__low`, `__high`, `__old` (its sessions), `__news` (the spans of
+    events that have come).
     """
     redo = marked.where(C.col(ROLE) == REDO)
     old = F.struct(C.col(C.LIVE), C.col(C.END))
@@ -96,7 +96,7 @@ def to_redo(marked: DataFrame, rule: Rule) -> DataFrame:
         F.min(C.col(C.LOW)).alias(C.LOW),
         F.max(C.col(C.HIGH)).alias(C.HIGH),
         F.collect_list(F.when(C.col(C.LIVE).isNotNull(), old)).alias(OLD),
-        F.bool_or(F.coalesce(C.col(C.EFFECT).isin(JOINS, ADDS), F.lit(False))).alias(NEWS),
+        F.collect_list(F.when(C.col(C.EFFECT).isin(JOINS, ADDS), F.struct(C.col(C.START), C.col(C.END)))).alias(NEWS),
     )
 
 
@@ -163,17 +163,19 @@ def within_ranges(events: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
 def with_absorbed(merged: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame:
     """Recomputed sessions with `__absorbed`: the sessions of the table whose time they overlap.
 
-    Where nothing has come, `__arrived` stays what these remember.
+    Where nothing has come to them, `__arrived` stays what these remember.
     """
     identity = (*apart(ranges, rule), C.RANGE)
-    overlapping = F.filter(
-        C.col(OLD), lambda row: (row[C.LIVE][C.START] <= C.col(C.END)) & (row[C.END] >= C.col(C.START))
-    )
+
+    def overlaps(start: Column, end: Column) -> Column:
+        return (start <= C.col(C.END)) & (end >= C.col(C.START))
+
+    overlapping = F.filter(OLD, lambda row: overlaps(row[C.LIVE][C.START], row[C.END]))
     met = joined(merged, F.broadcast(ranges.select(*C.cols((*identity, OLD, NEWS)))), identity, "inner")
     met = met.withColumn(C.ABSORBED, F.transform(overlapping, lambda row: row[C.LIVE]))
     if C.ARRIVED in met.columns:
         before = F.array_max(C.col(C.ABSORBED)[C.ARRIVED])
-        kept = F.when(~C.col(NEWS), before)
+        kept = F.when(~F.exists(NEWS, lambda span: overlaps(span[C.START], span[C.END])), before)
         met = met.withColumn(C.ARRIVED, F.coalesce(kept, C.col(C.ARRIVED)))
         met = met.withColumn(C.LAST_ARRIVAL, F.array_max(C.col(C.ABSORBED)[C.LAST_ARRIVAL]))
     return met.drop(OLD, NEWS)
