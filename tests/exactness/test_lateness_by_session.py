@@ -67,3 +67,10 @@ def test_an_event_too_many_is_found(play: Plays) -> None:
     done.assert_clean()
     done.damage("UPDATE {} SET event_count = event_count + 1 WHERE u = 'a' AND is_final")
     assert not done.verify().clean
+
+
+def test_an_event_is_in_reach_of_one_that_an_update_moves(play: Plays) -> None:
+    done = play("tick@100 a@60=2", time=BY_SESSION)
+    done.source("UPDATE {} SET at = TIMESTAMP'2026-01-01 01:35:00' WHERE n = 2").runs("a@88")
+    done.assert_sessions("u | start | end | count \n a | 88 | 95 | 2", u="a")
+    done.assert_rejected("u | reason")

@@ -74,7 +74,7 @@ class Sessions:
 
     def judge_places(self, folded: DataFrame, around: Around, stored: Stored, clock: WatermarkState) -> DataFrame:
         """By groups (KIP-94): one enters unless its merged reach lies before the horizon, strictly (SEMANTICS §6)."""
-        rule, asks = self.rule, F.coalesce(C.col(C.EFFECT).isin(JOINS, PENDING), F.lit(False))
+        rule, asks = self.rule, F.coalesce(C.col(C.EFFECT).isin(JOINS, ADDS, PENDING), F.lit(False))
         groups = folded.where(asks).withColumn("__there", F.lit(False))
         names = (*rule.key, C.START, C.END, C.REACH)
         low = timestamp(around.low)
