@@ -2,12 +2,15 @@
 
 import csv
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
+from uuid import uuid4
 
 from rich.columns import Columns
 from rich.console import Console, RenderableType
@@ -19,6 +22,7 @@ from lib.errors import printable, without_passwords
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BAR_WIDTH = 40
+NUMBERS = (int, float, Decimal)
 PLAIN_WIDTH = 160  # columns of a result that goes into a file or a pipe
 
 
@@ -68,8 +72,12 @@ def progress(first: str, *, quiet: bool = False) -> Iterator[Line]:
 
 
 def print_json(value: object) -> None:
-    """One JSON document on stdout."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n")
+    """One JSON document on stdout; decimals are numbers with all their digits."""
+    mark = uuid4().hex  # what json cannot write as a number is a text at first
+    text = json.dumps(
+        value, ensure_ascii=False, indent=2, default=lambda v: f"{mark}{v}" if isinstance(v, Decimal) else str(v)
+    )
+    sys.stdout.write(re.sub(f'"{mark}([^"]*)"', r"\1", text) + "\n")
 
 
 def print_csv(rows: Iterable[Sequence[Any]]) -> None:
@@ -94,7 +102,7 @@ def short(us: int | None) -> str:
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> Table:
     """A light table: numbers to the right, nulls as a dash."""
-    numeric = [all(isinstance(row[i], int | float) or row[i] is None for row in rows) for i in range(len(headers))]
+    numeric = [all(isinstance(row[i], NUMBERS) or row[i] is None for row in rows) for i in range(len(headers))]
     made = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for header, is_number in zip(headers, numeric, strict=True):
         made.add_column(Text(printable(header)), justify="right" if is_number else "left", overflow="fold")
@@ -108,7 +116,7 @@ def _cell(value: object) -> str:
         return "-"
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:,}" if isinstance(value, int | float) else printable(str(value))
+    return f"{value:,}" if isinstance(value, NUMBERS) else printable(str(value))
 
 
 def _line(text: str) -> Text:

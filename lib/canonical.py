@@ -19,7 +19,7 @@ ID_LENGTH = 32  # hex digits: 128 bits
 def canonical_json(schema: T.StructType) -> Column:
     """The columns of a row as one JSON text: by name, without nulls, times to the microsecond, map keys sorted."""
     by_name = sorted(schema.fields, key=lambda field: field.name)
-    ordered = [_sorted_maps(C.col(f.name), f.dataType).alias(f.name) for f in by_name]
+    ordered = [sorted_maps(C.col(f.name), f.dataType).alias(f.name) for f in by_name]
     return F.to_json(F.struct(*ordered), JSON_OPTIONS)
 
 
@@ -66,21 +66,22 @@ def _own_key(key: Column, data_type: T.DataType) -> Column:
             return key.cast(data_type)
 
 
-def _sorted_maps(value: Column, data_type: T.DataType) -> Column:
+def sorted_maps(value: Column, data_type: T.DataType) -> Column:
+    """The value with the entries of its maps in the order of their keys."""
     match data_type:
         case T.MapType():
             entries = F.transform(
                 F.map_entries(value),
                 lambda entry: F.struct(
                     entry["key"].alias("key"),
-                    _sorted_maps(entry["value"], data_type.valueType).alias("value"),
+                    sorted_maps(entry["value"], data_type.valueType).alias("value"),
                 ),
             )
             return F.map_from_entries(F.array_sort(entries, lambda a, b: compared(a["key"], b["key"])))
         case T.ArrayType() if holds_map(data_type.elementType):
-            return F.transform(value, lambda element: _sorted_maps(element, data_type.elementType))
+            return F.transform(value, lambda element: sorted_maps(element, data_type.elementType))
         case T.StructType() if holds_map(data_type):
-            fields = [_sorted_maps(value[f.name], f.dataType).alias(f.name) for f in data_type.fields]
+            fields = [sorted_maps(value[f.name], f.dataType).alias(f.name) for f in data_type.fields]
             return F.when(value.isNotNull(), F.struct(*fields))
         case _:
             return value

@@ -1,13 +1,15 @@
 """When two rows are the same: the one comparison of results (SEMANTICS §3)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import reduce
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lib.canonical import holds_map
+from lib.canonical import JSON_OPTIONS, holds_map, sorted_maps
+from lib.config import Aggregate
 from lib.rule import Rule
 
 FLOATS = (T.DoubleType, T.FloatType)
@@ -16,10 +18,30 @@ ADDED = 1e-9
 SKETCHED = {"stddev": 1e-6, "approx_count_distinct": 0.1, "approx_percentile": 0.05}
 
 
+SCALE = "__scale_of_"  # before the name of an aggregate
+
+
 def tolerances(rule: Rule) -> dict[str, float]:
-    """By column: how far apart results may be that depend on the order in which events are added."""
-    added = {a.name: ADDED for a in rule.aggregates if a.fn in ("sum", "avg") or a.sql is not None}
-    return added | {a.name: SKETCHED[a.fn] for a in rule.aggregates if a.fn in SKETCHED}
+    """By column: how far apart results may be that depend on the order in which events are added.
+
+    SQL sees other columns: what it makes of them may be as far apart as any.
+    """
+    found = {a.name: ADDED for a in rule.aggregates if a.fn in ("sum", "avg", "custom")}
+    found |= {a.name: SKETCHED[a.fn] for a in rule.aggregates if a.fn in SKETCHED}
+    widest = max(found.values(), default=ADDED)
+    return found | {a.name: widest for a in rule.aggregates if a.sql is not None}
+
+
+def with_scales(rule: Rule) -> Rule:
+    """The rule with one more aggregate beside each that adds floats: of how large values, whatever their signs."""
+    scales = [
+        Aggregate.model_construct(
+            name=SCALE + a.name, fn="sum" if a.fn == "sum" else "avg", of=f"abs(CAST(({a.of}\n) AS DOUBLE))"
+        )
+        for a in rule.aggregates
+        if a.fn in ("sum", "avg", "stddev")
+    ]
+    return replace(rule, aggregates=(*rule.aggregates, *scales))
 
 
 def same_row(
@@ -34,18 +56,24 @@ def same_row(
     return reduce(Column.__and__, same, F.lit(True))
 
 
-def same_value(one: Column, other: Column, data_type: T.DataType, within: float = 0.0) -> Column:
-    """Whether two results are the same: identical, NaN and infinities too; numbers maybe nearly, relatively."""
+def same_value(
+    one: Column, other: Column, data_type: T.DataType, within: float = 0.0, scale: Column | None = None
+) -> Column:
+    """Whether two results are the same: identical, NaN and infinities too; numbers maybe nearly, relatively.
+
+    scale: how large the values are that they are added of, if that is known; they may cancel each other out.
+    """
     if within and isinstance(data_type, T.StructType):
         fields = [same_value(one[f.name], other[f.name], f.dataType, within) for f in data_type.fields]
         return reduce(Column.__and__, fields, one.isNull().eqNullSafe(other.isNull()))
     if holds_map(data_type):
-        one, other = F.to_json(F.struct(one.alias("v"))), F.to_json(F.struct(other.alias("v")))
+        one, other = (F.to_json(F.struct(sorted_maps(v, data_type).alias("v")), JSON_OPTIONS) for v in (one, other))
     same = one.eqNullSafe(other)
     if not within or not isinstance(data_type, FLOATS if within <= ADDED else T.NumericType):
         return same
     a, b = one.cast("double"), other.cast("double")
-    near = F.abs(a - b) <= within * F.greatest(F.abs(a), F.abs(b))
+    most = within * F.greatest(F.abs(a), F.abs(b))
+    near = F.abs(a - b) <= (most if scale is None else F.greatest(most, ADDED * scale))
     return same | F.coalesce(_is_finite(a) & _is_finite(b) & near, F.lit(False))
 
 

@@ -20,9 +20,10 @@ from lib.accepted import JOINS, AcceptedChanges
 from lib.admission.accepted import accepted, as_rejects, valid_rows
 from lib.admission.wrong import LIMIT, without_cause, wrong_copies
 from lib.aggregates.binding import Aggregate, bind
+from lib.compare import with_scales
 from lib.config import Config
 from lib.errors import printable
-from lib.reading.differences import DIFFERS, EXPECTED, FOUND, KIND, WHICH, broken_rules, differences
+from lib.reading.differences import DIFFERS, EXPECTED, FOUND, KIND, WHICH, broken_rules, differences, miscounted
 from lib.reading.traces import wrong_numbers, wrong_places, wrong_results
 from lib.rule import Rule
 from lib.time.micros import timestamp
@@ -89,9 +90,12 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
     with tables.events.reading(context.increment):
         events = _accepted(context, rule, asked, compute)
         broken |= _of_rejects(context, events, rule, whole=asked == Asked())
+        recomputed = rule.lateness == "event" or rule.revive
+        if not recomputed and asked == Asked():
+            broken["each accepted event is in one session"] = miscounted(rows, events, rule)
         counted = _counted(broken)
         examples = {rule: [str(tuple(r)) for r in broken[rule].limit(3).collect()] for rule, n in counted.items() if n}
-        if rule.lateness != "event" and not rule.revive:
+        if not recomputed:
             return Verdict(kept.count(), 0, False, 0, (), counted, examples)
         say("recomputing the sessions from their events")
         expected, number = _expected(context, _sampled(events, asked, rule), rule, compute)
@@ -203,11 +207,12 @@ def _complete_since(context: RunContext, trace: Table) -> int | None:
 
 
 def _expected(context: RunContext, events: DataFrame, rule: Rule, compute: Checkpoints) -> tuple[DataFrame, int]:
-    """The rows that the table should have, and the number of events that make them."""
+    """The rows that the table should have, with scales, and the number of events that make them."""
     clock = context.clock
     if rule.watermark_per == "key" and (live := context.stored().live) is not None:
         clock = replace(clock, scopes=clocks_of_keys(live, None, context.sample(), rule))
-    sessions = Sessions(rule, bind(rule, context.sample()), clock.now)
+    scaled = with_scales(rule)
+    sessions = Sessions(scaled, bind(scaled, context.sample()), clock.now)
     partials, seen = compute.observed(sessions.fold(events), {"events": F.sum(C.col(C.COUNT))})
     changes = AcceptedChanges(partials.withColumn(C.EFFECT, F.lit(JOINS)), lambda _: events, WatermarkState(clock.now))
     merged = sessions.merge(changes, Stored(), compute)

@@ -4,11 +4,13 @@ import json
 import re
 import time
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from typing import Any
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from jobs.console import stdout, table
 from lib.config import Config
@@ -83,10 +85,25 @@ def views(spark: SparkSession, config: Config, query: str) -> None:
 
 
 def documents(frame: DataFrame) -> list[Any]:
-    """Row objects, columns in order, nulls kept; times as ISO-8601 UTC."""
+    """Row objects, columns in order, nulls kept; times as ISO-8601 UTC, decimals with all their digits."""
     unique = _unique(frame)
     named = [F.col(c).alias(name) for c, name in zip(unique.columns, frame.columns, strict=True)]
-    return [json.loads(row[0]) for row in unique.select(F.to_json(F.struct(*named), JSON_OPTIONS)).collect()]
+    texts = unique.select(F.to_json(F.struct(*named), JSON_OPTIONS)).collect()
+    return [_as_typed(json.loads(row[0], parse_float=Decimal), frame.schema) for row in texts]
+
+
+def _as_typed(value: Any, kind: T.DataType) -> Any:
+    """A value of JSON in which all fractions are decimals; only those of decimals stay so."""
+    match kind:
+        case T.ArrayType() if value is not None:
+            return [_as_typed(v, kind.elementType) for v in value]
+        case T.MapType() if value is not None:
+            return {k: _as_typed(v, kind.valueType) for k, v in value.items()}
+        case T.StructType() if value is not None:
+            return {f.name: _as_typed(value[f.name], f.dataType) for f in kind.fields}
+        case T.DecimalType():
+            return value
+    return float(value) if isinstance(value, Decimal) else value
 
 
 def text_rows(frame: DataFrame) -> Iterator[Sequence[str | None]]:

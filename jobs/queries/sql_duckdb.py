@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from decimal import Decimal
 from typing import Any
 
 import duckdb
@@ -51,7 +50,7 @@ def checked_query(config: Config, query: str) -> Query:
 
 
 def documents(query: Query) -> list[Any]:
-    """Row objects, columns in order, nulls kept; times as ISO-8601 UTC."""
+    """Row objects, columns in order, nulls kept; times as ISO-8601 UTC, decimals with all their digits."""
     return [dict(zip(query.names, map(_as_json, row), strict=True)) for row in _rows(query, query.text)]
 
 
@@ -89,8 +88,6 @@ def _as_json(value: object) -> object:
             return value.replace(tzinfo=None).isoformat(timespec="microseconds") + zone
         case date():
             return value.isoformat()
-        case Decimal():
-            return float(value)
         case list() | tuple():
             return [_as_json(v) for v in value]
         case dict():

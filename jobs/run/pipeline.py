@@ -83,7 +83,10 @@ def compute_run(  # noqa: PLR0913
 
 
 def _admitted(admission: Admission, windows: Windows, stored: Stored) -> _Judged:
-    """Which events count. Most runs only add events in time: they are judged as they are folded, in one pass."""
+    """Which events count. Most runs only add events in time: they are judged as they are folded, in one pass.
+
+    An event that copies were found by, and whose place then shows that it is late, was none: they are judged again.
+    """
     found = _folded(admission.judged(), windows, admission) if admission.asked is None else None
     if found is None or found.counts.needs_the_bag:
         found = _folded(admission.judged_with_changes(), windows, admission)
@@ -93,7 +96,9 @@ def _admitted(admission: Admission, windows: Windows, stored: Stored) -> _Judged
     told = windows.judge_places(found.partials.withColumn(C.EFFECT, effect()), around, stored, admission.clock)
     places = admission.compute.held(told.drop(C.EFFECT))
     rows = decided_by_place(found.rows.withColumn(C.BUCKET, windows.bucket()), places, admission.rule, admission.clock)
-    return _counted(rows, decided(places, admission.rule, admission.clock), admission)
+    placed = _counted(rows, decided(places, admission.rule, admission.clock), admission)
+    late = admission.late_originals(placed.rows, placed.counts)
+    return placed if late is None else _admitted(replace(admission, late=late), windows, stored)
 
 
 def _folded(judged: DataFrame, windows: Windows, admission: Admission) -> _Judged:

@@ -16,7 +16,7 @@ from lib.admission.freed import Readmission, asked_for, copies_of, deletions, fo
 from lib.admission.lateness import judge_late
 from lib.admission.rejects import IDENTITY, kept, leaving, rejected
 from lib.admission.validate import raw_us, validate
-from lib.admission.verdicts import APART, FORGOTTEN, IN, MOVED, OUT, REASONS, WITHDRAWN
+from lib.admission.verdicts import APART, DUPLICATE, FORGOTTEN, IN, LATE, MOVED, OUT, REASONS, WITHDRAWN
 from lib.bags import hashed
 from lib.compute import Compute
 from lib.errors import UsageError
@@ -31,8 +31,8 @@ class Admission:
     """The judgement of one run's events.
 
     events: rows of the source, or of its change feed. clock: as it stood before the run. past: what was consumed;
-    None: there is none (`is_first`), or it is not
-    known. asked: rejected events to judge again.
+    None: there is none (`is_first`), or it is not known. asked: rejected events to judge again. late: key columns and
+    `__us` of events whose place has shown that they are late, so that they have no copies.
     """
 
     events: DataFrame
@@ -42,12 +42,13 @@ class Admission:
     compute: Compute
     asked: Readmission | None = None
     is_first: bool = False
+    late: DataFrame | None = None
 
     def judged(self) -> DataFrame:
         """Each event with its verdict, as long as nothing has left the source and nothing is judged again."""
         valid = validate(self.events, self.rule, self.clock)
         known = self._originals(valid, None)
-        return judge_late(mark_duplicates(valid, known, self.rule, self.clock), self.rule, self.clock)
+        return judge_late(mark_duplicates(valid, known, self.rule, self.clock, self.late), self.rule, self.clock)
 
     def judged_with_changes(self) -> DataFrame:
         """The same where rows have left the source, or rejected ones are judged again; computed."""
@@ -59,8 +60,21 @@ class Admission:
         for free in self._freed(valid, rejects):
             valid = valid.unionByName(free, allowMissingColumns=True)
         known = self._originals(valid, rejects)
-        marked = judged_again(mark_duplicates(valid, known, rule, clock))
+        marked = judged_again(mark_duplicates(valid, known, rule, clock, self.late))
         return self.compute.held(judge_late(marked, rule, clock))
+
+    def late_originals(self, judged: DataFrame, counts: EventCounts) -> DataFrame | None:
+        """`late`, and the late events that copies were found by; None where these are none, or known already."""
+        if self.rule.dedupe is None or not counts.duplicates or not counts.rejected.get(LATE):
+            return None
+        verdict, names = C.col(C.VERDICT), (*self.rule.key, C.US)
+        copies = judged.where(verdict == DUPLICATE)
+        found = joined(judged.where(verdict == LATE), copies, (*self.rule.key, *self.rule.dedupe.by), "left_semi")
+        late = found.select(*C.cols(names)).distinct()
+        if self.late is not None:
+            late = joined(late, self.late, names, "left_anti")
+        late, seen = self.compute.observed(late, {"rows": F.count(F.lit(1))})
+        return _both(self.late, late) if seen["rows"] else None
 
     def rejected(self, judged: DataFrame) -> DataFrame:
         """The rows that the run adds to rejected_events, without its own columns."""

@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from lib import columns as C
-from lib.admission.verdicts import CORRECTED, DUPLICATE
+from lib.admission.verdicts import CORRECTED, DUPLICATE, LATE, if_late
 from lib.bags import own_columns
 from lib.canonical import canonical_json
 from lib.expressions import require_columns
@@ -15,16 +15,19 @@ from lib.joins import joined
 from lib.rule import Rule
 from lib.time.watermarks import WatermarkState, with_clock
 
-SEEN, CUTS = "__seen", "__originals"
+SEEN, CUTS, TOLD = "__seen", "__originals", "__told_late"
 
 
-def mark_duplicates(valid: DataFrame, known: DataFrame | None, rule: Rule, clock: WatermarkState) -> DataFrame:
+def mark_duplicates(
+    valid: DataFrame, known: DataFrame | None, rule: Rule, clock: WatermarkState, late: DataFrame | None = None
+) -> DataFrame:
     """Valid events, those `duplicate` that have the key and ids of an accepted event at most `within` away.
 
     Accepted are those known, and of these events the lowest by (time, order_by, row), then the lowest more than
     `within` after it, and so on; events that are late themselves are no originals, unless the rule accepts them.
 
-    In: what `events.validate` returns, freed events beside them; accepted events that were there before, None: none.
+    In: what `events.validate` returns, freed events beside them; accepted events that were there before, None: none;
+    the key columns and `__us` of events whose place has shown that they are late.
     Out: the same rows. Those with a verdict keep it, but for updates of the source, which may be copies, too.
     """
     if rule.dedupe is None:
@@ -35,12 +38,18 @@ def mark_duplicates(valid: DataFrame, known: DataFrame | None, rule: Rule, clock
     rows = _with_seen(valid, known, ids)
     copy = unjudged & F.exists(C.col(SEEN), lambda t: F.abs(t - us) <= within)
     candidate = unjudged & ~F.coalesce(copy, F.lit(False))
-    if rule.lateness == "event" and rule.late_events not in ("amend", "separate"):
-        rows = with_clock(rows, rule, clock).drop(C.W, C.MARK, C.FLUSHED)
-        on_time = C.col(C.VERDICT).isNotNull()
+    if if_late(rule) == LATE:
+        told = F.lit(None).cast("boolean")
+        if rule.lateness == "event":
+            rows = with_clock(rows, rule, clock).drop(C.W, C.MARK, C.FLUSHED)
+            told = us < C.col(C.H)
+        elif late is not None:
+            rows = joined(rows, late.withColumn(TOLD, F.lit(True)), (*rule.key, C.US), "left")
+            told = F.col(TOLD)
+        anywhere = C.col(C.VERDICT).isNotNull()
         if C.FREED in valid.columns:
-            on_time = on_time | C.col(C.FREED).isNotNull()
-        candidate = candidate & (on_time | ~F.coalesce(us < C.col(C.H), F.lit(False)))
+            anywhere = anywhere | C.col(C.FREED).isNotNull()
+        candidate = candidate & (anywhere | ~F.coalesce(told, F.lit(False)))
     alike = Window.partitionBy(*C.cols(ids))
     row = canonical_json(valid.select(*C.cols(own_columns(valid))).schema)
     order = [us, *C.cols(rule.order_by), row]

@@ -2,15 +2,15 @@
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from lib import columns as C
 from lib.aggregates.binding import Aggregate
-from lib.compare import same_value, tolerances
+from lib.compare import SCALE, same_value, tolerances
 from lib.rule import Rule
 from lib.windows.sessions.changes import HOW
+from lib.windows.sessions.intervals import keeps_arrival
 from lib.windows.sessions.islands import beyond
-from lib.windows.sessions.lifecycle import FLUSH, IDLE, table_columns
+from lib.windows.sessions.lifecycle import CLOSED, FLUSH, IDLE, MAX_DURATION, OPEN, table_columns
 
 MISSING, EXTRA, DIFFERS = "missing", "extra", "differs"
 KIND, WHICH, FOUND, EXPECTED = "kind", "columns", "found", "expected"
@@ -20,8 +20,9 @@ BY_CLOCK = (C.STATUS, C.END_REASON, C.IS_FINAL)
 def differences(table: DataFrame, expected: DataFrame, rule: Rule, aggregates: tuple[Aggregate, ...]) -> DataFrame:
     """Where the table is not what it should be.
 
-    In: rows of the sessions table; the rows that it should have. What only the run's own clock or a flush decides is
-    not compared: status and end_reason of what they ended, and the state of sessions with a clock per key.
+    In: rows of the sessions table; the rows that it should have, maybe with the scales of their aggregates. What only
+    the run's own clock or a flush decides is not compared: status and end_reason of what they ended, and the state of
+    sessions with a clock per key.
     Out: session_id, kind STRING (missing, extra or differs), columns ARRAY<STRING>, found and expected: the rows, null
     where there is none.
     """
@@ -29,10 +30,18 @@ def differences(table: DataFrame, expected: DataFrame, rule: Rule, aggregates: t
     names = tuple(n for n in table_columns(rule, aggregates) if n not in left_out)
     types = {f.name: f.dataType for f in expected.schema.fields}
     left = table.select(F.struct(*C.cols(names)).alias(FOUND))
-    right = expected.select(F.struct(*C.cols(names)).alias(EXPECTED))
+    scales = {name: C.col(SCALE + name) for name in names if SCALE + name in expected.columns}
+    right = expected.select(F.struct(*C.cols(names)).alias(EXPECTED), *scales.values())
     joined = left.join(right, F.col(FOUND)[C.SESSION_ID] == F.col(EXPECTED)[C.SESSION_ID], "full")
     within = tolerances(rule)
-    wrong = [F.when(~_same(name, types[name], within.get(name, 0.0)), F.lit(name)) for name in names]
+    same = {
+        name: same_value(
+            F.col(FOUND)[name], F.col(EXPECTED)[name], types[name], within.get(name, 0.0), scales.get(name)
+        )
+        for name in names
+    }
+    same |= {name: same[name] | _by_clock(rule) for name in BY_CLOCK if name in same}
+    wrong = [F.when(~same[name], F.lit(name)) for name in names]
     told = joined.select(
         F.coalesce(F.col(FOUND)[C.SESSION_ID], F.col(EXPECTED)[C.SESSION_ID]).alias(C.SESSION_ID),
         F.when(F.col(FOUND).isNull(), MISSING).when(F.col(EXPECTED).isNull(), EXTRA).otherwise(DIFFERS).alias(KIND),
@@ -69,9 +78,19 @@ def broken_rules(table: DataFrame, rule: Rule) -> dict[str, DataFrame]:
     return found
 
 
-def _same(name: str, data_type: T.DataType, within: float) -> Column:
-    same = same_value(F.col(FOUND)[name], F.col(EXPECTED)[name], data_type, within)
-    if name in BY_CLOCK:
-        by_hand = F.col(FOUND)[C.END_REASON]
-        same = same | F.coalesce(by_hand.isin(IDLE, FLUSH), F.lit(False))
-    return same
+def miscounted(table: DataFrame, events: DataFrame, rule: Rule) -> DataFrame:
+    """Keys whose sessions hold another number of events than were accepted, and by how many."""
+    key = C.cols(rule.key)
+    each = events.select(*key, F.lit(-1).cast("bigint").alias(C.EVENT_COUNT))
+    both = table.select(*key, C.col(C.EVENT_COUNT)).unionByName(each)
+    return both.groupBy(*key).agg(F.sum(C.col(C.EVENT_COUNT)).alias("too_many")).where(F.col("too_many") != 0)
+
+
+def _by_clock(rule: Rule) -> Column:
+    """Whether the run's own clock, or a flush, may have ended the session that was found."""
+    reason = F.col(FOUND)[C.END_REASON]
+    by_clock = reason.isin(IDLE, FLUSH)
+    if keeps_arrival(rule):  # idle, and cut by it, too
+        closed = (F.col(FOUND)[C.STATUS] == CLOSED) & (F.col(EXPECTED)[C.STATUS] == OPEN)
+        by_clock = by_clock | ((reason == MAX_DURATION) & closed)
+    return F.coalesce(by_clock, F.lit(False))

@@ -27,6 +27,12 @@ def within_times(time: Column, spans: Spans) -> Column:
     return reduce(or_, [time.between(at(F.lit(low)), at(F.lit(high))) for low, high in spans], F.lit(False))
 
 
+def overlapping(start: Column, end: Column, spans: Spans) -> Column:
+    """Whether what lasts between two TIMESTAMPs overlaps one of the spans; by literals, too."""
+    at = F.timestamp_micros
+    return reduce(or_, [(start <= at(F.lit(high))) & (end >= at(F.lit(low))) for low, high in spans], F.lit(False))
+
+
 def near_spans(spans: Spans, most: int = NEAR, apart: int = APART) -> list[tuple[int, int]]:
     """At most so many spans, further apart than that (microseconds), that cover all of these: narrow gaps are closed.
 

@@ -86,3 +86,23 @@ def test_of_two_late_copies_one_is_taken_in(play: Plays, way: str) -> None:
     getattr(done, way)(0, 10)
     done.assert_sessions("u | start | end | count | total \n a | 5 | 5 | 1 | 10", u="a")
     done.assert_rejected("u | reason \n a | duplicate")
+
+
+BY_SESSION = BY_N | {"time": {"lateness": "session"}}
+
+
+def test_an_event_is_no_copy_of_one_that_is_late_by_its_place(play: Plays) -> None:
+    done = play("u | at | n | v \n tick | 100 | 9 | 0", schema=EVENTS, **BY_SESSION)
+    done.runs("u | at | n | v \n a | 85 | 7 | 10 \n a | 85 | 8 | 1 \n a | 85 | 8 | 1 \n a | 101 | 7 | 20")
+    done.assert_sessions("u | start | end | count | total \n a | 101 | 101 | 1 | 20", u="a")
+    done.assert_rejected("u | event_time | reason \n a | 85 | duplicate \n a | 85 | late \n a | 85 | late")
+    done.assert_clean()
+
+
+def test_a_late_event_is_the_copy_of_one_that_would_bring_it_in_reach(play: Plays) -> None:
+    done = play("u | at | n | v \n tick | 100 | 9 | 0", schema=EVENTS, **BY_SESSION)
+    # Alone 85 is late; beside 92 it were in reach, and the lower of two copies.
+    done.runs("u | at | n | v \n a | 85 | 7 | 10 \n a | 92 | 7 | 20")
+    done.assert_sessions("u | start | end | count | total \n a | 92 | 92 | 1 | 20", u="a")
+    done.assert_rejected("u | event_time | reason \n a | 85 | duplicate")
+    done.assert_clean()

@@ -26,3 +26,22 @@ def test_a_late_event_keeps_the_other_sessions_of_its_key_from_idling(play: Play
     )
     done.at(151).run()
     done.assert_sessions("u | start | final | why \n a | 0 | yes | gap \n a | 100 | yes | idle")
+
+
+def test_a_correction_of_a_key_that_ended_makes_it_no_idler(play: Plays) -> None:
+    done = play("a@0 a@1=2 a@100", now=100, time=OF_KEYS)
+    done.assert_sessions("u | start | count | why \n a | 0 | 2 | gap \n a | 100 | 1 | -")
+    done.at(131).run()
+    done.at(132).source("DELETE FROM {} WHERE n = 2").run()
+    done.assert_sessions("u | start | count | why \n a | 0 | 1 | gap \n a | 100 | 1 | idle")
+
+
+def test_a_late_event_wakes_its_own_session_of_a_chain_alone(play: Plays) -> None:
+    chains = {"gap": "5m", "max_duration": "10m"}
+    idle = {"idle_timeout": {"after": "30m", "clock": "processing_time"}, "allowed_lateness": "1d"}
+    done = play("a@0 a@4 a@8 a@12 a@16 a@20 a@24 a@28", now=28, session=chains, time=idle)
+    done.at(68).run()
+    last = "u | start | end | count | status | why \n a | 24 | 28 | 2 | closed | idle"
+    done.assert_rows([row for row in done.told(last.partition("\n")[0]) if row["start"] == "24"], last)
+    done.at(69).runs("a@1")
+    done.assert_rows([row for row in done.told(last.partition("\n")[0]) if row["start"] == "24"], last)

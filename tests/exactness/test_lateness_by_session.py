@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.exactness.play import Play, fails_today
+from tests.exactness.play import Play
 
 pytestmark = pytest.mark.slow
 
@@ -12,7 +12,6 @@ Plays = Callable[..., Play]
 BY_SESSION = {"lateness": "session"}
 
 
-@fails_today("a chain is cut anew from all events of its time, those of a final session among them")
 def test_a_session_beside_a_final_one_counts_its_own_events_alone(play: Plays) -> None:
     done = play("tick@100 a@85 | a@92 a@83 | a@97", time=BY_SESSION, session={"gap": "10m", "max_duration": "12m"})
     # 97 is more than 12 minutes after 83, and so starts a session.
@@ -32,3 +31,46 @@ def test_sessions_that_start_together_have_ids_of_their_own(play: Plays) -> None
     found = done.told("session_id | count", u="a")
     assert len({row["session_id"] for row in found}) == len(found)
     assert sum(int(row["count"]) for row in found) == 4
+
+
+def test_a_delete_leaves_the_events_of_a_final_session_alone(play: Plays) -> None:
+    done = play("tick@100 a@85 | a@92 a@83 | a@97=2", time=BY_SESSION)
+    done.source("DELETE FROM {} WHERE n = 2").run()
+    done.assert_sessions(
+        """
+        u | start | end | count | final
+        a | 83    | 92  | 2     | no
+        a | 85    | 85  | 1     | yes
+        """,
+        u="a",
+    )
+    done.assert_clean()
+
+
+def test_a_delete_keeps_the_own_events_of_a_session_amid_a_final_one(play: Plays) -> None:
+    done = play("tick@110 a@85 a@95 | a@112 a@103 | a@94=3 | a@115=2", time=BY_SESSION)
+    done.source("DELETE FROM {} WHERE n = 2").run()
+    # 94 lies within the time of the final session, which holds two events.
+    done.assert_sessions(
+        """
+        u | start | end | count | total | final
+        a | 85    | 95  | 2     | 2     | yes
+        a | 94    | 112 | 3     | 5     | no
+        """,
+        u="a",
+    )
+    done.assert_clean()
+
+
+def test_an_event_too_many_is_found(play: Plays) -> None:
+    done = play("tick@100 a@85 | a@92 a@83", time=BY_SESSION)
+    done.assert_clean()
+    done.damage("UPDATE {} SET event_count = event_count + 1 WHERE u = 'a' AND is_final")
+    assert not done.verify().clean
+
+
+def test_an_event_is_in_reach_of_one_that_an_update_moves(play: Plays) -> None:
+    done = play("tick@100 a@60=2", time=BY_SESSION)
+    done.source("UPDATE {} SET at = TIMESTAMP'2026-01-01 01:35:00' WHERE n = 2").runs("a@88")
+    done.assert_sessions("u | start | end | count \n a | 88 | 95 | 2", u="a")
+    done.assert_rejected("u | reason")

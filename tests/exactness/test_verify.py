@@ -146,3 +146,44 @@ def zeros(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Play
     )
     done.assert_sessions("start | count \n 5 | 2 \n 60 | 1 \n 90 | 1")
     return done
+
+
+REALS = "u STRING, at TIMESTAMP, v DOUBLE"
+
+
+def test_floats_that_were_added_in_another_order_are_clean(play: Plays) -> None:
+    added = {
+        "name": "added",
+        "fn": "custom",
+        "of": "IF(u = 'c', v, 0D)",
+        "initial": "0D",
+        "update": "acc + value",
+        "merge": "left + right",
+    }
+    sums = [{"name": fn, "fn": fn, "of": "v"} for fn in ("sum", "avg", "stddev")]
+    done = play(
+        "u | at | v \n a | 9 | 0.2 \n c | 0 | 0.1", REALS, time={"allowed_lateness": "1d"}, aggregates=[*sums, added]
+    )
+    # Those of a cancel out; the last of c comes amid the others.
+    done.runs("u | at | v \n a | 11 | -0.3 \n c | 8 | 0.7").runs("u | at | v \n a | 1 | 0.1 \n c | 4 | 0.2")
+    done.assert_clean()
+
+
+def test_a_stddev_of_equal_floats_is_clean(play: Plays) -> None:
+    aggregates = [{"name": name, "fn": name, "of": "v"} for name in ("sum", "avg", "stddev")]
+    done = play(
+        "u | at | v \n b | 0 | 0.1 \n b | 1 | 0.1 \n b | 2 | 0.1",
+        REALS,
+        aggregates=aggregates,
+        time={"allowed_lateness": "1d"},
+    )
+    done.runs("u | at | v \n b | 3 | 0.1")
+    done.assert_clean()
+
+
+def test_a_session_that_idles_before_its_longest_duration_is_clean(play: Plays) -> None:
+    session, idle = {"gap": "10m", "max_duration": "12m"}, {"after": "30m", "clock": "processing_time"}
+    done = play("a@0 a@5", now=5, session=session, time={"idle_timeout": idle})
+    done.at(36).run()
+    done.assert_sessions("u | start | end | status | why \n a | 0 | 5 | closed | max_duration")
+    done.assert_clean()

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from lib.errors import ConfigError
 from tests.exactness.play import Play
 
 pytestmark = pytest.mark.slow
@@ -43,3 +44,14 @@ def test_a_restore_of_the_windows_brings_back_what_later_runs_took_out_of_reject
     assert [row["reason"] for row in done.tables.rejected_window_events.table.read().collect()] == ["late"]
     done.slide()
     assert done.tables.rejected_window_events.table.read().count() == 0
+
+
+@pytest.mark.parametrize(("before", "after"), [("table", ["u"]), (["u"], "table")])
+def test_windows_keep_to_the_scopes_of_their_watermarks(
+    spark: SparkSession, tmp_path: Path, before: object, after: object
+) -> None:
+    """In scopes of another kind the horizon would begin anew."""
+    done = Play(spark, tmp_path, sliding=sliding(tmp_path), time={"watermark": {"per": before}})
+    done.add("tick@600").init().slide().change(time={"watermark": {"per": after}})
+    with pytest.raises(ConfigError, match="watermark_per: "):
+        done.slide()

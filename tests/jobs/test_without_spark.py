@@ -10,6 +10,7 @@ import pytest
 
 from jobs.commands.status import status, status_without_spark
 from jobs.config_file import load_config
+from jobs.console import print_json
 from jobs.queries import sql as by_spark
 from jobs.queries import sql_duckdb
 from lib.errors import TableError, UsageError
@@ -86,6 +87,17 @@ def test_duckdb_answers_as_spark_does(lake_to_see: Warehouse, query: str) -> Non
     assert sql_duckdb.documents(checked) == by_spark.documents(frame)
     if "runs" not in query:  # a map is written differently
         assert list(sql_duckdb.text_rows(checked)) == list(by_spark.text_rows(frame))
+
+
+def test_json_has_all_the_digits_of_decimals(lake_to_see: Warehouse, capsys: pytest.CaptureFixture[str]) -> None:
+    query = "SELECT CAST('12345678901234567890.123456789' AS DECIMAL(30, 9)) AS d, CAST(0.5 AS DOUBLE) AS f, 'a' AS t"
+    checked = sql_duckdb.checked_query(lake_to_see.config, query)
+    frame = by_spark.query_frame(lake_to_see.spark, lake_to_see.config, f"SELECT *, array(d) AS more FROM ({query})")
+    found = [*sql_duckdb.documents(checked), *by_spark.documents(frame)]
+    print_json(found)
+    told = "".join(capsys.readouterr().out.split())
+    row = '"d":12345678901234567890.123456789,"f":0.5,"t":"a"'
+    assert told == f'[{{{row}}},{{{row},"more":[12345678901234567890.123456789]}}]'
 
 
 @pytest.mark.parametrize(

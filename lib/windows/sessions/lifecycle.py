@@ -43,7 +43,8 @@ def settle(
     if rule.idle_after is not None and keeps_arrival_of_key(rule):
         of_key = F.max(last_arrival(sessions)).over(Window.partitionBy(*C.cols(rule.key)))
         timed = timed.withColumn(C.LAST_ARRIVAL, of_key)
-        final = final | _known(steady(after.now, start) - C.col(C.LAST_ARRIVAL) > rule.idle_after)
+        key_idle = _known(steady(after.now, start) - C.col(C.LAST_ARRIVAL) > rule.idle_after)
+        final, idle = final | key_idle, idle | key_idle
     by_watermark = is_late | _known(C.col(C.W) > reach)
     ended = by_watermark | idle
     if rule.max_duration is not None:
@@ -60,7 +61,7 @@ def settle(
         C.col(C.COUNT).alias(C.EVENT_COUNT),
         *[result for a in aggregates for result in a.finish()],
         status.alias(C.STATUS),
-        F.when(final | ended, _end_reason(rule, by_watermark, is_late)).alias(C.END_REASON),
+        F.when(final | ended, _end_reason(rule, idle & ~by_watermark, is_late)).alias(C.END_REASON),
         final.alias(C.IS_FINAL),
         is_late.alias(C.IS_LATE),
         F.date_from_unix_date(floor_div(start, DAY).cast("int")).alias(C.SESSION_DATE),
@@ -126,12 +127,12 @@ def _idle(rule: Rule, clock: WatermarkState) -> Column:
     return _known(C.col(C.W) - C.col(C.END) > rule.idle_after)
 
 
-def _end_reason(rule: Rule, by_watermark: Column, is_late: Column) -> Column:
+def _end_reason(rule: Rule, idle: Column, is_late: Column) -> Column:
     reason = F.when(~is_late & (C.col(C.REACH) >= C.col(C.FLUSHED)), FLUSH)
     if rule.max_duration is not None:
         # Cut by it, too: the next event lay beyond the longest duration and still within reach.
         reason = reason.when(C.col(C.START) + rule.max_duration < C.col(C.REACH), MAX_DURATION)
-    return reason.when(by_watermark, GAP).otherwise(IDLE)
+    return reason.when(idle, IDLE).otherwise(GAP)
 
 
 def _state(rule: Rule, aggregates: tuple[Aggregate, ...]) -> Column:

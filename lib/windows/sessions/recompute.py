@@ -10,15 +10,18 @@ from pyspark.sql import functions as F
 
 from lib import columns as C
 from lib.accepted import ADDS, JOINS, LEAVES
+from lib.bags import hashed
+from lib.config import DynamicGap
 from lib.joins import joined
 from lib.rule import Rule
-from lib.windows.sessions.intervals import apart
+from lib.windows.sessions.intervals import apart, bare_intervals
 from lib.windows.sessions.islands import mark_islands
 
 MERGE, ALONE, REDO = "merge", "alone", "redo"
 ROLE = "__role"
 OLD = "__old"
 NEWS = "__news"
+OTHERS, THEIRS = "__others", "__theirs"
 
 
 def mark_roles(intervals: DataFrame, rule: Rule) -> DataFrame:
@@ -80,8 +83,8 @@ def to_merge(marked: DataFrame) -> DataFrame:
 def to_redo(marked: DataFrame, rule: Rule) -> DataFrame:
     """The islands to recompute.
 
-    Out: key and population, `__range` (its number), `__low`, `__high`, `__old` (its sessions), `__news` (whether events
-    have come).
+    Out: key and population, `__range` (its number), `__low`, `__high`, `__old` (its sessions), `__news` (the spans of
+    events that have come).
     """
     redo = marked.where(C.col(ROLE) == REDO)
     old = F.struct(C.col(C.LIVE), C.col(C.END))
@@ -93,36 +96,86 @@ def to_redo(marked: DataFrame, rule: Rule) -> DataFrame:
         F.min(C.col(C.LOW)).alias(C.LOW),
         F.max(C.col(C.HIGH)).alias(C.HIGH),
         F.collect_list(F.when(C.col(C.LIVE).isNotNull(), old)).alias(OLD),
-        F.bool_or(F.coalesce(C.col(C.EFFECT).isin(JOINS, ADDS), F.lit(False))).alias(NEWS),
+        F.collect_list(F.when(C.col(C.EFFECT).isin(JOINS, ADDS), F.struct(C.col(C.START), C.col(C.END)))).alias(NEWS),
     )
 
 
+def may_span_others(rule: Rule) -> bool:
+    """Whether final sessions may lie in the time of an island, and out of its reach.
+
+    By gaps of their own they end before what begins ahead of them; by `lateness: session` they stay as they are.
+    """
+    by_gap = rule.max_duration is not None and isinstance(rule.gap, DynamicGap)
+    return by_gap or (rule.lateness == "session" and not rule.revive)
+
+
+def with_others(ranges: DataFrame, final: DataFrame, rule: Rule) -> DataFrame:
+    """The ranges with `__others`, the spans of final sessions in their time that are not of them; `__theirs` events."""
+    identity = apart(ranges, rule)
+    rows = bare_intervals(final.where(~C.col(C.IS_LATE)), rule)
+    if C.POPULATION in identity:
+        rows = rows.withColumn(C.POPULATION, F.lit(None).cast("bigint"))
+    own = F.col(OLD)[C.LIVE][C.SESSION_ID].alias("__own")
+    named = F.broadcast(ranges.select(*C.cols((*identity, C.RANGE, C.LOW, C.HIGH)), own))
+    overlap = (C.col(C.START) <= C.col(C.HIGH)) & (C.col(C.END) >= C.col(C.LOW))
+    met = joined(rows, named, identity, "inner", overlap)
+    others = met.where(~F.array_contains("__own", C.col(C.LIVE)[C.SESSION_ID]))
+    spans = F.collect_list(F.struct(C.col(C.START), C.col(C.END))).alias(OTHERS)
+    told = others.groupBy(*C.cols((*identity, C.RANGE))).agg(spans, F.sum(C.col(C.COUNT)).alias(THEIRS))
+    return joined(ranges, told, (*identity, C.RANGE), "left")
+
+
+def bounds(ranges: DataFrame) -> DataFrame:
+    """`__low` and `__high` of the events to read."""
+    low, high = C.col(C.LOW), C.col(C.HIGH)
+    if OTHERS in ranges.columns:
+        low = F.least(low, F.array_min(F.col(OTHERS)[C.START]))
+        high = F.greatest(high, F.array_max(F.col(OTHERS)[C.END]))
+    return ranges.select(low.alias(C.LOW), high.alias(C.HIGH))
+
+
 def within_ranges(events: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame:
-    """The accepted events that lie in a range of their key and population, with its `__range`."""
+    """The accepted events that lie in a range of their key and population, with its `__range`.
+
+    Those of other sessions in its time are left out: as many as these hold. Where more lie there, which ones are
+    theirs is not known: those at their edges, then the earliest.
+    """
     identity = apart(ranges, rule)
     if C.POPULATION in events.columns and C.POPULATION not in identity:
         events = events.where(C.col(C.POPULATION).isNull()).drop(C.POPULATION)
     if C.POPULATION in identity and C.POPULATION not in events.columns:
         events = events.withColumn(C.POPULATION, F.lit(None).cast("bigint"))
-    named = F.broadcast(ranges.select(*C.cols((*identity, C.RANGE, C.LOW, C.HIGH))))
-    inside = C.col(C.US).between(C.col(C.LOW), C.col(C.HIGH))
-    return joined(events, named, identity, "inner", inside).drop(C.LOW, C.HIGH)
+    others = tuple(name for name in (OTHERS, THEIRS) if name in ranges.columns)
+    named = F.broadcast(ranges.select(*C.cols((*identity, C.RANGE, C.LOW, C.HIGH, *others))))
+    us = C.col(C.US)
+    inside = us.between(C.col(C.LOW), C.col(C.HIGH))
+    if not others:
+        return joined(events, named, identity, "inner", inside).drop(C.LOW, C.HIGH)
+    amid = F.coalesce(F.exists(OTHERS, lambda s: us.between(s[C.START], s[C.END])), F.lit(False))
+    edge = F.exists(OTHERS, lambda s: us.isin(s[C.START], s[C.END]))
+    met = hashed(joined(events, named, identity, "inner", inside | amid)).withColumns({"__amid": amid, "__edge": edge})
+    of_range = Window.partitionBy(*C.cols((*identity, C.RANGE)), "__amid")
+    number = F.row_number().over(of_range.orderBy(F.col("__edge").desc(), us, C.col(C.HASH)))
+    left = met.withColumn("__number", number).where(~F.col("__amid") | (F.col("__number") > F.col(THEIRS)))
+    return left.where(inside).select(*C.cols((*events.columns, C.RANGE)))
 
 
 def with_absorbed(merged: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame:
     """Recomputed sessions with `__absorbed`: the sessions of the table whose time they overlap.
 
-    Where nothing has come, `__arrived` stays what these remember.
+    Where nothing has come to them, `__arrived` stays what these remember.
     """
     identity = (*apart(ranges, rule), C.RANGE)
-    overlapping = F.filter(
-        C.col(OLD), lambda row: (row[C.LIVE][C.START] <= C.col(C.END)) & (row[C.END] >= C.col(C.START))
-    )
+
+    def overlaps(start: Column, end: Column) -> Column:
+        return (start <= C.col(C.END)) & (end >= C.col(C.START))
+
+    overlapping = F.filter(OLD, lambda row: overlaps(row[C.LIVE][C.START], row[C.END]))
     met = joined(merged, F.broadcast(ranges.select(*C.cols((*identity, OLD, NEWS)))), identity, "inner")
     met = met.withColumn(C.ABSORBED, F.transform(overlapping, lambda row: row[C.LIVE]))
     if C.ARRIVED in met.columns:
         before = F.array_max(C.col(C.ABSORBED)[C.ARRIVED])
-        kept = F.when(~C.col(NEWS), before)
+        kept = F.when(~F.exists(NEWS, lambda span: overlaps(span[C.START], span[C.END])), before)
         met = met.withColumn(C.ARRIVED, F.coalesce(kept, C.col(C.ARRIVED)))
         met = met.withColumn(C.LAST_ARRIVAL, F.array_max(C.col(C.ABSORBED)[C.LAST_ARRIVAL]))
     return met.drop(OLD, NEWS)

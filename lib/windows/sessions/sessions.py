@@ -16,7 +16,7 @@ from lib.compute import Compute
 from lib.joins import joined
 from lib.rule import Rule
 from lib.time.micros import timestamp
-from lib.time.spans import near_spans, within_times
+from lib.time.spans import Spans, near_spans, overlapping, within_times
 from lib.time.watermarks import WatermarkState, with_clock
 from lib.windows.sessions.changes import HOW, counts, merged_changes, recomputed_changes, told
 from lib.windows.sessions.fold import bucket, fold
@@ -33,12 +33,16 @@ from lib.windows.sessions.islands import mark_islands
 from lib.windows.sessions.lifecycle import last_arrival, late_salt, settle, table_columns
 from lib.windows.sessions.max_duration import walk
 from lib.windows.sessions.recompute import (
+    OTHERS,
     REDO,
+    bounds,
     mark_roles,
+    may_span_others,
     role_columns,
     to_merge,
     to_redo,
     with_absorbed,
+    with_others,
     within_ranges,
 )
 from lib.windows.windows import Around, Merged, Stored
@@ -70,7 +74,7 @@ class Sessions:
 
     def judge_places(self, folded: DataFrame, around: Around, stored: Stored, clock: WatermarkState) -> DataFrame:
         """By groups (KIP-94): one enters unless its merged reach lies before the horizon, strictly (SEMANTICS §6)."""
-        rule, asks = self.rule, F.coalesce(C.col(C.EFFECT).isin(JOINS, PENDING), F.lit(False))
+        rule, asks = self.rule, F.coalesce(C.col(C.EFFECT).isin(JOINS, ADDS, PENDING), F.lit(False))
         groups = folded.where(asks).withColumn("__there", F.lit(False))
         names = (*rule.key, C.START, C.END, C.REACH)
         low = timestamp(around.low)
@@ -111,8 +115,12 @@ class Sessions:
         if not seen[REDO]:
             return Merged(merged)
         ranges = compute.held(to_redo(marked, rule))
-        bounds = compute.rows(ranges.select(C.col(C.LOW), C.col(C.HIGH)))
-        spans = near_spans([(row[0], row[1]) for row in bounds])
+        spans = _spans(ranges, compute)
+        if stored.final is not None and may_span_others(rule):
+            near = stored.final.where(overlapping(C.col(C.SESSION_START), C.col(C.SESSION_END), spans))
+            spanning, found = compute.observed(with_others(ranges, near, rule), {OTHERS: F.count(OTHERS)})
+            if found[OTHERS]:
+                ranges, spans = spanning, _spans(spanning, compute)
         inside = within_ranges(changes.accepted(spans), ranges, rule)
         if rule.tells_events:
             inside = compute.held(inside)
@@ -233,3 +241,8 @@ class Sessions:
 
     def _of_keys(self, frame: DataFrame, again: Again) -> DataFrame:
         return frame if again.keys is None else joined(frame, F.broadcast(again.keys), self.rule.key, "left_semi")
+
+
+def _spans(ranges: DataFrame, compute: Compute) -> Spans:
+    """Where the events of ranges lie."""
+    return near_spans([(row[0], row[1]) for row in compute.rows(bounds(ranges))])

@@ -55,7 +55,7 @@ class SlidingRule:
 
     def summary(self) -> dict[str, object]:
         """The fields that decide what a window row is; unset options absent."""
-        events = self.events
+        events, scopes = self.events, self.events.watermark_per
         aggregates = sorted(events.aggregates, key=lambda aggregate: aggregate.name)
         return {
             "key": list(events.key),
@@ -65,6 +65,7 @@ class SlidingRule:
             "null_keys": events.null_keys,
             "time_difference": format_duration(self.difference),
             "time_unit": format_duration(self.unit),
+            **({} if scopes == "table" else {"watermark_per": scopes}),
             "aggregates": [a.model_dump(mode="json", exclude_defaults=True) for a in aggregates],
         }
 
