@@ -86,7 +86,6 @@ COMPILED = (
     "soak",
     "jobs/test_cli.py",
     "jobs/test_examples.py",
-    "jobs/test_look_back.py",
     "jobs/test_slide.py",
     "tables/test_many_rows.py",
 )
