@@ -1,5 +1,6 @@
 """Canonical forms: one JSON text per row for its hash, one byte string per key for its id."""
 
+from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import Column
@@ -26,7 +27,7 @@ def canonical_json(schema: T.StructType) -> Column:
 def from_canonical_json(text: Column, schema: T.StructType) -> Column:
     """The row, as a struct, that `canonical_json` has told. Spark reads maps from JSON by keys of text alone."""
     read = F.from_json(text, _with_text_keys(schema), JSON_OPTIONS)
-    return F.struct(*[_with_own_keys(read[f.name], f.dataType).alias(f.name) for f in schema.fields])
+    return F.struct(*[_with_maps(read[f.name], f.dataType, _with_own_keys).alias(f.name) for f in schema.fields])
 
 
 def _with_text_keys(data_type: T.DataType) -> Any:
@@ -41,18 +42,9 @@ def _with_text_keys(data_type: T.DataType) -> Any:
             return data_type
 
 
-def _with_own_keys(value: Column, data_type: T.DataType) -> Column:
-    match data_type:
-        case T.MapType():
-            values = F.transform_values(value, lambda _, one: _with_own_keys(one, data_type.valueType))
-            return F.transform_keys(values, lambda key, _: _own_key(key, data_type.keyType))
-        case T.ArrayType() if holds_map(data_type):
-            return F.transform(value, lambda element: _with_own_keys(element, data_type.elementType))
-        case T.StructType() if holds_map(data_type):
-            fields = [_with_own_keys(value[f.name], f.dataType).alias(f.name) for f in data_type.fields]
-            return F.when(value.isNotNull(), F.struct(*fields))
-        case _:
-            return value
+def _with_own_keys(value: Column, of: T.MapType) -> Column:
+    values = F.transform_values(value, lambda _, one: _with_maps(one, of.valueType, _with_own_keys))
+    return F.transform_keys(values, lambda key, _: _own_key(key, of.keyType))
 
 
 def _own_key(key: Column, data_type: T.DataType) -> Column:
@@ -68,20 +60,26 @@ def _own_key(key: Column, data_type: T.DataType) -> Column:
 
 def sorted_maps(value: Column, data_type: T.DataType) -> Column:
     """The value with the entries of its maps in the order of their keys."""
+    return _with_maps(value, data_type, _sorted_map)
+
+
+def _sorted_map(value: Column, of: T.MapType) -> Column:
+    def entry(one: Column) -> Column:
+        return F.struct(one["key"].alias("key"), sorted_maps(one["value"], of.valueType).alias("value"))
+
+    entries = F.transform(F.map_entries(value), entry)
+    return F.map_from_entries(F.array_sort(entries, lambda a, b: compared(a["key"], b["key"])))
+
+
+def _with_maps(value: Column, data_type: T.DataType, made: Callable[[Column, T.MapType], Column]) -> Column:
+    """The value, and what is `made` of each map in it; maps within maps are left to that."""
     match data_type:
         case T.MapType():
-            entries = F.transform(
-                F.map_entries(value),
-                lambda entry: F.struct(
-                    entry["key"].alias("key"),
-                    sorted_maps(entry["value"], data_type.valueType).alias("value"),
-                ),
-            )
-            return F.map_from_entries(F.array_sort(entries, lambda a, b: compared(a["key"], b["key"])))
+            return made(value, data_type)
         case T.ArrayType() if holds_map(data_type.elementType):
-            return F.transform(value, lambda element: sorted_maps(element, data_type.elementType))
+            return F.transform(value, lambda element: _with_maps(element, data_type.elementType, made))
         case T.StructType() if holds_map(data_type):
-            fields = [sorted_maps(value[f.name], f.dataType).alias(f.name) for f in data_type.fields]
+            fields = [_with_maps(value[f.name], f.dataType, made).alias(f.name) for f in data_type.fields]
             return F.when(value.isNotNull(), F.struct(*fields))
         case _:
             return value

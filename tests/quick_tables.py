@@ -23,14 +23,17 @@ def read(place: str, names: tuple[str, ...], version: int | None = None) -> list
     except DeltaError:
         return None
     spelled = {name.lower(): name for name in table.column_names}
-    columns = [table.column(spelled[name.lower()]).to_pylist() for name in names]
-    return [tuple(map(_value, row)) for row in zip(*columns, strict=True)]
+    columns = [table.column(spelled[name.lower()]) for name in names]
+    return list(zip(*[[_value(cell, column.type) for cell in column.to_pylist()] for column in columns], strict=True))
 
 
 def append(place: Path, rows: list[tuple[Any, ...]], schema: str, properties: dict[str, str]) -> bool:
-    """Add rows as one file and one version of a table, made where it is missing; False: only Spark can."""
+    """Add rows as one file and one version of a table, made where it is missing; False: that is left to Spark.
+
+    It makes no version of no rows, and knows all types.
+    """
     fields = T.StructType.fromDDL(schema).fields  # type: ignore[attr-defined]
-    if not all(isinstance(field.dataType, SIMPLE) and field.nullable for field in fields):
+    if not rows or not all(isinstance(field.dataType, SIMPLE) and field.nullable for field in fields):
         return False
     columns = to_arrow_schema(T.StructType(fields), timezone="UTC")
     made = [pa.array([row[n] for row in rows], kind) for n, kind in enumerate(columns.types)]
@@ -39,11 +42,13 @@ def append(place: Path, rows: list[tuple[Any, ...]], schema: str, properties: di
     return True
 
 
-def _value(cell: Any) -> Any:
+def _value(cell: Any, of: pa.DataType) -> Any:
     if isinstance(cell, datetime):
         return cell.replace(tzinfo=None)
+    if pa.types.is_map(of) and cell is not None:
+        return {key: _value(value, of.item_type) for key, value in cell}
     if isinstance(cell, dict):
-        return Row(**{name: _value(value) for name, value in cell.items()})
+        return Row(**{field.name: _value(cell[field.name], field.type) for field in of})
     if isinstance(cell, list):
-        return [_value(value) for value in cell]
+        return [_value(value, of.value_type) for value in cell]
     return cell

@@ -221,7 +221,7 @@ def test_a_readmitted_correction_is_made(quarantined: Play, copied: Plays) -> No
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
-        ("MAP<INT, STRING>", "map(1, 'x', -2, 'y')"),
+        ("MAP<INT, STRING>", "map(-2, 'y', 1, 'x')"),
         ("ARRAY<STRUCT<of: MAP<STRING, MAP<BIGINT, INT>>>>", "array(named_struct('of', map('x', map(3L, 1))))"),
         ("MAP<DATE, MAP<TIMESTAMP, INT>>", "map(DATE'2026-01-02', map(TIMESTAMP'2026-01-02 03:04:05.678', 1))"),
     ],
