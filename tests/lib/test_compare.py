@@ -30,5 +30,6 @@ def test_times_in_maps_are_compared_to_the_microsecond(spark: SparkSession) -> N
 def test_sql_is_as_near_as_what_it_may_be_made_of() -> None:
     median = Aggregate(name="median", fn="approx_percentile", of="n", percentile=0.5)
     twice, total = Aggregate(name="twice", sql="median * 2"), Aggregate(name="total", fn="sum", of="n")
-    within = tolerances(Rule(key=(), gap=1, aggregates=(twice, total, median)))
-    assert within["twice"] == within["median"] > within["total"]
+    own = Aggregate(name="own", fn="custom", of="n", initial="0D", update="acc + value", merge="left + right")
+    within = tolerances(Rule(key=(), gap=1, aggregates=(twice, total, median, own)))
+    assert within["twice"] == within["median"] > within["total"] == within["own"]
