@@ -48,7 +48,7 @@ class TableSet:
             change_feed=of.change_feed,
             rows_per_file=ROWS_PER_FILE,
             deletion_vectors=of.deletion_vectors,
-            replaces=of.commit == "replace",
+            commit=of.commit,
             remedy=REMEDY_OF_SESSIONS,
         )
         return WindowTable(Table(self.spark, of.table, "sessions.table"), layout, key)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import takewhile
+from typing import Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -38,7 +39,7 @@ class Layout:
     change_feed: bool
     rows_per_file: int
     deletion_vectors: bool = False
-    replaces: bool = False
+    commit: Literal["auto", "merge", "replace"] = "merge"
     remedy: str = ""
 
 
@@ -138,7 +139,7 @@ class WindowTable:
         """Where no row in the table changes, the rows are appended, final ones in files by time.
 
         Else they are merged into the live rows: the literal `is_final = false`, or the spans that are touched, keep
-        Delta from even opening the history. With `sessions.commit: replace` all live rows are written anew instead,
+        Delta from even opening the history. Or, as `sessions.commit` says, all live rows are written anew instead,
         those that stay as Delta's transaction finds them: what others have changed by hand in the meantime is kept.
         """
         number = manifest.sessions["rows"]
@@ -146,7 +147,7 @@ class WindowTable:
             self._overwrite(self._by_time(rows.drop(C.CHANGE), number), fence)
         elif manifest.sessions["updated"] == 0 and manifest.sessions["deleted"] == 0:
             self.table.append(self._by_time(rows.drop(C.CHANGE), number), fence)
-        elif self.layout.replaces and not touched:
+        elif not touched and self._replaces(manifest.live_sessions, number):
             whole = apply(self.live(), rows, self.layout.identity)
             self.table.replace(LIVE, whole.coalesce(self._files(manifest.live_sessions + number, rows)), fence)
         else:
@@ -205,6 +206,16 @@ class WindowTable:
             return False
         self.table.change_setting(KEPT, str(manifest.run_seq), manifest.text())
         return True
+
+    def _replaces(self, live: int, changed: int) -> bool:
+        """Whether writing all live rows anew takes less than a MERGE, which joins them with the changes twice.
+
+        One that changes most of them, or rows of one file, writes as many.
+        """
+        if self.layout.commit != "auto":
+            return self.layout.commit == "replace"
+        few = live + changed <= self.layout.rows_per_file
+        return few or (2 * changed >= live and not self.layout.deletion_vectors)
 
     def _writes_many(self, live: int, changed: int, *, touched: bool) -> bool:
         """Whether a MERGE writes more rows than one file is to have; where dates divide the rows, files are smaller.

@@ -16,8 +16,9 @@ class Sessions(Section):
     )
     deletion_vectors: StrictBool = Field(False, description="Write fewer bytes, which some readers cannot open")
     change_feed: StrictBool = Field(True, description="Record row changes; consumers of `changes` need it")
-    commit: Literal["merge", "replace"] = Field(
-        "merge", description="How a run writes: MERGE what changes, or replace all live rows, mostly in less time"
+    commit: Literal["auto", "merge", "replace"] = Field(
+        "auto",
+        description="How a run writes: MERGE what changes, or replace all live rows; auto: whichever writes sooner",
     )
     retention: Gap | None = Field(
         None, description="How far behind the latest session_end a session may have ended that look-ups still find"

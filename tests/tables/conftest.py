@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.warehouse import FIRST_EVENTS, MORE_EVENTS, Warehouse
 
-SECTIONS = {"time": {"allowed_lateness": "1h"}}
+SECTIONS = {"time": {"allowed_lateness": "1h"}, "sessions": {"commit": "merge"}}
 
 Copied = Callable[..., Warehouse]
 

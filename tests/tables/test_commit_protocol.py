@@ -14,6 +14,7 @@ from jobs.run.phases import RunReport
 from lib import columns as C
 from lib.config import StartTimestamp
 from lib.time.watermarks import WatermarkOverride
+from tables import table_set
 from tables.delta import Commit, Superseded, Table
 from tables.events import Increment
 from tables.manifest import Manifest
@@ -170,6 +171,21 @@ def test_a_row_that_no_event_touches_keeps_its_run_where_all_live_rows_are_repla
     warehouse.append("user|at|n\ndan|13:10|1")
     (report,) = warehouse.run()
     assert dict(warehouse.sessions("user", C.RUN_ID)) == before | {"dan": report.manifest.run_id}
+    assert warehouse.sessions("user", "event_count") == [("ann", 2), ("bob", 4), ("cat", 2), ("dan", 2)]
+
+
+@pytest.mark.parametrize(
+    ("rows_per_file", "written"),
+    [(100, "WRITE"), (3, "MERGE")],  # one row changes, and there are three live ones
+)
+def test_by_itself_a_run_merges_where_few_of_many_live_rows_change(
+    after_two_runs: Warehouse, copied: Copied, monkeypatch: pytest.MonkeyPatch, rows_per_file: int, written: str
+) -> None:
+    monkeypatch.setattr(table_set, "ROWS_PER_FILE", rows_per_file)
+    warehouse = copied(after_two_runs, sessions={"commit": "auto"})
+    warehouse.append("user|at|n\ndan|13:10|1")
+    warehouse.run()
+    assert [entry.operation for entry in warehouse.tables.sessions.table.history(1)] == [written]
     assert warehouse.sessions("user", "event_count") == [("ann", 2), ("bob", 4), ("cat", 2), ("dan", 2)]
 
 
