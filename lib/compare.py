@@ -16,27 +16,31 @@ FLOATS = (T.DoubleType, T.FloatType)
 # Relatively, how far two results of the same events may be apart, added in another order or sketched by other parts.
 ADDED = 1e-9
 SKETCHED = {"stddev": 1e-6, "approx_count_distinct": 0.1, "approx_percentile": 0.05}
-
-
 SCALE = "__scale_of_"  # before the name of an aggregate
 
 
 def tolerances(rule: Rule) -> dict[str, float]:
     """By column: how far apart results may be that depend on the order in which events are added.
 
-    SQL sees other columns: what it makes of them may be as far apart as any.
+    SQL sees other columns: what it makes of them may be as far apart as any that it names.
     """
     found = {a.name: ADDED for a in rule.aggregates if a.fn in ("sum", "avg", "custom")}
     found |= {a.name: SKETCHED[a.fn] for a in rule.aggregates if a.fn in SKETCHED}
-    widest = max(found.values(), default=ADDED)
-    return found | {a.name: widest for a in rule.aggregates if a.sql is not None}
+    for made in (a for a in rule.aggregates if a.sql is not None):
+        found[made.name] = max((near for name, near in found.items() if name in str(made.sql)), default=ADDED)
+    return found
 
 
 def with_scales(rule: Rule) -> Rule:
-    """The rule with one more aggregate beside each that adds floats: of how large values, whatever their signs."""
+    """The rule with one more aggregate beside each that adds floats: of how large values, whatever their signs.
+
+    Of a stddev the differences from the mean are added: what those lose is nearer to what a float cannot hold.
+    """
     scales = [
         Aggregate.model_construct(
-            name=SCALE + a.name, fn="sum" if a.fn == "sum" else "avg", of=f"abs(CAST(({a.of}\n) AS DOUBLE))"
+            name=SCALE + a.name,
+            fn="sum" if a.fn == "sum" else "avg",
+            of=f"abs(CAST(({a.of}\n) AS DOUBLE)) * {1e-5 if a.fn == 'stddev' else 1.0}D",
         )
         for a in rule.aggregates
         if a.fn in ("sum", "avg", "stddev")

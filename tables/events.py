@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 ANEW = (
     "`sessionizer rebuild` makes all sessions anew from the source as it stands (before a first run set "
-    "source.start: earliest; for sliding windows remove their table, then `sessionizer init` and `sessionizer slide`)"
+    "source.start: earliest; for sliding windows remove their table and that of their rejected "
+    "events, then `sessionizer init` and `sessionizer slide`)"
 )
 
 

@@ -17,10 +17,11 @@ from tables.window_table import Layout, WindowTable
 ROWS_PER_FILE = 250_000  # of sessions: so few that a look at one day of a year opens little else
 REMEDY_OF_SESSIONS = (
     "a source column has changed its type, or the aggregates or the idle timeout have: undo it, make sessions that are "
-    "there anew by `sessionizer rebuild`, or name a new table and run `sessionizer init`"
+    "there anew by `sessionizer rebuild`, or name new tables, those of `outputs`, too, and run `sessionizer init`"
 )
 REMEDY_OF_WINDOWS = (
-    "undo the change of the source or of sliding.aggregates, or name a new windows table and run `sessionizer init`"
+    "undo the change of the source or of sliding.aggregates, or name new tables of windows and of their rejected "
+    "events, and run `sessionizer init`"
 )
 
 

@@ -20,6 +20,7 @@ CUT_OFF = ("ChecksumException", "JsonEOFException", "JsonParseException")  # wha
 OVERTAKEN = tuple(getattr(delta.exceptions, name) for name in delta.exceptions.__all__)
 # Operation metrics have other names in appends and in MERGEs.
 ROWS_WRITTEN = ("numTargetRowsInserted", "numOutputRows", "numCopiedRows")
+REARRANGES = {"OPTIMIZE", "RESTORE"}
 FILES_WRITTEN = ("numFiles", "numTargetFilesAdded")
 BYTES_WRITTEN = ("numOutputBytes", "numTargetBytesAdded")
 
@@ -56,9 +57,10 @@ class Entry:
     metrics: Mapping[str, str]
     metadata: str | None
 
-    def tells(self, names: tuple[str, ...]) -> bool:
-        """Whether the commit has one of these operation metrics."""
-        return any(name in self.metrics for name in names)
+    @property
+    def tells_rows(self) -> bool:
+        """Whether the commit itself says how many rows are new, or there are none."""
+        return self.operation in REARRANGES or any(name in self.metrics for name in ROWS_WRITTEN)
 
     def with_rows_of(self, actions: Iterable[Mapping[str, Any]]) -> "Entry":
         """With what its files say of rows, files and bytes written: writers other than Spark leave it to them."""

@@ -13,7 +13,7 @@ from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, DataFrameReader
 
 from lib.config import location_kind
-from tables.delta.commits import ROWS_WRITTEN, Commit, Entry, entry_of
+from tables.delta.commits import Commit, Entry, entry_of
 from tables.delta.log import DeltaLog
 from tables.delta.settings import FENCES_KEPT
 
@@ -51,7 +51,7 @@ class Reading(DeltaLog):
         lines = self._actions(version)
         infos = [self._parsed(line, version)["commitInfo"] for line in lines if line.startswith('{"commitInfo"')]
         found = entry_of(version, infos[0] if infos else {})
-        if lines and not found.tells(ROWS_WRITTEN):  # of another writer
+        if lines and not found.tells_rows:  # of another writer
             found = found.with_rows_of(self._parsed(line, version) for line in self._actions(version, whole=True))
         return found if lines else None
 

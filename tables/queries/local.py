@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError
 
 from lib.config import Config, location_kind
 from lib.errors import TableError
-from tables.delta.commits import ROWS_WRITTEN, Entry, entry_of
+from tables.delta.commits import Entry, entry_of
 from tables.delta.place import check_nothing_else
 from tables.delta.settings import COLUMN_MAPPING
 from tables.events import require_source
@@ -101,7 +101,7 @@ class LocalTable:
     def _entry(self, commit: dict[str, Any]) -> Entry:
         found = entry_of(commit["version"], commit)
         log = Path(self.location) / "_delta_log" / f"{found.version:020d}.json"
-        if found.tells(ROWS_WRITTEN) or not log.exists():
+        if found.tells_rows or not log.exists():
             return found
         return found.with_rows_of(json.loads(line) for line in log.read_text().splitlines())  # of another writer
 

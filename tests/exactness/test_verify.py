@@ -181,6 +181,14 @@ def test_a_stddev_of_equal_floats_is_clean(play: Plays) -> None:
     done.assert_clean()
 
 
+def test_a_wrong_stddev_of_large_values_is_found(play: Plays) -> None:
+    aggregates = [{"name": "stddev", "fn": "stddev", "of": "v + 1.7e12"}]
+    done = play("u | at | v \n a | 0 | 1 \n a | 1 | 2", REALS, aggregates=aggregates)
+    done.assert_clean()
+    done.damage("UPDATE {} SET stddev = stddev + 1")
+    assert not done.verify().clean
+
+
 def test_a_session_that_idles_before_its_longest_duration_is_clean(play: Plays) -> None:
     session, idle = {"gap": "10m", "max_duration": "12m"}, {"after": "30m", "clock": "processing_time"}
     done = play("a@0 a@5", now=5, session=session, time={"idle_timeout": idle})

@@ -55,3 +55,14 @@ def test_windows_keep_to_the_scopes_of_their_watermarks(
     done.add("tick@600").init().slide().change(time={"watermark": {"per": after}})
     with pytest.raises(ConfigError, match="watermark_per: "):
         done.slide()
+
+
+def test_scopes_remember_their_watermark_from_run_to_run(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path, sliding=sliding(tmp_path), time={"watermark": {"per": ["u"]}})
+    done.add("a@100 b@5").init().slide()
+    for late in ("a@95", "a@96"):
+        done.add(late).slide()
+    late = done.told_of(str(tmp_path / "rejected_window_events"), "reason")
+    assert [row["reason"] for row in late] == ["late"] * 2
+    windows = [tuple(row.values()) for row in done.told_windows("u | window_end")]
+    assert len(windows) == len(set(windows))

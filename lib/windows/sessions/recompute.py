@@ -14,7 +14,7 @@ from lib.bags import hashed
 from lib.config import DynamicGap
 from lib.joins import joined
 from lib.rule import Rule
-from lib.windows.sessions.intervals import apart, bare_intervals
+from lib.windows.sessions.intervals import apart, bare_intervals, keeps_arrival
 from lib.windows.sessions.islands import mark_islands
 
 MERGE, ALONE, REDO = "merge", "alone", "redo"
@@ -84,7 +84,7 @@ def to_redo(marked: DataFrame, rule: Rule) -> DataFrame:
     """The islands to recompute.
 
     Out: key and population, `__range` (its number), `__low`, `__high`, `__old` (its sessions), `__news` (the spans of
-    events that have come).
+    events that have come, where rows remember arrivals).
     """
     redo = marked.where(C.col(ROLE) == REDO)
     old = F.struct(C.col(C.LIVE), C.col(C.END))
@@ -92,11 +92,12 @@ def to_redo(marked: DataFrame, rule: Rule) -> DataFrame:
     if C.POPULATION in marked.columns:  # another one for each population
         number = number + F.coalesce(C.col(C.POPULATION), F.lit(0)) * 2**32
     grouped = redo.groupBy(*C.cols(apart(marked, rule)), number.alias(C.RANGE))
+    come = F.when(C.col(C.EFFECT).isin(JOINS, ADDS), F.struct(C.col(C.START), C.col(C.END)))
     return grouped.agg(
         F.min(C.col(C.LOW)).alias(C.LOW),
         F.max(C.col(C.HIGH)).alias(C.HIGH),
         F.collect_list(F.when(C.col(C.LIVE).isNotNull(), old)).alias(OLD),
-        F.collect_list(F.when(C.col(C.EFFECT).isin(JOINS, ADDS), F.struct(C.col(C.START), C.col(C.END)))).alias(NEWS),
+        *([F.collect_list(come).alias(NEWS)] if keeps_arrival(rule) else []),
     )
 
 
@@ -170,8 +171,9 @@ def with_absorbed(merged: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
     def overlaps(start: Column, end: Column) -> Column:
         return (start <= C.col(C.END)) & (end >= C.col(C.START))
 
+    names = (*identity, OLD, *((NEWS,) if NEWS in ranges.columns else ()))
     overlapping = F.filter(OLD, lambda row: overlaps(row[C.LIVE][C.START], row[C.END]))
-    met = joined(merged, F.broadcast(ranges.select(*C.cols((*identity, OLD, NEWS)))), identity, "inner")
+    met = joined(merged, F.broadcast(ranges.select(*C.cols(names))), identity, "inner")
     met = met.withColumn(C.ABSORBED, F.transform(overlapping, lambda row: row[C.LIVE]))
     if C.ARRIVED in met.columns:
         before = F.array_max(C.col(C.ABSORBED)[C.ARRIVED])

@@ -65,7 +65,7 @@ class SlidingRule:
             "null_keys": events.null_keys,
             "time_difference": format_duration(self.difference),
             "time_unit": format_duration(self.unit),
-            **({} if scopes == "table" else {"watermark_per": scopes}),
+            **({} if scopes == "table" else {"watermark_per": scopes if isinstance(scopes, str) else list(scopes)}),
             "aggregates": [a.model_dump(mode="json", exclude_defaults=True) for a in aggregates],
         }
 
