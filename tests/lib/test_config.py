@@ -62,7 +62,7 @@ def test_defaults_are_those_of_the_contract(load: Load) -> None:
     assert (config.source.order_by, config.source.null_keys) == ((), "reject")
     assert config.sessions.partition_by == ("is_final",)
     assert (config.sessions.deletion_vectors, config.sessions.change_feed) == (False, True)
-    assert config.sessions.commit == "merge"
+    assert config.sessions.commit == "auto"
     assert (config.session.gap, config.session.gap_boundary) == (30 * MINUTE, "joins")
     watermark = config.time.watermark
     assert (watermark.from_, watermark.per, watermark.delay) == ("max_event_time", "table", 0)

@@ -203,7 +203,7 @@ def test_a_table_of_another_layout_is_replaced_alike(spark: Any, tmp_path: Path)
     found = []
     for commit in ("replace", "merge"):
         sessions = {"commit": commit, **layout}
-        warehouse = Warehouse(spark, tmp_path / commit, **SECTIONS, sessions=sessions, aggregates=total)
+        warehouse = Warehouse(spark, tmp_path / commit, **SECTIONS | {"sessions": sessions}, aggregates=total)
         consumed(warehouse)
         found.append(warehouse.sessions_table())
     assert found[0] == found[1]
@@ -236,7 +236,7 @@ def test_a_table_by_name_is_replaced_alike(
     try:
         named = {"table": "replaced_lake.sessions", **REPLACING["sessions"]}
         outputs = {"rejected_events": "replaced_lake.rejected_events", "runs": "replaced_lake.runs"}
-        warehouse = Warehouse(spark, tmp_path, **SECTIONS, sessions=named, outputs=outputs)
+        warehouse = Warehouse(spark, tmp_path, **SECTIONS | {"sessions": named}, outputs=outputs)
         warehouse.append(FIRST_EVENTS)
         warehouse.init().run()
         table = warehouse.tables.sessions.table
