@@ -62,7 +62,7 @@ def test_scopes_remember_their_watermark_from_run_to_run(spark: SparkSession, tm
     done.add("a@100 b@5").init().slide()
     for late in ("a@95", "a@96"):
         done.add(late).slide()
-    late = done.told_of(str(tmp_path / "rejected_window_events"), "reason")
-    assert [row["reason"] for row in late] == ["late"] * 2
+    rejected = done.told_of(str(tmp_path / "rejected_window_events"), "reason")
+    assert [row["reason"] for row in rejected] == ["late"] * 2
     windows = [tuple(row.values()) for row in done.told_windows("u | window_end")]
     assert len(windows) == len(set(windows))
