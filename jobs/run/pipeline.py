@@ -10,7 +10,7 @@ from lib import columns as C
 from lib.accepted import LEAVES, AcceptedChanges, Again
 from lib.admission.admission import Admission
 from lib.admission.event_counts import EventCounts, count_columns, is_valid
-from lib.admission.lateness import decided, decided_by_place
+from lib.admission.lateness import decided
 from lib.admission.verdicts import effect
 from lib.time.spans import Spans, day_spans
 from lib.time.watermarks import WatermarkOverride, WatermarkState, advance, advance_scopes, advance_to, flush
@@ -83,22 +83,29 @@ def compute_run(  # noqa: PLR0913
 
 
 def _admitted(admission: Admission, windows: Windows, stored: Stored) -> _Judged:
-    """Which events count. Most runs only add events in time: they are judged as they are folded, in one pass.
-
-    An event that copies were found by, and whose place then shows that it is late, was none: they are judged again.
-    """
-    found = _folded(admission.judged(), windows, admission) if admission.asked is None else None
-    if found is None or found.counts.needs_the_bag:
-        found = _folded(admission.judged_with_changes(), windows, admission)
+    """Which events count. What is older than the horizon, and late unless its place takes it in, is judged by that."""
+    found = _judge(admission, windows)
     if not found.counts.pending:
         return found
+    tells_copies = admission.rule.dedupe is not None
+    if tells_copies:
+        found = _judge(replace(admission, tells_copies=False), windows)
     around = Around(found.counts.old_low or 0, found.counts.old_high or 0, admission.known(found.rows, found.counts))
     told = windows.judge_places(found.partials.withColumn(C.EFFECT, effect()), around, stored, admission.clock)
-    places = admission.compute.held(told.drop(C.EFFECT))
-    rows = decided_by_place(found.rows.withColumn(C.BUCKET, windows.bucket()), places, admission.rule, admission.clock)
-    placed = _counted(rows, decided(places, admission.rule, admission.clock), admission)
-    late = admission.late_originals(placed.rows, placed.counts)
-    return placed if late is None else _admitted(replace(admission, late=late), windows, stored)
+    places, bucket = admission.compute.held(told.drop(C.EFFECT)), windows.bucket()
+    if tells_copies:
+        return _judge(replace(admission, places=places, bucket=bucket), windows)
+    rows = admission.placed(found.rows, places, bucket)
+    return _counted(rows, decided(places, admission.rule, admission.clock), admission)
+
+
+def _judge(admission: Admission, windows: Windows) -> _Judged:
+    """Most runs only add events in time: they are judged as they are folded, in one pass."""
+    if admission.asked is None:
+        found = _folded(admission.judged(), windows, admission)
+        if not found.counts.needs_the_bag:
+            return found
+    return _folded(admission.judged_with_changes(), windows, admission)
 
 
 def _folded(judged: DataFrame, windows: Windows, admission: Admission) -> _Judged:

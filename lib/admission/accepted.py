@@ -99,15 +99,16 @@ def _without(valid: DataFrame, rejects: DataFrame, rule: Rule, *, apart: bool) -
 def kept_in(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
     """The rows that are gone from the source, and whose events stay, as `validate` returns them.
 
-    In: rejected deletions with `__json`. source: for its columns.
+    In: rejected deletions with `__json`, and `__freed` where that is to go with them. source: for its columns.
     """
     own = T.StructType([source.schema[name] for name in own_columns(source)])
-    rows = rejects.select(from_canonical_json(C.col(C.JSON), own).alias("row"))
+    beside = (C.FREED,) if C.FREED in rejects.columns else ()
+    rows = rejects.select(from_canonical_json(C.col(C.JSON), own).alias("row"), *C.cols(beside))
     feed = [F.lit(None).cast(source.schema[n].dataType).alias(n) for n in source.columns if n not in own.names]
-    told = rows.select(*[F.col("row")[n].alias(n) for n in own.names], *feed)
-    return valid_rows(told.select(*C.cols(tuple(source.columns))), rule)
+    told = rows.select(*[F.col("row")[n].alias(n) for n in own.names], *feed, *C.cols(beside))
+    return valid_rows(told.select(*C.cols((*source.columns, *beside))), rule, beside)
 
 
-def valid_rows(rows: DataFrame, rule: Rule) -> DataFrame:
+def valid_rows(rows: DataFrame, rule: Rule, in_flight: tuple[str, ...] = ()) -> DataFrame:
     """Those that can be part of a session. Which of them were of the future when they came, rejected_events knows."""
-    return validate(rows, rule, WatermarkState(FOREVER)).where(C.col(C.VERDICT).isNull())
+    return validate(rows, rule, WatermarkState(FOREVER), in_flight).where(C.col(C.VERDICT).isNull())

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lib import columns as C
@@ -12,11 +12,11 @@ from lib.admission.accepted import Past, accepted, as_rejects
 from lib.admission.corrections import reconciled
 from lib.admission.dedupe import mark_duplicates
 from lib.admission.event_counts import EventCounts
-from lib.admission.freed import Readmission, asked_for, copies_of, deletions, forgetting, freed, judged_again
-from lib.admission.lateness import judge_late
+from lib.admission.freed import Readmission, asked_for, copies_of, deletions, freed, judged_again
+from lib.admission.lateness import decided, judge_late, with_places
 from lib.admission.rejects import IDENTITY, kept, leaving, rejected
 from lib.admission.validate import raw_us, validate
-from lib.admission.verdicts import APART, DUPLICATE, FORGOTTEN, IN, LATE, MOVED, OUT, REASONS, WITHDRAWN
+from lib.admission.verdicts import APART, FORGOTTEN, IN, MOVED, OUT, REASONS, WITHDRAWN
 from lib.bags import hashed
 from lib.compute import Compute
 from lib.errors import UsageError
@@ -31,8 +31,9 @@ class Admission:
     """The judgement of one run's events.
 
     events: rows of the source, or of its change feed. clock: as it stood before the run. past: what was consumed;
-    None: there is none (`is_first`), or it is not known. asked: rejected events to judge again. late: key columns and
-    `__us` of events whose place has shown that they are late, so that they have no copies.
+    None: there is none (`is_first`), or it is not known. asked: rejected events to judge again. places: what their
+    place says of events older than the horizon, once it is judged: key columns, `__bucket` as by `bucket`, `__enters`.
+    tells_copies: no, as long as places are judged; what is late is so beside copies, too, and is the original of none.
     """
 
     events: DataFrame
@@ -42,13 +43,14 @@ class Admission:
     compute: Compute
     asked: Readmission | None = None
     is_first: bool = False
-    late: DataFrame | None = None
+    places: DataFrame | None = None
+    bucket: Column | None = None
+    tells_copies: bool = True
 
     def judged(self) -> DataFrame:
         """Each event with its verdict, as long as nothing has left the source and nothing is judged again."""
         valid = validate(self.events, self.rule, self.clock)
-        known = self._originals(valid, None)
-        return judge_late(mark_duplicates(valid, known, self.rule, self.clock, self.late), self.rule, self.clock)
+        return self._in_time(self._apart_from_copies(valid, None))
 
     def judged_with_changes(self) -> DataFrame:
         """The same where rows have left the source, or rejected ones are judged again; computed."""
@@ -59,22 +61,22 @@ class Admission:
             valid = reconciled(valid, None if rejects is None else as_rejects(rejects, rule), rule)
         for free in self._freed(valid, rejects):
             valid = valid.unionByName(free, allowMissingColumns=True)
-        known = self._originals(valid, rejects)
-        marked = judged_again(mark_duplicates(valid, known, rule, clock, self.late))
-        return self.compute.held(judge_late(marked, rule, clock))
+        return self.compute.held(self._in_time(judged_again(self._apart_from_copies(valid, rejects))))
 
-    def late_originals(self, judged: DataFrame, counts: EventCounts) -> DataFrame | None:
-        """`late`, and the late events that copies were found by; None where these are none, or known already."""
-        if self.rule.dedupe is None or not counts.duplicates or not counts.rejected.get(LATE):
-            return None
-        verdict, names = C.col(C.VERDICT), (*self.rule.key, C.US)
-        copies = judged.where(verdict == DUPLICATE)
-        found = joined(judged.where(verdict == LATE), copies, (*self.rule.key, *self.rule.dedupe.by), "left_semi")
-        late = found.select(*C.cols(names)).distinct()
-        if self.late is not None:
-            late = joined(late, self.late, names, "left_anti")
-        late, seen = self.compute.observed(late, {"rows": F.count(F.lit(1))})
-        return _both(self.late, late) if seen["rows"] else None
+    def placed(self, judged: DataFrame, places: DataFrame, bucket: Column) -> DataFrame:
+        """Judged rows, none of them `pending` any more. places: partials of the pending ones, with `__enters`."""
+        return decided(with_places(judged, places, self.rule, bucket), self.rule, self.clock)
+
+    def _apart_from_copies(self, valid: DataFrame, rejects: DataFrame | None) -> DataFrame:
+        if self.rule.dedupe is None or not self.tells_copies:
+            return valid
+        if self.places is not None and self.bucket is not None:
+            valid = with_places(valid, self.places, self.rule, self.bucket)
+        return mark_duplicates(valid, self._originals(valid, rejects), self.rule, self.clock)
+
+    def _in_time(self, marked: DataFrame) -> DataFrame:
+        judged = judge_late(marked, self.rule, self.clock)
+        return judged if self.places is None else decided(judged, self.rule, self.clock)
 
     def rejected(self, judged: DataFrame) -> DataFrame:
         """The rows that the run adds to rejected_events, without its own columns."""
@@ -129,10 +131,9 @@ class Admission:
             wanted = copies if wanted is None else wanted.unionByName(copies).dropDuplicates(list(IDENTITY))
         if wanted is None:
             return []
-        again = freed(self.compute.held(wanted), self.past, self.rule, self.clock, self.compute)
-        if again is None:
-            return made
-        return [*made, forgetting(again, made[0])] if made else [again]
+        held, gone = self.compute.held(wanted), made[0] if made else None
+        again = freed(held, self.past, self.rule, self.clock, self.compute, made=gone)
+        return made if again is None else [*made, again]
 
     def _originals(self, valid: DataFrame, rejects: DataFrame | None) -> DataFrame | None:
         """Accepted events near these, as they were before any of these came: what copies are found by."""

@@ -15,19 +15,17 @@ from lib.joins import joined
 from lib.rule import Rule
 from lib.time.watermarks import WatermarkState, with_clock
 
-SEEN, CUTS, TOLD = "__seen", "__originals", "__told_late"
+SEEN, CUTS = "__seen", "__originals"
 
 
-def mark_duplicates(
-    valid: DataFrame, known: DataFrame | None, rule: Rule, clock: WatermarkState, late: DataFrame | None = None
-) -> DataFrame:
+def mark_duplicates(valid: DataFrame, known: DataFrame | None, rule: Rule, clock: WatermarkState) -> DataFrame:
     """Valid events, those `duplicate` that have the key and ids of an accepted event at most `within` away.
 
     Accepted are those known, and of these events the lowest by (time, order_by, row), then the lowest more than
     `within` after it, and so on; events that are late themselves are no originals, unless the rule accepts them.
 
-    In: what `events.validate` returns, freed events beside them; accepted events that were there before, None: none;
-    the key columns and `__us` of events whose place has shown that they are late.
+    In: what `validate` returns, freed events beside them, with `__enters` where places are judged; accepted events that
+    were there before, None: none.
     Out: the same rows. Those with a verdict keep it, but for updates of the source, which may be copies, too.
     """
     if rule.dedupe is None:
@@ -43,9 +41,8 @@ def mark_duplicates(
         if rule.lateness == "event":
             rows = with_clock(rows, rule, clock).drop(C.W, C.MARK, C.FLUSHED)
             told = us < C.col(C.H)
-        elif late is not None:
-            rows = joined(rows, late.withColumn(TOLD, F.lit(True)), (*rule.key, C.US), "left")
-            told = F.col(TOLD)
+        elif C.ENTERS in valid.columns:
+            told = ~C.col(C.ENTERS)
         anywhere = C.col(C.VERDICT).isNotNull()
         if C.FREED in valid.columns:
             anywhere = anywhere | C.col(C.FREED).isNotNull()

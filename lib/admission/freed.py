@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from lib import columns as C
@@ -16,6 +16,8 @@ from lib.joins import joined
 from lib.rule import Rule
 from lib.time.spans import day_spans
 from lib.time.watermarks import WatermarkState
+
+STILL_IN = "__still_in"
 
 
 @dataclass(frozen=True)
@@ -51,26 +53,34 @@ def copies_of(gone: DataFrame, rejects: DataFrame, rule: Rule) -> DataFrame:
 
 def deletions(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
     """The events that are gone from the source and stay in their sessions, as `freed` returns them, but `moved`."""
-    kept = rejects.where(C.col(C.KEPT) == IN)
-    events = kept_in(kept.select(C.col(C.EVENT).alias(C.JSON)), source, rule)
-    return matched(events, kept).withColumn(C.VERDICT, F.lit(MOVED))
+    return hashed(_still_in(rejects, source, rule)).drop(C.JSON).withColumn(C.VERDICT, F.lit(MOVED))
 
 
 def still_in(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
-    """The rows of these events by this rule, which may have another key, or another event time, than their run's."""
-    events = deletions(rejects, source, rule)
-    own = [C.col(C.FREED)[name].alias(name) for name in IDENTITY]
+    """The rows of these events by this rule, which may have another key, time or columns than their run's."""
+    events = hashed(_still_in(rejects, source, rule))
+    was = [C.col(C.FREED)[name].alias(name) for name in IDENTITY]
     time = F.timestamp_micros(raw_us(events)).alias(C.EVENT_TIME)
-    of_run = (C.REASON, C.KEPT, C.WATERMARK, C.HORIZON, C.EVENT, C.SOURCE_VERSION, C.RUN_ID)
-    return joined(
-        events.select(*C.cols(rule.key), time, *own), rejects.select(*C.cols((*IDENTITY, *of_run))), IDENTITY, "inner"
-    )
+    of_run = rejects.select(*C.cols((*IDENTITY, C.REASON, C.KEPT, C.WATERMARK, C.HORIZON, C.SOURCE_VERSION, C.RUN_ID)))
+    rows = joined(events.select(*C.cols(rule.key), time, C.col(C.JSON), C.col(C.HASH), *was), of_run, IDENTITY, "inner")
+    alike = Window.partitionBy(C.HASH, C.RUN_SEQ).orderBy(C.EVENT_HASH, C.ORDINAL)
+    anew = {C.ORDINAL: F.row_number().over(alike), C.EVENT: C.col(C.JSON), C.EVENT_HASH: C.col(C.HASH)}
+    return rows.withColumns(anew).drop(C.JSON, C.HASH)
 
 
-def freed(rejects: DataFrame, past: Past, rule: Rule, clock: WatermarkState, compute: Compute) -> DataFrame | None:
+def freed(  # noqa: PLR0913
+    rejects: DataFrame,
+    past: Past,
+    rule: Rule,
+    clock: WatermarkState,
+    compute: Compute,
+    *,
+    made: DataFrame | None = None,
+) -> DataFrame | None:
     """The events of these rejected rows, as `validate` returns them, valid ones; None where there are none.
 
-    They are in the source, or gone from it and in their session still.
+    They are in the source, or gone from it and in their session still: of the latter those that `made`, deletions of
+    the same run, takes away are `forgotten`, as they are no originals.
     `__freed` tells which row of rejected_events each was: event_hash, ordinal, run_seq, reason, kept.
     """
     rejects = rejects.where(C.col(C.KEPT) != IN)
@@ -79,29 +89,43 @@ def freed(rejects: DataFrame, past: Past, rule: Rule, clock: WatermarkState, com
     if not spans:
         return None
     source = past.events(spans)
-    valid = validate(source, rule, clock).where(C.col(C.VERDICT).isNull())
+    valid = validate(source, rule, clock).where(C.col(C.VERDICT).isNull()).withColumn(STILL_IN, F.lit(False))
     if (before := past.rejected()) is not None:
         alike = joined(before.where(C.col(C.KEPT) == IN), rejects.select(C.EVENT_HASH), (C.EVENT_HASH,), "left_semi")
-        valid = valid.unionByName(kept_in(alike.select(C.col(C.EVENT).alias(C.JSON)), source, rule))
+        there = kept_in(alike.select(C.col(C.EVENT).alias(C.JSON)), source, rule)
+        valid = valid.unionByName(there.withColumn(STILL_IN, F.lit(True)))
     places = (*rule.key, C.RAW_US)
     spots = rejects.select(*C.cols(rule.key), time.alias(C.RAW_US))
     near = joined(valid.withColumn(C.RAW_US, raw_us(valid)), spots, places, "left_semi")
-    return matched(near.select(*C.cols(tuple(valid.columns))), rejects)
+    found = matched(near.select(*C.cols(tuple(valid.columns))), rejects, C.col(STILL_IN))
+    return (found if made is None else _forgetting(found, made)).drop(STILL_IN)
 
 
-def forgetting(again: DataFrame, gone: DataFrame) -> DataFrame:
-    """Freed events of which those that deletions of the same run take away are `forgotten`: they are no originals."""
-    told = taken(again, gone)
-    return told.withColumn(C.VERDICT, F.when(C.col(C.TAKEN), FORGOTTEN).otherwise(C.col(C.VERDICT))).drop(C.TAKEN)
+def _still_in(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
+    """Events that are gone from the source and in their session, each with the row that it is, as `__freed`."""
+    kept = rejects.where(C.col(C.KEPT) == IN)
+    return kept_in(kept.select(C.col(C.EVENT).alias(C.JSON), _as_freed()), source, rule)
 
 
-def matched(events: DataFrame, rejects: DataFrame) -> DataFrame:
-    """Of the events as many as these rows reject, each with the row that it is, as `__freed`."""
-    about = F.struct(*C.cols((*IDENTITY, C.REASON, C.KEPT))).alias(C.FREED)
-    named = rejects.select(C.col(C.EVENT_HASH).alias(C.HASH), about)
+def _forgetting(again: DataFrame, gone: DataFrame) -> DataFrame:
+    told = taken(again, gone, C.col(STILL_IN).desc())
+    is_gone = C.col(C.TAKEN) & C.col(STILL_IN)
+    return told.withColumn(C.VERDICT, F.when(is_gone, FORGOTTEN).otherwise(C.col(C.VERDICT))).drop(C.TAKEN)
+
+
+def matched(events: DataFrame, rejects: DataFrame, *order: Column) -> DataFrame:
+    """Of the events as many as these rows reject, each with the row that it is, as `__freed`.
+
+    order: which of equal events go first; none: any.
+    """
+    named = rejects.select(C.col(C.EVENT_HASH).alias(C.HASH), _as_freed())
     wanted = named.withColumn("__nth", nth(C.col(C.FREED)))
-    found = joined(hashed(events).withColumn("__nth", nth()), wanted, (C.HASH, "__nth"), "inner")
+    found = joined(hashed(events).withColumn("__nth", nth(*order)), wanted, (C.HASH, "__nth"), "inner")
     return found.select(*C.cols((*events.columns, C.HASH, C.FREED)))
+
+
+def _as_freed() -> Column:
+    return F.struct(*C.cols((*IDENTITY, C.REASON, C.KEPT))).alias(C.FREED)
 
 
 def judged_again(marked: DataFrame) -> DataFrame:

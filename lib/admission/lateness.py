@@ -1,6 +1,6 @@
 """Late events: those older than the horizon as it stood before the run (SEMANTICS §4, §6)."""
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lib import columns as C
@@ -32,13 +32,13 @@ def decided(found: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame:
     return with_population(found.withColumn(C.VERDICT, verdict).drop(C.ENTERS), rule, clock)
 
 
-def decided_by_place(judged: DataFrame, places: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame:
-    """Judged events of which none is `pending` any more.
+def with_places(rows: DataFrame, places: DataFrame, rule: Rule, bucket: Column) -> DataFrame:
+    """Events with `__enters`: whether their place takes them in; null where that is not asked.
 
-    In: judged events with `__bucket`; partials of the pending ones with their `__bucket` and `__enters`.
+    In: partials of the pending ones with their `__bucket`, which `bucket` gives of an event, and `__enters`.
     """
     told = places.where(C.col(C.VERDICT) == PENDING).select(*C.cols((*rule.key, C.BUCKET, C.ENTERS)))
-    return decided(joined(judged, told, (*rule.key, C.BUCKET), "left"), rule, clock).drop(C.BUCKET)
+    return joined(rows.withColumn(C.BUCKET, bucket), told, (*rule.key, C.BUCKET), "left").drop(C.BUCKET)
 
 
 def with_population(found: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame:

@@ -42,10 +42,11 @@ KEY_TYPES = (
 )
 
 
-def validate(events: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame:
+def validate(events: DataFrame, rule: Rule, clock: WatermarkState, in_flight: tuple[str, ...] = ()) -> DataFrame:
     """Each event with its time and, if it is invalid or a change of the source, its verdict; `where` has been applied.
 
     In: the source's columns (and, from a change feed, its `_change_type`, or `before_start` or `correction` there).
+    in_flight: columns of ours that come along.
     Out: the same columns, `__us` BIGINT (microseconds since the epoch, UTC; with a time unit in whole units, and the
     time itself as `__raw_us`), `__gap` BIGINT (of a dynamic gap) and `__verdict` STRING: null for a valid event, else
     the reason to reject it: the first of before_start, null_time, null_key, non_positive_gap and in_the_future
@@ -54,7 +55,7 @@ def validate(events: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame:
     Errors: SourceError for a key or time column that is missing or of a type that cannot serve.
     """
     _check_zone(events)
-    _check_names(rule, events)
+    _check_names(events, in_flight)
     require_columns(rule.key, events, "source.key")
     require_columns(rule.order_by, events, "source.order_by")
     _check_keys(rule, events)
@@ -167,10 +168,10 @@ def _check_zone(events: DataFrame) -> None:
         )
 
 
-def _check_names(rule: Rule, events: DataFrame) -> None:
+def _check_names(events: DataFrame, in_flight: tuple[str, ...]) -> None:
     """A column of the source that is named as one in flight would be taken for it."""
     for name in events.columns:
-        if name.startswith("__"):
+        if name.startswith("__") and name not in in_flight:
             raise SourceError(
                 "the source must have no column whose name begins with __: such names are kept for what is computed",
                 value=name,

@@ -99,10 +99,39 @@ def test_an_event_is_no_copy_of_one_that_is_late_by_its_place(play: Plays) -> No
     done.assert_clean()
 
 
-def test_a_late_event_is_the_copy_of_one_that_would_bring_it_in_reach(play: Plays) -> None:
+def test_copies_bring_each_other_in_reach(play: Plays) -> None:
     done = play("u | at | n | v \n tick | 100 | 9 | 0", schema=EVENTS, **BY_SESSION)
-    # Alone 85 is late; beside 92 it were in reach, and the lower of two copies.
+    # Alone 85 is late; lateness is judged before copies are, and 92 lies beside it.
     done.runs("u | at | n | v \n a | 85 | 7 | 10 \n a | 92 | 7 | 20")
-    done.assert_sessions("u | start | end | count | total \n a | 92 | 92 | 1 | 20", u="a")
-    done.assert_rejected("u | event_time | reason \n a | 85 | duplicate")
+    done.assert_sessions("u | start | end | count | total \n a | 85 | 85 | 1 | 10", u="a")
+    done.assert_rejected("u | event_time | reason \n a | 92 | duplicate")
+    done.assert_clean()
+
+
+def test_of_copies_in_reach_by_another_copy_one_each_is_accepted(play: Plays) -> None:
+    done = play("u | at | n | v \n tick | 100 | 9 | 0", schema=EVENTS, **BY_SESSION)
+    done.runs("u | at | n | v \n a | 85 | 7 | 10 \n a | 85 | 8 | 1 \n a | 85 | 8 | 1 \n a | 92 | 7 | 20")
+    done.assert_sessions("u | start | end | count | total \n a | 85 | 85 | 2 | 11", u="a")
+    done.assert_rejected("u | event_time | reason \n a | 85 | duplicate \n a | 92 | duplicate")
+    done.assert_clean()
+
+
+def test_late_copies_are_told_at_once_however_many(play: Plays) -> None:
+    done = play("u | at | n | v \n tick | 300 | 9 | 0", schema=EVENTS, **BY_SESSION)
+    late = [f"a | {at} | {n} | 1" for n, at in enumerate((0, 20, 40, 60, 80))]
+    copies = [f"a | {at + 11} | {n} | 1" for n, at in enumerate((0, 20, 40, 60, 80))]
+    done.runs("\n ".join(["u | at | n | v", *late, *copies, "a | 299 | 50 | 1"]))
+    done.assert_sessions("u | start | end | count | total \n a | 299 | 299 | 1 | 1", u="a")
+    done.assert_rejected("u | reason \n" + "\n".join(["a | late"] * 10))
+    done.assert_clean()
+
+
+def test_a_row_that_came_again_is_no_delete_that_is_made_at_last(play: Plays) -> None:
+    kept = {"corrections": "quarantine", "time": {"allowed_lateness": "1d"}}
+    done = play("u | at | n | v \n a | 10 | 1 | 10", schema=EVENTS, **BY_N | kept)
+    done.source("DELETE FROM {} WHERE u = 'a'").run()
+    done.runs("u | at | n | v \n a | 10 | 1 | 10").runs("u | at | n | v \n a | 12 | 1 | 20")
+    done.readmit()
+    done.assert_sessions("u | start | end | count | total \n a | 10 | 10 | 1 | 10")
+    done.assert_rejected("u | event_time | reason \n a | 12 | duplicate")
     done.assert_clean()

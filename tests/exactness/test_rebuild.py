@@ -80,6 +80,21 @@ def test_what_is_in_quarantine_gets_the_columns_of_the_new_key(play: Plays) -> N
     done.assert_rejected("d | reason")
 
 
+@pytest.mark.parametrize("change", ["DROP COLUMN n", "RENAME COLUMN n TO m"])
+def test_what_is_in_quarantine_outlasts_a_column_that_nobody_uses(play: Plays, change: str) -> None:
+    events = "u | d | at | n \n a | x | 5 | 3 \n b | y | 5 | 7 \n b | y | 5 | 8"
+    done = play(events, schema=ON_DEVICES, corrections="quarantine", aggregates=[])
+    done.source("ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')").run()
+    done.source("DELETE FROM {} WHERE u = 'b'").run()
+    done.source(f"ALTER TABLE {{}} {change}").rebuild()
+    done.assert_sessions("u | start | count \n a | 5 | 1 \n b | 5 | 2")
+    done.assert_rejected("u | event_time | reason | kept \n b | 5 | correction | in \n b | 5 | correction | in")
+    done.assert_clean()
+    done.readmit().assert_sessions("u | start | count \n a | 5 | 1")
+    done.assert_rejected("u | reason")
+    done.assert_clean()
+
+
 # Clocks
 
 
