@@ -119,6 +119,11 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def literal(text: str) -> str:
+    """A text as a literal of SQL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 def cols(names: tuple[str, ...]) -> list[Column]:
     """`col` for each name."""
     return [col(name) for name in names]

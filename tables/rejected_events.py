@@ -25,6 +25,7 @@ AFTER_KEY: Mapping[str, T.DataType] = {
     C.RUN_ID: T.StringType(),
     C.RUN_SEQ: T.LongType(),
 }
+BEFORE_ALL = 0  # of what is written behind a RESTORE this comes first; runs count from 1
 KEPT_OUT = (BEFORE_START, LATE, DUPLICATE, IN_THE_FUTURE, CORRECTION)  # other reasons speak for themselves
 
 
@@ -57,7 +58,7 @@ class RejectedEvents:
         """Undo the transactions after `last`, once. Lines that nobody could read are of none, and stay."""
         if (version := self.table.version_before(undoing, last)) is not None:
             before = self.table.read(version).where(C.col(C.RUN_SEQ).isNotNull())
-            noted = Commit(undoing.note, undoing.txn, undoing.note)
+            noted = Commit(undoing.note, BEFORE_ALL, undoing.note)
             self.table.overwrite(self._with_unread(before), noted, [])
 
     def forgettable(self, run_seq: int) -> tuple[tuple[str, Mapping[str, str]], ...]:

@@ -162,12 +162,12 @@ class WindowTable:
             )
 
     def _overwrite(self, rows: DataFrame, fence: Commit) -> None:
-        """All rows and the columns anew; where the key is another, first with statistics of columns that stay alone."""
+        """All rows and the columns anew; where the key is another, first with statistics of what stays alone."""
         statistics = self._filtered(rows.schema)
         is_other = self.table.setting(STATISTICS) != statistics
         if is_other:
-            there = self.table.schema.names
-            staying = T.StructType([field for field in rows.schema.fields if field.name in there])
+            there = {field.name: field.dataType for field in self.table.schema.fields}
+            staying = T.StructType([f for f in rows.schema.fields if there.get(f.name) == f.dataType])
             self.table.change_setting(STATISTICS, self._filtered(staying))
         self.table.overwrite(rows, fence, list(self.layout.partition_by))
         if is_other:

@@ -65,16 +65,17 @@ def repair(kind: Kind, position: Position, say: Say) -> None:
     if manifest is None:
         side_tables.check_no_rows(kind, side_tables.of_runs(kind))
         return
-    if side_tables.is_entered(kind, manifest):
+    restored = position.restored
+    if side_tables.is_entered(kind, manifest, restored):
         return
     say(f"finishing run {manifest.run_id}, which was cut off after its commit")
-    if not side_tables.is_complete(kind, manifest):
+    if not side_tables.is_complete(kind, manifest, restored):
         check_rule(kind, manifest)
         kind.tables.events.check_same(manifest)
         context = RunContext.again(kind, manifest)
         with kind.tables.events.reading(context.increment):
-            side_tables.write(context, context.result(), manifest)
-    side_tables.enter(kind, manifest, Timing())
+            side_tables.write(context, context.result(), manifest, restored)
+    side_tables.enter(kind, manifest, Timing(), restored)
 
 
 def settled(kind: Kind, say: Say) -> Position:

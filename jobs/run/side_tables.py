@@ -8,7 +8,7 @@ from jobs.run.pipeline import RunResult
 from lib.aggregates.binding import bind
 from lib.errors import TableError
 from lib.windows.sessions.memberships import event_sessions, session_updates
-from tables.delta import Commit, Superseded, Table
+from tables.delta import Commit, Superseded, Table, behind
 from tables.event_outputs import EventOutput
 from tables.manifest import Manifest
 from tables.runs import Timing
@@ -16,17 +16,18 @@ from tables.runs import Timing
 REJECTED, RUNS = "rejected_events", "runs"
 
 
-def write(context: RunContext, result: RunResult, manifest: Manifest) -> None:
+def write(context: RunContext, result: RunResult, manifest: Manifest, restored: int | None = None) -> None:
     """Write what the tables beside it do not have of this run yet.
 
     rejected_events comes last: the same result is computed again from what it held before.
+    restored: the version of the RESTORE, if any, that has put this run in force again (here and below).
     """
     kind = context.kind
     if outputs := _outputs(kind):
         of, live = result.memberships(), context.stored().live
         adds_only = not manifest.sessions["moved"] and of.removed is None
         for name, table in outputs.items():
-            if _has(kind, name, table.table, manifest):
+            if _has(kind, name, table.table, manifest, restored):
                 continue
             rows = (
                 event_sessions(of, context.rule)
@@ -34,17 +35,17 @@ def write(context: RunContext, result: RunResult, manifest: Manifest) -> None:
                 else session_updates(of, live, context.rule, bind(context.rule, context.sample()))
             )
             with suppress(Superseded):  # another process has repaired this run meanwhile: the same rows are there
-                table.write(rows, manifest, _fence(kind, name), adds_only=adds_only)
-    if _lacks_rejects(kind, manifest):
+                table.write(rows, manifest, _fence(kind, name, restored), adds_only=adds_only)
+    if _lacks_rejects(kind, manifest, restored):
         with suppress(Superseded):  # as above
-            _write_rejects(context, result, manifest)
+            _write_rejects(context, result, manifest, _fence(kind, REJECTED, restored))
 
 
-def enter(kind: Kind, manifest: Manifest, timing: Timing) -> None:
+def enter(kind: Kind, manifest: Manifest, timing: Timing, restored: int | None = None) -> None:
     """Write the row of the ledger, which says that the run is complete."""
     if kind.has_ledger:
         with suppress(Superseded):  # as above
-            kind.tables.runs.append(manifest, timing, _fence(kind, RUNS))
+            kind.tables.runs.append(manifest, timing, _fence(kind, RUNS, restored))
 
 
 def undo_after(kind: Kind, run_seq: int, restored: int) -> None:
@@ -78,15 +79,18 @@ def check_no_rows(kind: Kind, tables: list[Table]) -> None:
         )
 
 
-def is_entered(kind: Kind, manifest: Manifest) -> bool:
+def is_entered(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
     """Whether nothing is missing of this run: the ledger has it."""
-    return _has(kind, RUNS, kind.tables.runs.table, manifest) if kind.has_ledger else is_complete(kind, manifest)
+    if not kind.has_ledger:
+        return is_complete(kind, manifest, restored)
+    return _has(kind, RUNS, kind.tables.runs.table, manifest, restored)
 
 
-def is_complete(kind: Kind, manifest: Manifest) -> bool:
+def is_complete(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
     """Whether all but the ledger have what this run owes them."""
     outputs = _outputs(kind).items()
-    return not _lacks_rejects(kind, manifest) and all(_has(kind, name, o.table, manifest) for name, o in outputs)
+    has_all = all(_has(kind, name, output.table, manifest, restored) for name, output in outputs)
+    return has_all and not _lacks_rejects(kind, manifest, restored)
 
 
 def _outputs(kind: Kind) -> dict[str, EventOutput]:
@@ -94,14 +98,14 @@ def _outputs(kind: Kind) -> dict[str, EventOutput]:
     return kind.tables.event_outputs if kind.name == "sessions" else {}
 
 
-def _lacks_rejects(kind: Kind, manifest: Manifest) -> bool:
+def _lacks_rejects(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
     takes = ("withdrawn", "forgotten", "moved", "readmitted")
     owed = manifest.mode == "rebuild" or manifest.rejected or any(manifest.events.get(name) for name in takes)
-    return bool(owed) and not _has(kind, REJECTED, kind.rejected_events.table, manifest)
+    return bool(owed) and not _has(kind, REJECTED, kind.rejected_events.table, manifest, restored)
 
 
-def _write_rejects(context: RunContext, result: RunResult, manifest: Manifest) -> None:
-    table, fence = context.kind.rejected_events, _fence(context.kind, REJECTED)
+def _write_rejects(context: RunContext, result: RunResult, manifest: Manifest, fence: str) -> None:
+    table = context.kind.rejected_events
     if manifest.mode == "rebuild":
         rejected = result.rejected() if manifest.rejected else result.rejected().limit(0)
         table.write_anew(rejected, context.staying(), manifest, fence)
@@ -110,9 +114,13 @@ def _write_rejects(context: RunContext, result: RunResult, manifest: Manifest) -
         table.write(result.rejected() if manifest.rejected else None, gone, manifest, fence)
 
 
-def _fence(kind: Kind, role: str) -> str:
-    return f"{kind.home.table.id}:{role}"
+def _fence(kind: Kind, role: str, restored: int | None = None) -> str:
+    """What a run left out is written behind a RESTORE under a name of its own: the tables have had later runs."""
+    fence = f"{kind.home.table.id}:{role}"
+    return fence if restored is None else behind(fence, restored)
 
 
-def _has(kind: Kind, role: str, table: Table, manifest: Manifest) -> bool:
-    return table.has_fence(Commit(_fence(kind, role), manifest.run_seq))
+def _has(kind: Kind, role: str, table: Table, manifest: Manifest, restored: int | None) -> bool:
+    if table.has_fence(Commit(_fence(kind, role, restored), manifest.run_seq)):
+        return True
+    return restored is not None and table.has_had(Commit(_fence(kind, role), manifest.run_seq))

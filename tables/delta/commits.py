@@ -43,7 +43,7 @@ class Commit:
     @property
     def note(self) -> str:
         """The same as metadata: of a commit that Delta lets nobody fence."""
-        return f"{self.app_id}@{self.txn}"
+        return behind(self.app_id, self.txn)
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,11 @@ def entry_of(version: int, info: Mapping[str, Any]) -> Entry:
         metrics=info.get("operationMetrics") or {},
         metadata=info.get("userMetadata"),
     )
+
+
+def behind(app_id: str, undoing: int) -> str:
+    """The name that an application writes under behind an undoing of its own, which may come to older transactions."""
+    return f"{app_id}@{undoing}"
 
 
 @contextmanager

@@ -64,6 +64,13 @@ class Reading(DeltaLog):
             last = self.transaction(commit.app_id)
         return last is not None and last >= commit.txn
 
+    def has_had(self, commit: Commit) -> bool:
+        """Whether this very transaction is in the table, whatever came later; or a later one, where the log forgets."""
+        newest = next((txn for _, txn in self._fences(commit.app_id) if txn <= commit.txn), None)
+        if newest is None and self.entry(0) is None:
+            return self.has_fence(commit)
+        return newest == commit.txn
+
     def version_before(self, undoing: Commit, last: int) -> int | None:
         """The version that the first transaction of the application after `last` came upon.
 
@@ -103,7 +110,7 @@ class Reading(DeltaLog):
     def _fences(self, app_id: str, near: int | None = None, *, noted: bool = False) -> Iterator[tuple[int, int]]:
         """Versions and transactions of this application, newest first, of all or of so many last commits.
 
-        noted: those that metadata note, too. Ends where the log was cleaned up.
+        noted: those that metadata note, and those written `behind` one, as it, too. Ends where the log was cleaned up.
         """
         for version in _back_from(self.version, near):
             if not (lines := self._actions(version, whole=True)):
@@ -111,12 +118,16 @@ class Reading(DeltaLog):
             for line in lines:
                 if line.startswith('{"txn"'):
                     fence = self._parsed(line, version)["txn"]
-                    if fence["appId"] == app_id:
+                    note = fence["appId"]
+                    if note == app_id:
                         yield version, int(fence["version"])
                 elif noted and line.startswith('{"commitInfo"'):
-                    of, _, txn = (self._parsed(line, version)["commitInfo"].get("userMetadata") or "").rpartition("@")
-                    if of == app_id:
-                        yield version, int(txn)
+                    note = self._parsed(line, version)["commitInfo"].get("userMetadata") or ""
+                else:
+                    continue
+                of, _, txn = note.rpartition("@")
+                if noted and of == app_id:
+                    yield version, int(txn)
 
     def _parsed(self, line: str, version: int) -> Any:
         try:

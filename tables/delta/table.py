@@ -58,7 +58,7 @@ class Table(Reading):
 
     def change_settings(self, properties: Mapping[str, str], metadata: str | None = None) -> None:
         """Set table properties in one commit."""
-        pairs = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+        pairs = ", ".join(f"{C.literal(name)} = {C.literal(value)}" for name, value in properties.items())
         with self.lock(), settings.saying(self.spark, metadata), racing():
             self.spark.sql(f"ALTER TABLE {self._sql_name()} SET TBLPROPERTIES ({pairs})")
 

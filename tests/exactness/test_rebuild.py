@@ -80,6 +80,18 @@ def test_what_is_in_quarantine_gets_the_columns_of_the_new_key(play: Plays) -> N
     done.assert_rejected("d | reason")
 
 
+@pytest.mark.parametrize("other", ["STRING", "INT", "BOOLEAN"])
+def test_the_key_gets_another_type_of_the_same_name(play: Plays, other: str) -> None:
+    done = play("k's | at \n 1 | 5 \n 1 | 6", schema="`k's` LONG, at TIMESTAMP", source={"key": ["k's"]}, aggregates=[])
+    turned = {"STRING": "'1'", "INT": "1", "BOOLEAN": "true"}[other]
+    source = done.config.source.table
+    rows = done.spark.sql(f"SELECT CAST({turned} AS {other}) AS `k's`, at FROM delta.`{source}`")
+    rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(source)
+    done.rebuild().assert_sessions("count \n 2")
+    assert done.tables.sessions.table.schema["k's"].dataType.simpleString().upper() == other.replace("LONG", "BIGINT")
+    done.assert_clean()
+
+
 @pytest.mark.parametrize("change", ["DROP COLUMN n", "RENAME COLUMN n TO m"])
 def test_what_is_in_quarantine_outlasts_a_column_that_nobody_uses(play: Plays, change: str) -> None:
     events = "u | d | at | n \n a | x | 5 | 3 \n b | y | 5 | 7 \n b | y | 5 | 8"

@@ -53,6 +53,22 @@ def test_what_was_undone_before_a_run_stays_undone_behind_it(readmitted: Play) -
     readmitted.assert_clean()
 
 
+def test_a_run_that_was_cut_off_is_finished_however_many_came_between(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path, outputs={"event_sessions": str(tmp_path / "event_sessions")}).runs("tick@100")
+    done.add("a@5 b@101").run_cut_off()
+    restore(done, 1).runs("c@110")
+    for run_seq, events in ((2, "b | 101 \n tick | 100"), (4, "b | 101 \n c | 110 \n tick | 100")):
+        restore(done, run_seq).verify()
+        done.assert_rejected(LATE)
+        traced = done.told_of(str(done.config.outputs.event_sessions), "u | event_time")
+        done.assert_rows(traced, f"u | event_time \n {events}")
+        assert [row[0] for row in done.ledger("run_seq")] == [1, run_seq]
+    restore(done, 2).runs("d@120")
+    done.assert_rows(done.told("u | start"), "u | start \n b | 101 \n c | 110 \n d | 120 \n tick | 100")
+    assert [row[0] for row in done.ledger("run_seq")][:2] == [1, 2]
+    done.assert_clean()
+
+
 def test_lines_that_nobody_could_read_outlast_it(readmitted: Play) -> None:
     readmitted.damage("INSERT INTO {} (reason, ordinal) VALUES ('unreadable', 1)", "rejected_events")
     restore(readmitted, 2).verify()
