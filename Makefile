@@ -1,6 +1,6 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo check test test-all test-soak test-airflow conformance lint types fmt bench bench-full bench-history bench-sliding clean
+.PHONY: help setup java demo check test test-broad test-all test-soak test-airflow conformance lint types fmt bench bench-full bench-history bench-sliding clean
 
 BIN := .venv/bin
 # Two processes, each with a JVM of its own: a job over a few rows keeps hardly more than one core busy. A process takes
@@ -17,12 +17,15 @@ demo: setup java ## sessionize a generated click-stream and show what came out
 	$(BIN)/sessionizer demo
 
 check: lint types ## check style, layers and types, and run the tests that need no Spark; half a minute
-	$(PYTEST) -m "not slow and not spark"
+	$(PYTEST) -m "not slow and not broad and not spark"
 
-test: setup java ## run the tests, without the slow ones
-	$(PYTEST) -m "not slow"
+test: setup java ## run the tests, without the broad and the slow ones; five minutes
+	$(PYTEST) -m "not slow and not broad"
 
-test-all: setup java ## run what `make test` leaves out, and all fault tests; three quarters of an hour
+test-broad: setup java ## run the broad ones, which CI runs, too; eight minutes
+	$(PYTEST) -m "broad and not slow"
+
+test-all: setup java ## run what both leave out, and all fault tests; three quarters of an hour
 	$(PYTEST) -m "slow or faults"
 
 test-soak: setup java ## three hundred increments, one after another; half an hour

@@ -60,6 +60,7 @@ def test_from_a_file_to_sessions(shell: Shell) -> None:
     assert "0 open, 0 closed, 2 final" in out
 
 
+@pytest.mark.broad
 def test_sql_reads_and_changes_nothing(shell: Shell) -> None:
     shell.json("ingest", "clicks.csv", "--format", "csv", "--schema", "amount decimal(10,2)")
     shell.json("init")

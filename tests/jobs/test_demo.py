@@ -72,12 +72,14 @@ SELECT date_format(session_start, 'HH:mm'), date_format(session_end, 'HH:mm'), e
 FROM sessions WHERE user_id = '{}' AND session_end >= '2026-03-05' ORDER BY session_start"""
 
 
+@pytest.mark.broad
 def test_a_session_grows_in_every_run(played: Played) -> None:
     assert played.rows(SESSIONS_OF.format("anna")) == [("10:35", "14:24", 13, "final", 0)]
     assert "anna: the session of 10:35 grows from 3 to 11 events, and is open" in played.output
     assert "anna: the session of 10:35 grows from 11 to 13 events, and is final" in played.output
 
 
+@pytest.mark.broad
 def test_a_delayed_event_bridges_two_sessions(played: Played) -> None:
     bridged = ("10:00", "10:57", 6, "final", 1)
     assert played.rows(SESSIONS_OF.format("bert")) == [bridged, ("15:24", "15:45", 3, "closed", 0)]
@@ -89,6 +91,7 @@ def test_a_delayed_event_bridges_two_sessions(played: Played) -> None:
     assert played.rows(f"SELECT * FROM sessions WHERE session_id = '{vanished}'") == []
 
 
+@pytest.mark.broad
 def test_an_event_that_is_too_late_is_rejected(played: Played) -> None:
     assert played.rows(SESSIONS_OF.format("cleo")) == [
         ("09:10", "09:26", 3, "final", 0),
@@ -99,6 +102,7 @@ def test_an_event_that_is_too_late_is_rejected(played: Played) -> None:
     assert "cleo: the event of 09:41 is too late: older than the horizon of the run before, 11:59" in played.output
 
 
+@pytest.mark.broad
 def test_all_three_states_are_shown(played: Played) -> None:
     assert [row[3] for row in played.rows(SESSIONS_OF.format("dora"))] == ["final", "final", "open"]
     ((_, _, events, status, _),) = played.rows(SESSIONS_OF.format("bot"))
@@ -107,6 +111,7 @@ def test_all_three_states_are_shown(played: Played) -> None:
         assert glyph in played.output
 
 
+@pytest.mark.broad
 def test_the_counts_add_up(played: Played) -> None:
     runs = played.rows("SELECT events_read, accepted + late + invalid + duplicates FROM runs ORDER BY run_seq")
     assert len(runs) == len(INCREMENTS)
@@ -117,6 +122,7 @@ def test_the_counts_add_up(played: Played) -> None:
     assert sorted(reasons) == [("late",), ("null_key",), ("unreadable",)]
 
 
+@pytest.mark.broad
 def test_the_output_fits_and_says_what_to_try_next(played: Played) -> None:
     commands = [line for line in played.output.splitlines() if f"-c {played.folder / CONFIG_FILE}" in line]
     assert [re.findall(r"sessionizer (\w+) ", line)[0] for line in commands] == [
@@ -130,6 +136,7 @@ def test_the_output_fits_and_says_what_to_try_next(played: Played) -> None:
     assert max(len(line.rstrip()) for line in before_commands) <= 110
 
 
+@pytest.mark.broad
 def test_a_demo_is_made_anew_and_leaves_other_files_alone(played: Played) -> None:
     assert not (played.folder / "warehouse" / "sessions" / "left-over").exists()
     assert (played.folder / "notes.txt").read_text() == "the user's own"
@@ -190,6 +197,7 @@ def test_words_tell_what_changed_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("query", blocks("sql", TABLES))
+@pytest.mark.broad
 def test_the_queries_of_the_documentation_run_and_find_something(played: Played, query: str) -> None:
     assert played.rows(query)
 

@@ -23,12 +23,15 @@ CLICKS = [
 ]
 
 
-QUICK = ("dbt_lag_cumsum",)
+FOR_EVERY_CHANGE = "dbt_lag_cumsum"
 
 
 @pytest.mark.parametrize(
     "example",
-    [pytest.param(e, marks=() if e.stem in QUICK else pytest.mark.slow, id=e.stem) for e in EXAMPLES],
+    [
+        pytest.param(e, marks=pytest.mark.broad if e.stem == FOR_EVERY_CHANGE else pytest.mark.slow, id=e.stem)
+        for e in EXAMPLES
+    ],
 )
 def test_the_example_runs_and_verifies(spark: SparkSession, tmp_path: Path, example: Path) -> None:
     file = tmp_path / example.name

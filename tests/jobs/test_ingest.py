@@ -128,6 +128,7 @@ def test_a_known_content_adds_nothing_under_another_name_or_gzipped(lake: Lake) 
     assert lake.source.version == 1
 
 
+@pytest.mark.broad
 def test_a_grown_csv_adds_its_new_lines_under_the_header_of_old(lake: Lake) -> None:
     def row(user: str) -> str:
         return f"{user},{AT}\r\n"
@@ -144,6 +145,7 @@ def test_a_grown_csv_adds_its_new_lines_under_the_header_of_old(lake: Lake) -> N
     assert lake.torn() == ["torn"]
 
 
+@pytest.mark.broad
 def test_a_grown_log_whose_last_line_had_no_newline(logs: Lake) -> None:
     file = logs.file("access.log", log_line("a") + log_line("b")[:-1])
     assert logs.ingest(LOG, file) == [IngestReport(str(file), lines=2, added=2)]
@@ -154,6 +156,7 @@ def test_a_grown_log_whose_last_line_had_no_newline(logs: Lake) -> None:
     assert logs.rows("host", "event_time") == [("a", NOON), ("b", NOON), ("c", NOON)]
 
 
+@pytest.mark.broad
 def test_the_rest_of_a_line_that_was_taken_for_whole_is_never_a_row(lake: Lake) -> None:
     file = lake.file("a.csv", f"event_time,user\n{AT},u1")
     lake.ingest(CSV, file)
@@ -189,6 +192,7 @@ def test_torn_lines_are_kept_with_what_they_held(lake: Lake) -> None:
     assert lake.torn() == sorted([f'"u3,{AT}', "caf\ufffd", "u2", "u2", "u4,soon"])
 
 
+@pytest.mark.broad
 def test_a_crash_before_the_torn_lines_are_written_is_made_good(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     file = lake.file("a.csv", f"user,event_time\nu1,{AT}\ntorn 1\n")
     append = Table.append
@@ -236,6 +240,7 @@ def test_two_ingests_of_one_file_at_once_add_it_once(lake: Lake, monkeypatch: py
     assert lake.rows("user") == [("u1",)]
 
 
+@pytest.mark.broad
 def test_later_files_take_the_types_of_the_table(lake: Lake) -> None:
     typed = replace(CSV, schema="amount double, paid boolean")
     lake.ingest(typed, lake.file("a.csv", f"user,event_time,amount,paid\nu1,{AT},1.5,true\n"))
@@ -298,6 +303,7 @@ def test_a_time_that_is_an_expression_leaves_the_columns_as_they_are(spark: Spar
     assert lake.rows() == [("u1", 1714564800000)]
 
 
+@pytest.mark.broad
 def test_a_csv_without_a_header(lake: Lake) -> None:
     options = replace(CSV, csv_header=False, schema="user bigint, event_time string, n int")
     file = lake.file("a.csv", f"1,{AT},7\n")
@@ -324,6 +330,7 @@ def test_json_lines(lake: Lake) -> None:
     assert lake.rows("user", "n")[-1] == ("u3", 3)
 
 
+@pytest.mark.broad
 def test_a_new_member_within_an_object_is_a_new_column_too(lake: Lake) -> None:
     lake.ingest(JSON, lake.file("a.json", f'{{"user": "u1", "event_time": "{AT}", "at": {{"x": 1}}}}\n'))
     more = lake.file("b.json", f'{{"user": "u2", "event_time": "{AT}", "at": {{"y": 2}}}}\n')
@@ -400,6 +407,7 @@ def test_options_that_make_no_sense_are_named(lake: Lake, change: dict[str, Any]
         lake.ingest(replace(CSV, **change), file)
 
 
+@pytest.mark.broad
 def test_a_source_with_a_catalog_name_and_columns_with_spaces(spark: SparkSession, tmp_path: Path) -> None:
     spark.sql(f"CREATE DATABASE ingest_lake LOCATION '{tmp_path}/catalog'")
     try:
@@ -421,6 +429,7 @@ def test_a_source_with_a_catalog_name_and_columns_with_spaces(spark: SparkSessio
         ("elastic_apache_logs.gz", 10_000, 9_999),
     ],
 )
+@pytest.mark.broad
 def test_real_access_logs_are_accounted_for(logs: Lake, shared_data: Path, name: str, lines: int, added: int) -> None:
     file = shared_data / "access_logs" / name
     assert logs.ingest(LOG, file) == [IngestReport(str(file), lines=lines, added=added, unreadable=lines - added)]
@@ -428,6 +437,7 @@ def test_real_access_logs_are_accounted_for(logs: Lake, shared_data: Path, name:
 
 
 @pytest.mark.realdata
+@pytest.mark.broad
 def test_a_real_day_of_the_nasa_log_is_accounted_for(spark: SparkSession, tmp_path: Path, shared_data: Path) -> None:
     lake = lake_at(spark, tmp_path, key=["host"], event_time="time")
     options = IngestOptions("csv", time_format="epoch_s", csv_sep="\t", csv_quote="")

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +82,11 @@ def traced(warehouse: Warehouse) -> list[str]:
     return [str(warehouse.folder / name) for name in TRACED]
 
 
-def test_updates_and_deletes_of_the_source_recompute_final_sessions(spark: SparkSession, made: Made) -> None:
-    warehouse = made(traces=True)
+@pytest.mark.parametrize("traces", [False, pytest.param(True, marks=pytest.mark.broad)])
+def test_updates_and_deletes_of_the_source_recompute_final_sessions(
+    spark: SparkSession, made: Made, traces: bool
+) -> None:
+    warehouse = made(traces=traces)
     assert shape(warehouse)[0] == ("ann", "10:00", "10:40", 3, 6, "final")
     warehouse.delta_source().delete("user = 'ann' AND n = 2")
     warehouse.delta_source().update("user = 'bob'", {"user": "'ann'"})
@@ -96,7 +100,7 @@ def test_updates_and_deletes_of_the_source_recompute_final_sessions(spark: Spark
     assert report.manifest.events["withdrawn"] == 2
     assert_right(warehouse)
     ids = {row[0] for row in warehouse.sessions("session_id")}
-    for place in traced(warehouse):
+    for place in traced(warehouse) if traces else ():
         rows = spark.read.format("delta").load(place)
         assert {r[0] for r in rows.select("session_id").collect()} == ids
         assert rows.count() == 4
@@ -143,6 +147,7 @@ def test_corrections_stop_the_run_where_the_rule_says_so(made: Made) -> None:
     assert warehouse.versions() == before
 
 
+@pytest.mark.broad
 def test_a_late_event_that_is_gone_again_leaves_its_session_alone_where_deletes_are_quarantined(made: Made) -> None:
     warehouse = made(late_events="amend", corrections="quarantine")
     before = warehouse.sessions("session_id", C.RUN_ID)
@@ -174,7 +179,12 @@ def test_late_events_are_quarantined_then_readmitted(spark: SparkSession, made: 
 
 @pytest.mark.parametrize(
     "policy",
-    ["amend", "fail", pytest.param("drop", marks=pytest.mark.slow), pytest.param("separate", marks=pytest.mark.slow)],
+    [
+        pytest.param("amend", marks=pytest.mark.broad),
+        "fail",
+        pytest.param("drop", marks=pytest.mark.slow),
+        pytest.param("separate", marks=pytest.mark.slow),
+    ],
 )
 def test_every_late_policy_keeps_the_table_right(made: Made, policy: str) -> None:
     warehouse = made(traces=True, late_events=policy)
@@ -200,6 +210,7 @@ def test_every_late_policy_keeps_the_table_right(made: Made, policy: str) -> Non
     assert_right(warehouse)
 
 
+@pytest.mark.broad
 def test_invalid_events_can_be_dropped_or_stop_the_run(made: Made) -> None:
     warehouse = made(invalid_events="drop")
     warehouse.append([(None, clock("+1d 9:10"), 4)])
@@ -215,10 +226,6 @@ def test_backfill_takes_late_events_of_its_span_in_and_moves_nothing(spark: Spar
     warehouse.append([("ann", clock("10:50"), 4), ("bob", clock("9:00"), 5)])
     warehouse.run()
     before = warehouse.position()
-    versions = warehouse.versions()
-    look = LookBack(at("10:00"), at("11:00"), now=NOW, dry_run=True)
-    assert [r.manifest.sessions["updated"] for r in backfill(spark, warehouse.config, look)] == [1]
-    assert warehouse.versions() == versions
     (report,) = backfill(spark, warehouse.config, LookBack(at("10:00"), at("11:00"), now=NOW))
     after = warehouse.position()
     assert (after.watermark_after, after.source_to_version) == (before.watermark_after, before.source_to_version)
@@ -226,8 +233,22 @@ def test_backfill_takes_late_events_of_its_span_in_and_moves_nothing(spark: Spar
     assert warehouse.rejected("user") == [("bob",)]
     assert ("ann", "10:00", "10:50", 4, 10, "final") in shape(warehouse)
     assert_right(warehouse)
-    again = backfill(spark, warehouse.config, LookBack(at("10:00"), at("11:00"), now=NOW))
-    assert [r.manifest.sessions["rows"] for r in again] == [0]
+
+
+@pytest.mark.broad
+def test_a_backfill_that_is_tried_writes_nothing_and_one_that_is_repeated_changes_nothing(
+    spark: SparkSession, made: Made
+) -> None:
+    warehouse = made()
+    warehouse.append([("ann", clock("10:50"), 4), ("bob", clock("9:00"), 5)])
+    warehouse.run()
+    versions = warehouse.versions()
+    look = LookBack(at("10:00"), at("11:00"), now=NOW)
+    tried = backfill(spark, warehouse.config, replace(look, dry_run=True))
+    assert [r.manifest.sessions["updated"] for r in tried] == [1]
+    assert warehouse.versions() == versions
+    assert [r.manifest.sessions["updated"] for r in backfill(spark, warehouse.config, look)] == [1]
+    assert [r.manifest.sessions["rows"] for r in backfill(spark, warehouse.config, look)] == [0]
 
 
 @pytest.mark.slow

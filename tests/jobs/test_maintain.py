@@ -101,6 +101,7 @@ def test_files_become_fewer_and_all_else_stays(warehouse: Warehouse) -> None:
     assert verify(warehouse.spark, warehouse.config, ToVerify()).clean
 
 
+@pytest.mark.broad
 def test_commits_of_upkeep_repeat_the_manifest_and_are_no_runs(warehouse: Warehouse) -> None:
     sessions, ids = warehouse.tables.sessions, [m.run_id for m in warehouse.tables.sessions.manifests()]
     (entry,) = sessions.table.history(1)

@@ -26,6 +26,7 @@ def read(file: Path) -> dict[tuple[str, ...], float]:
     }
 
 
+@pytest.mark.broad
 def test_the_metrics_say_what_the_ledger_says(lake_to_see: Warehouse, tmp_path: Path) -> None:
     file = tmp_path / "sessionizer.prom"
     file.write_text("of an earlier run")
@@ -97,6 +98,7 @@ def test_a_run_writes_a_line_of_json_and_its_metrics(
     assert read(tmp_path / "m.prom")["sessions_total", "created"] == 1
 
 
+@pytest.mark.broad
 def test_sliding_windows_have_metrics_of_their_position_and_last_run(
     spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

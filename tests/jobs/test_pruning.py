@@ -36,6 +36,7 @@ def year(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Wareh
     return warehouse
 
 
+@pytest.mark.broad
 def test_a_backfill_of_a_day_reads_the_files_of_that_day(year: Warehouse) -> None:
     table, source = year.config.sessions.table, year.config.source.table
     assert len(year.tables.sessions.table.read().inputFiles()) >= FILES

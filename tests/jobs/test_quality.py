@@ -85,6 +85,7 @@ def test_each_broken_promise_is_found_and_names_the_rows(lake_to_see: Warehouse)
     assert all(any(one in row for row in v.rows) for v in broken)
 
 
+@pytest.mark.broad
 def test_a_failed_gate_writes_nothing_and_says_which_rows(lake_to_see: Warehouse, tmp_path: Path) -> None:
     made = Warehouse(lake_to_see.spark, tmp_path, expectations=str(suite_file(tmp_path, POSITIVE)))
     made.append("user | at | n\nann | 10:00 | 1\nbob | 10:00 | -5")

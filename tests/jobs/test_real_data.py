@@ -52,6 +52,7 @@ def assert_counts_add_up(warehouse: Warehouse) -> None:
     ("boundary", "published"),
     [("joins", {"readers": 22_224, "messages": 25_244}), ("splits", {"readers": 22_226, "messages": 25_246})],
 )
+@pytest.mark.broad
 def test_readers_and_messages_have_the_published_numbers_of_sessions(
     spark: SparkSession, tmp_path: Path, shared_data: Path, boundary: str, published: dict[str, int]
 ) -> None:
@@ -80,6 +81,7 @@ def test_readers_and_messages_have_the_published_numbers_of_sessions(
     assert_counts_add_up(warehouse)
 
 
+@pytest.mark.broad
 def test_edgar_sessions_are_those_that_two_other_programs_wrote(
     spark: SparkSession, tmp_path: Path, shared_data: Path
 ) -> None:

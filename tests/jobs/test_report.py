@@ -27,6 +27,7 @@ def page(lake_to_see: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return file
 
 
+@pytest.mark.broad
 def test_both_engines_find_the_same(lake_to_see: Warehouse) -> None:
     by_one = ask_all(by_duckdb(lake_to_see.config), lake_to_see.config)
     assert by_one == ask_all(by_spark(lake_to_see.spark, lake_to_see.config), lake_to_see.config)

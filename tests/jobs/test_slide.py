@@ -134,6 +134,7 @@ def test_a_version_of_the_windows_that_is_not_there_is_an_error(after_two_runs: 
         look_up_windows(tables, WindowLookUp(version=99))
 
 
+@pytest.mark.broad
 def test_a_flush_makes_all_windows_final(after_two_runs: tuple[Warehouse, Any, Any], spark: SparkSession) -> None:
     lake, _, _ = after_two_runs
     before = found(lake)
@@ -218,6 +219,7 @@ def test_a_run_that_was_cut_off_is_finished_by_the_next(
     assert found(lake) == definition(FIRST, SECOND, added, without=(9,))
 
 
+@pytest.mark.broad
 def test_what_may_not_go_on_stops_before_anything_is_written(spark: SparkSession, tmp_path: Path) -> None:
     lake = warehouse(spark, tmp_path, late_events="fail")
     lake.append(FIRST)

@@ -207,6 +207,7 @@ def finish(aggregates: tuple[Bound, ...]) -> list[Column]:
 # Many cases share a Spark job, and a seed names them all: shrinking would run for minutes and name no smaller case.
 @settings(max_examples=3, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(seed=st.integers(0, 2**32))
+@pytest.mark.broad
 def test_any_split_merged_in_any_order_is_what_python_makes_of_the_whole(
     spark: SparkSession, bound: tuple[Bound, ...], seed: int
 ) -> None:

@@ -114,6 +114,7 @@ def comparable(row: Row, by: Rule) -> dict[str, Any]:
     return results | {C.STATE: state}
 
 
+@pytest.mark.broad
 def test_increments_give_what_one_run_gives(events: DataFrame) -> None:
     functions = [aggregate(f"a{n}", fn, of) for n, (fn, of) in enumerate(WANTED)]
     by = rule(*functions, *MORE)

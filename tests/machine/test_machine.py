@@ -26,7 +26,7 @@ from tests.machine.steps import OWN, Step
 
 SEED = int(os.environ.get("SESSIONIZER_MACHINE_SEED", "1"))
 CHOICES = list(covering(Random(SEED)))
-QUICK = (0, 2)
+FEW = (0, 2)  # for every change
 
 
 def differences(spark: SparkSession, folder: Path, rule: Rule, steps: list[Step]) -> list[Difference]:
@@ -55,11 +55,11 @@ def users_of(found: list[Difference], steps: list[Step]) -> set[int]:
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
-    "number", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in range(len(CHOICES))]
+    "number", [pytest.param(n, marks=pytest.mark.broad if n in FEW else pytest.mark.slow) for n in range(len(CHOICES))]
 )
 def test_every_table_is_what_the_oracle_says(spark: SparkSession, tmp_path: Path, number: int) -> None:
     rule = rule_of(CHOICES[number])
-    size = {"users": 8, "rounds": 1} if number in QUICK else {"users": 60, "rounds": 5}
+    size = {"users": 8, "rounds": 1} if number in FEW else {"users": 60, "rounds": 5}
     steps = Teller(rule, Random(f"{SEED} {number}"), **size).tell()
     with for_few_rows(spark):
         found = differences(spark, tmp_path / "played", rule, steps)

@@ -28,6 +28,7 @@ case = st.lists(st.tuples(event, st.integers(0, RUNS - 1)), max_size=12)
     boundary=st.sampled_from(["joins", "splits"]),
     lateness=st.sampled_from([0, 3, 30]),
 )
+@pytest.mark.broad
 def test_sessions_are_those_of_the_accepted_events(
     spark: SparkSession,
     tmp_path_factory: pytest.TempPathFactory,

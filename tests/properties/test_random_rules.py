@@ -121,6 +121,7 @@ PHASES = [Phase.explicit, Phase.reuse, Phase.generate]
 
 @settings(max_examples=3, phases=PHASES)
 @given(rule=rules(), drawn=cases)
+@pytest.mark.broad
 def test_the_table_is_a_function_of_the_accepted_events(spark: SparkSession, rule: Rule, drawn: Any) -> None:
     assert_equal_to_the_oracle(spark, rule, drawn)
 

@@ -88,6 +88,7 @@ def found_and_expected(
     u=st.sampled_from([1, 1000]),
     in_order=st.booleans(),
 )
+@pytest.mark.broad
 def test_any_order_and_split_with_nothing_late_equals_brute_force(
     spark: SparkSession, drawn: list[Any], d: int, u: int, in_order: bool
 ) -> None:

@@ -163,6 +163,7 @@ def test_a_run_that_replaces_all_live_rows_leaves_the_same_as_one_that_merges(
     assert fence_settings(warehouse) == [None] * 3
 
 
+@pytest.mark.broad
 def test_a_row_that_no_event_touches_keeps_its_run_where_all_live_rows_are_replaced(
     after_two_runs: Warehouse, copied: Copied
 ) -> None:
@@ -178,6 +179,7 @@ def test_a_row_that_no_event_touches_keeps_its_run_where_all_live_rows_are_repla
     ("rows_per_file", "written"),
     [(100, "WRITE"), (3, "MERGE")],  # one row changes, and there are three live ones
 )
+@pytest.mark.broad
 def test_by_itself_a_run_merges_where_few_of_many_live_rows_change(
     after_two_runs: Warehouse, copied: Copied, monkeypatch: pytest.MonkeyPatch, rows_per_file: int, written: str
 ) -> None:
@@ -189,6 +191,7 @@ def test_by_itself_a_run_merges_where_few_of_many_live_rows_change(
     assert warehouse.sessions("user", "event_count") == [("ann", 2), ("bob", 4), ("cat", 2), ("dan", 2)]
 
 
+@pytest.mark.broad
 def test_final_rows_are_merged_where_live_ones_would_be_replaced(after_two_runs: Warehouse, copied: Copied) -> None:
     warehouse = copied(after_two_runs, **REPLACING, late_events="amend")
     warehouse.append("user|at|n\nann|08:15|1\ndan|13:10|1")
@@ -197,6 +200,7 @@ def test_final_rows_are_merged_where_live_ones_would_be_replaced(after_two_runs:
     assert [entry.operation for entry in warehouse.tables.sessions.table.history(1)] == ["MERGE"]
 
 
+@pytest.mark.broad
 def test_a_table_of_another_layout_is_replaced_alike(spark: Any, tmp_path: Path) -> None:
     layout = {"partition_by": ["is_final", "session_date"], "deletion_vectors": True}
     total = [{"name": "to tal", "fn": "sum", "of": "n"}]  # such a name is mapped
@@ -210,6 +214,7 @@ def test_a_table_of_another_layout_is_replaced_alike(spark: Any, tmp_path: Path)
     assert len(found[0]) == 4
 
 
+@pytest.mark.broad
 def test_what_is_changed_by_hand_just_before_the_commit_is_not_undone(
     after_one_run: Warehouse, copied: Copied, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,6 +234,7 @@ def test_what_is_changed_by_hand_just_before_the_commit_is_not_undone(
     assert warehouse.sessions("user", "event_count") == [("ann", 2), ("bob", 4), ("cat", 3), ("dan", 1)]
 
 
+@pytest.mark.broad
 def test_a_table_by_name_is_replaced_alike(
     spark: Any, after_two_runs: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,6 +294,7 @@ def test_metadata_of_others_is_no_manifest(text: str | None) -> None:
     assert Manifest.parse(text) is None
 
 
+@pytest.mark.broad
 def test_the_manifest_is_found_behind_many_other_commits(after_two_runs: Warehouse, copied: Copied) -> None:
     warehouse = copied(after_two_runs)
     for n in range(12):
@@ -428,6 +435,7 @@ def test_start_at_a_timestamp_takes_the_commits_from_it_on(three_versions: Wareh
     assert first(times[2] + 1) is None  # nothing is there yet, and no position taken
 
 
+@pytest.mark.broad
 def test_once_does_one_increment_and_without_it_all_are_done(three_versions: Warehouse, copied: Copied) -> None:
     warehouse = copied(three_versions)
     warehouse.config = warehouse.configured(**SECTIONS, limits={"max_versions_per_run": 1})
@@ -437,6 +445,7 @@ def test_once_does_one_increment_and_without_it_all_are_done(three_versions: War
     assert warehouse.ledger("run_seq", "accepted") == [(1, 1), (2, 5), (3, 1)]
 
 
+@pytest.mark.broad
 def test_a_first_run_from_latest_reads_nothing_and_takes_the_position(
     three_versions: Warehouse, copied: Copied
 ) -> None:
@@ -479,6 +488,7 @@ def test_a_run_cut_off_before_its_commit_leaves_no_trace(after_one_run: Warehous
     assert warehouse.versions() == before
 
 
+@pytest.mark.broad
 def test_a_repair_judges_by_the_limits_of_the_run_that_it_finishes(
     after_one_run: Warehouse, after_two_runs: Warehouse, copied: Copied
 ) -> None:
@@ -504,6 +514,7 @@ def test_a_run_that_was_overtaken_starts_over(
 
 
 @pytest.mark.parametrize("sections", [{}, REPLACING], ids=["merge", "replace"])
+@pytest.mark.broad
 def test_the_fence_alone_stops_a_run_that_was_overtaken_after_its_last_look(
     sections: dict[str, Any],
     after_one_run: Warehouse,
@@ -537,6 +548,7 @@ def test_a_fence_that_was_seen_writes_nothing(after_two_runs: Warehouse, copied:
 # What else happens to the tables
 
 
+@pytest.mark.broad
 def test_optimize_between_runs_changes_nothing(
     after_one_run: Warehouse, after_two_runs: Warehouse, copied: Copied
 ) -> None:
@@ -550,6 +562,7 @@ def test_optimize_between_runs_changes_nothing(
     assert kept == after_two_runs.sessions(*SESSION)
 
 
+@pytest.mark.broad
 def test_after_a_restore_of_sessions_the_position_follows_and_a_run_gives_the_same_tables(
     after_two_runs: Warehouse, copied: Copied
 ) -> None:
@@ -566,6 +579,7 @@ def test_after_a_restore_of_sessions_the_position_follows_and_a_run_gives_the_sa
     assert warehouse.run() == []
 
 
+@pytest.mark.broad
 def test_after_a_restore_to_before_the_first_run_all_is_read_anew(after_two_runs: Warehouse, copied: Copied) -> None:
     warehouse = copied(after_two_runs)
     warehouse.delta().restoreToVersion(0)

@@ -118,6 +118,7 @@ def test_a_source_that_has_lost_its_last_version(after_two_runs: Warehouse, copi
     assert_says(message, "the source has gone back: version 1 was read before: got 0", "sessionizer rebuild")
 
 
+@pytest.mark.broad
 def test_updates_deletes_and_restores_of_the_source_where_corrections_fail(
     after_two_runs: Warehouse, copied: Copied
 ) -> None:
@@ -145,6 +146,7 @@ def test_changes_whose_files_were_vacuumed(after_one_run: Warehouse, copied: Cop
     assert_says(message, "changes of versions 1 to 1 cannot be read", "vacuumed", "sessionizer rebuild")
 
 
+@pytest.mark.broad
 def test_changes_from_before_the_feed_was_on(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = Warehouse(spark, tmp_path, source={"start": {"version": 0}}, limits={"max_versions_per_run": 1})
     frame = spark.createDataFrame([("ann", NOW, 1)], "user STRING, at BIGINT, n INT")
@@ -199,6 +201,7 @@ def test_used_columns_that_vanished_or_changed_type(
     assert_says(refusal(warehouse, SessionizerError), *fragments)
 
 
+@pytest.mark.broad
 def test_a_new_column_is_ignored_until_the_config_names_it(after_two_runs: Warehouse, copied: Copied) -> None:
     warehouse = copied(after_two_runs)
     wider = warehouse.spark.createDataFrame([("dan", NOW, 1, "x")], "user STRING, at BIGINT, n INT, page STRING")
@@ -224,6 +227,7 @@ def test_what_is_no_part_of_the_rule_may_change(after_two_runs: Warehouse) -> No
     assert after_two_runs.run(config) == []
 
 
+@pytest.mark.broad
 def test_an_idle_timeout_that_live_rows_do_not_know(after_two_runs: Warehouse, copied: Copied) -> None:
     idle = {"time": {"idle_timeout": {"after": "1h", "clock": "processing_time"}}}
     warehouse = copied(after_two_runs, **idle)
@@ -297,6 +301,7 @@ def test_errors_carry_the_exit_code_of_their_kind() -> None:
     assert [kind.exit_code for kind in (ConfigError, SourceError, TableError)] == [2, 3, 3]
 
 
+@pytest.mark.broad
 def test_a_backtick_in_a_key_name_needs_the_change_feed_off(spark: SparkSession, tmp_path: Path) -> None:
     event = [("x", clock("10:00"), 1)]
     for change_feed in (True, False):

@@ -51,6 +51,7 @@ def test_they_are_added_once(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("asked", [{}, {"delta.enableDeletionVectors": "true"}], ids=["plain", "by Spark"])
+@pytest.mark.broad
 def test_times_beyond_the_year_9999_are_kept(spark: SparkSession, tmp_path: Path, asked: dict[str, str]) -> None:
     table, far = made(spark, tmp_path, **asked), 300_000_000_000_000_000
     table.append_few(row(far), Commit("a", 1))
@@ -71,6 +72,7 @@ def test_spark_goes_on_from_them(spark: SparkSession, tmp_path: Path) -> None:
     assert table.has_fence(Commit("a", 3))
 
 
+@pytest.mark.broad
 def test_spark_sums_up_a_long_log(spark: SparkSession, tmp_path: Path) -> None:
     table = made(spark, tmp_path)
     for txn in range(1, 2 * PLAIN_COMMITS + 11):
@@ -117,6 +119,7 @@ def test_without_a_lock_the_second_of_two_writes_nothing(
     ],
     ids=lambda asked: next(iter(asked)),
 )
+@pytest.mark.broad
 def test_a_table_that_asks_more_of_writers_is_left_to_spark(
     spark: SparkSession, tmp_path: Path, asked: dict[str, str]
 ) -> None:
@@ -129,6 +132,7 @@ def test_a_table_that_asks_more_of_writers_is_left_to_spark(
 
 
 @pytest.mark.parametrize("letter", sorted(UNUSUAL_IN_PLAIN_PATHS))
+@pytest.mark.broad
 def test_a_folder_whose_name_only_spark_can_write_to_is_left_to_it(
     spark: SparkSession, tmp_path: Path, letter: str
 ) -> None:

@@ -19,6 +19,7 @@ TASKS = "spark.sql.shuffle.partitions"
 @pytest.mark.parametrize(
     ("file_size", "many", "tasks"), [(MIB, False, 1), (MIB, True, 2), (settings.SHUFFLED, True, 1)]
 )
+@pytest.mark.broad
 def test_tasks_are_as_many_as_files_worth_having(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_size: int, many: bool, tasks: int
 ) -> None:

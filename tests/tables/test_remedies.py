@@ -59,6 +59,7 @@ def files_of(warehouse: Warehouse) -> set[str]:
         ),
     ],
 )
+@pytest.mark.broad
 def test_rebuild_goes_on_from_the_source_as_it_stands(
     after_two_runs: Warehouse, copied: Copied, damage: Callable[[Warehouse], None], message: str
 ) -> None:
