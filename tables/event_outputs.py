@@ -19,13 +19,12 @@ class EventOutput:
         """The condition on rows of events before this time (microseconds, exclusive)."""
         return f"{C.EVENT_TIME} < timestamp_micros({before}L)"
 
-    def write(self, rows: DataFrame, manifest: Manifest, fence: str, *, adds_only: bool) -> None:
+    def write(self, rows: DataFrame, manifest: Manifest, commit: Commit, *, adds_only: bool) -> None:
         """Add a run's rows, move those of sessions that were taken over, replace those of recomputed ones; once.
 
         A rebuild replaces all, and the columns: they are those of its rule.
         rows: what `memberships.event_sessions` or `session_updates` returns. adds_only: nothing is moved or replaced.
         """
-        commit = Commit(fence, manifest.run_seq)
         told = rows.withColumn(C.RUN_ID, F.lit(manifest.run_id))
         if manifest.mode == "rebuild":
             self.table.overwrite(told.drop(KIND, OLD_ID), commit, [])

@@ -25,7 +25,6 @@ AFTER_KEY: Mapping[str, T.DataType] = {
     C.RUN_ID: T.StringType(),
     C.RUN_SEQ: T.LongType(),
 }
-BEFORE_ALL = 0  # of what is written behind a RESTORE this comes first; runs count from 1
 KEPT_OUT = (BEFORE_START, LATE, DUPLICATE, IN_THE_FUTURE, CORRECTION)  # other reasons speak for themselves
 
 
@@ -56,10 +55,12 @@ class RejectedEvents:
 
     def restore(self, undoing: Commit, last: int) -> None:
         """Undo the transactions after `last`, once. Lines that nobody could read are of none, and stay."""
-        if (version := self.table.version_before(undoing, last)) is not None:
-            before = self.table.read(version).where(C.col(C.RUN_SEQ).isNotNull())
-            noted = Commit(undoing.note, BEFORE_ALL, undoing.note)
-            self.table.overwrite(self._with_unread(before), noted, [])
+        with self.table.lock():
+            self.table.bar(undoing)
+            if (version := self.table.version_before(undoing, last)) is not None:
+                before = self.table.read(version).where(C.col(C.RUN_SEQ).isNotNull())
+                noted = Commit(undoing.note, undoing.txn, undoing.note)
+                self.table.overwrite(self._with_unread(before), noted, [])
 
     def forgettable(self, run_seq: int) -> tuple[tuple[str, Mapping[str, str]], ...]:
         """Of runs up to this one: which rows may go, and which may lose the event itself.
@@ -73,12 +74,11 @@ class RejectedEvents:
             (f"{old} AND {C.REASON} IN ({kept}) AND {C.KEPT} = '{OUT}' AND {C.EVENT} IS NOT NULL", {C.EVENT: "NULL"}),
         )
 
-    def write(self, rejected: DataFrame | None, gone: DataFrame | None, manifest: Manifest, fence: str) -> None:
+    def write(self, rejected: DataFrame | None, gone: DataFrame | None, manifest: Manifest, commit: Commit) -> None:
         """Add the rejected events of a run and remove those that the source no longer has, once.
 
         gone: rows of this table. Either may be None.
         """
-        commit = Commit(fence, manifest.run_seq)
         new = None if rejected is None else _of_run(rejected, manifest)
         if gone is None:
             if new is not None:
@@ -93,7 +93,7 @@ class RejectedEvents:
             delete_when=f"s.{C.CHANGE} = 'delete'",
         )
 
-    def write_anew(self, rejected: DataFrame, stay: DataFrame | None, manifest: Manifest, fence: str) -> None:
+    def write_anew(self, rejected: DataFrame, stay: DataFrame | None, manifest: Manifest, commit: Commit) -> None:
         """Put the rejected events of a rebuild in the place of all rows, with the columns of its rule, once.
 
         stay: rows with these columns that outlast it, or None. So do lines that nobody could read.
@@ -101,7 +101,7 @@ class RejectedEvents:
         rows = _of_run(rejected, manifest)
         if stay is not None:
             rows = rows.unionByName(stay)
-        self.table.overwrite(self._with_unread(rows), Commit(fence, manifest.run_seq), [])
+        self.table.overwrite(self._with_unread(rows), commit, [])
 
     def _with_unread(self, rows: DataFrame) -> DataFrame:
         """The rows, and those of the table that are of no run and no key: lines that nobody could read."""

@@ -77,12 +77,12 @@ class Runs:
         of_all = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in names]
         return self.table.read().agg(F.count(F.lit(1)).alias("runs"), *of_all).collect()[0].asDict()
 
-    def append(self, manifest: Manifest, timing: Timing, fence: str) -> None:
+    def append(self, manifest: Manifest, timing: Timing, commit: Commit) -> None:
         """Add a run's row, once."""
         import pyarrow as pa  # noqa: PLC0415
 
         row = pa.Table.from_pylist([ledger_row(manifest, timing)], to_arrow_schema(SCHEMA, timezone="UTC"))
-        self.table.append_few(row, Commit(fence, manifest.run_seq))
+        self.table.append_few(row, commit)
 
 
 def ledger_row(manifest: Manifest, timing: Timing) -> dict[str, object]:

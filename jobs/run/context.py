@@ -145,12 +145,16 @@ class RunContext:
         stay = rejects.where(reason.isin(*lasting) & (C.col(C.KEPT) == OUT))
         marks = stay.select(C.col(C.EVENT_HASH).alias(C.HASH), reason.alias(C.CHANGE_TYPE)).withColumn("__nth", nth())
         marked = joined(hashed(rows).withColumn("__nth", nth()), marks, (C.HASH, "__nth"), "left")
-        told = marked.drop(C.HASH, C.JSON, "__nth")
-        if CORRECTION not in lasting:
-            return told
+        told, back = marked.drop(C.HASH, C.JSON, "__nth"), self._kept_in(rows)
+        return told if back is None else told.unionByName(back, allowMissingColumns=True)
+
+    def _kept_in(self, rows: DataFrame) -> DataFrame | None:
+        """What has left the source and stays in its session, with the columns of these rows of the source."""
+        rejects = self._rejects() if self.rule.corrections == "quarantine" else None
+        if rejects is None:
+            return None
         kept = rejects.where(C.col(C.KEPT) == IN).select(C.col(C.EVENT).alias(C.JSON))
-        back = kept_in(kept, rows, self.rule).select(*C.cols(tuple(rows.columns)))
-        return told.unionByName(back, allowMissingColumns=True)
+        return kept_in(kept, rows, self.rule).select(*C.cols(tuple(rows.columns)))
 
     def staying(self) -> DataFrame | None:
         """The rejected events that outlast a rebuild, by the present rule: those that stay in their sessions."""
@@ -189,11 +193,15 @@ class RunContext:
         if self.rule.watermark_per != "key" or table.is_empty or not _has_scopes_of(done, self.kind):
             return self.clock
         events = self._events() if self.mode == self.kind.mode else self._keys_touched()
+        if any(self.kind.home.table.schema[name].dataType != events.schema[name].dataType for name in self.rule.key):
+            return self.clock
         return replace(self.clock, scopes=clocks_of_keys(table.live, table.final, events, self.rule))
 
     def _keys_touched(self) -> DataFrame:
         if self.mode == "rebuild":
-            return self.kind.tables.events.as_of(self.increment.last, None)
+            rows = self.kind.tables.events.as_of(self.increment.last, None)
+            back = self._kept_in(rows)
+            return rows if back is None else rows.unionByName(back)
         low, high = map(timestamp, self._span())
         rows = self.kind.home.table.read(self.position.version)
         near = rows.where((C.col(C.SESSION_START) < high) & (C.col(C.SESSION_END) >= low))

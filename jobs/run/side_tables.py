@@ -8,7 +8,7 @@ from jobs.run.pipeline import RunResult
 from lib.aggregates.binding import bind
 from lib.errors import TableError
 from lib.windows.sessions.memberships import event_sessions, session_updates
-from tables.delta import Commit, Superseded, Table, behind
+from tables.delta import Commit, Superseded, Table
 from tables.event_outputs import EventOutput
 from tables.manifest import Manifest
 from tables.runs import Timing
@@ -35,29 +35,30 @@ def write(context: RunContext, result: RunResult, manifest: Manifest, restored: 
                 else session_updates(of, live, context.rule, bind(context.rule, context.sample()))
             )
             with suppress(Superseded):  # another process has repaired this run meanwhile: the same rows are there
-                table.write(rows, manifest, _fence(kind, name, restored), adds_only=adds_only)
+                table.write(rows, manifest, _commit(kind, name, manifest, restored), adds_only=adds_only)
     if _lacks_rejects(kind, manifest, restored):
         with suppress(Superseded):  # as above
-            _write_rejects(context, result, manifest, _fence(kind, REJECTED, restored))
+            _write_rejects(context, result, manifest, _commit(kind, REJECTED, manifest, restored))
 
 
 def enter(kind: Kind, manifest: Manifest, timing: Timing, restored: int | None = None) -> None:
     """Write the row of the ledger, which says that the run is complete."""
     if kind.has_ledger:
         with suppress(Superseded):  # as above
-            kind.tables.runs.append(manifest, timing, _fence(kind, RUNS, restored))
+            kind.tables.runs.append(manifest, timing, _commit(kind, RUNS, manifest, restored))
 
 
 def undo_after(kind: Kind, run_seq: int, restored: int) -> None:
     """Bring all back to what they were when this run was the last; restored: the version of the RESTORE that asks so.
 
     It lies between the numbers of the runs before and after it, so that its own traces are undone by the next, too.
+    The ledger comes first: a run that has stalled may still write to tables that are not barred, but is not entered.
     """
-    kind.rejected_events.restore(Commit(_fence(kind, REJECTED), restored), run_seq)
-    for name, output in _outputs(kind).items():
-        output.table.restore(Commit(_fence(kind, name), restored), run_seq)
     if kind.has_ledger:
         kind.tables.runs.table.restore(Commit(_fence(kind, RUNS), restored), run_seq)
+    for name, output in _outputs(kind).items():
+        output.table.restore(Commit(_fence(kind, name), restored), run_seq)
+    kind.rejected_events.restore(Commit(_fence(kind, REJECTED), restored), run_seq)
 
 
 def of_runs(kind: Kind) -> list[Table]:
@@ -104,23 +105,26 @@ def _lacks_rejects(kind: Kind, manifest: Manifest, restored: int | None) -> bool
     return bool(owed) and not _has(kind, REJECTED, kind.rejected_events.table, manifest, restored)
 
 
-def _write_rejects(context: RunContext, result: RunResult, manifest: Manifest, fence: str) -> None:
+def _write_rejects(context: RunContext, result: RunResult, manifest: Manifest, commit: Commit) -> None:
     table = context.kind.rejected_events
     if manifest.mode == "rebuild":
         rejected = result.rejected() if manifest.rejected else result.rejected().limit(0)
-        table.write_anew(rejected, context.staying(), manifest, fence)
+        table.write_anew(rejected, context.staying(), manifest, commit)
     else:
         gone = None if table.is_empty else result.leaving()
-        table.write(result.rejected() if manifest.rejected else None, gone, manifest, fence)
+        table.write(result.rejected() if manifest.rejected else None, gone, manifest, commit)
 
 
-def _fence(kind: Kind, role: str, restored: int | None = None) -> str:
-    """What a run left out is written behind a RESTORE under a name of its own: the tables have had later runs."""
-    fence = f"{kind.home.table.id}:{role}"
-    return fence if restored is None else behind(fence, restored)
+def _commit(kind: Kind, role: str, manifest: Manifest, restored: int | None) -> Commit:
+    """What a run writes; behind a RESTORE by the number of that, as the table may have had later runs."""
+    return Commit(_fence(kind, role), manifest.run_seq if restored is None else restored)
+
+
+def _fence(kind: Kind, role: str) -> str:
+    return f"{kind.home.table.id}:{role}"
 
 
 def _has(kind: Kind, role: str, table: Table, manifest: Manifest, restored: int | None) -> bool:
-    if table.has_fence(Commit(_fence(kind, role, restored), manifest.run_seq)):
+    if table.has_fence(_commit(kind, role, manifest, restored)):
         return True
     return restored is not None and table.has_had(Commit(_fence(kind, role), manifest.run_seq))

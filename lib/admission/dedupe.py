@@ -1,7 +1,7 @@
 """Dedupe: copies of accepted events are rejected (SEMANTICS §7)."""
 
 from functools import reduce
-from operator import or_
+from operator import and_, or_
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -21,6 +21,7 @@ SEEN, CUTS = "__seen", "__originals"
 def mark_duplicates(valid: DataFrame, known: DataFrame | None, rule: Rule, clock: WatermarkState) -> DataFrame:
     """Valid events, those `duplicate` that have the key and ids of an accepted event at most `within` away.
 
+    One without an id, null in any of them, is a copy of nothing.
     Accepted are those known, and of these events the lowest by (time, order_by, row), then the lowest more than
     `within` after it, and so on; events that are late themselves are no originals, unless the rule accepts them.
 
@@ -32,7 +33,8 @@ def mark_duplicates(valid: DataFrame, known: DataFrame | None, rule: Rule, clock
         return valid
     require_columns(rule.dedupe.by, valid, "source.dedupe.by")
     within, ids = rule.dedupe.within, (*rule.key, *rule.dedupe.by)
-    us, unjudged = C.col(C.US), F.coalesce(C.col(C.VERDICT) == CORRECTED, F.lit(True))
+    us, named = C.col(C.US), [C.col(name).isNotNull() for name in rule.dedupe.by]
+    unjudged = reduce(and_, named, F.coalesce(C.col(C.VERDICT) == CORRECTED, F.lit(True)))
     rows = _with_seen(valid, known, ids)
     copy = unjudged & F.exists(C.col(SEEN), lambda t: F.abs(t - us) <= within)
     candidate = unjudged & ~F.coalesce(copy, F.lit(False))

@@ -45,6 +45,7 @@ def wrong_copies(valid: DataFrame, accepted: DataFrame, rejects: DataFrame, rule
     assert rule.dedupe is not None
     ids, near = (*rule.key, *rule.dedupe.by), rule.dedupe.within
     copies = matched(valid, rejects.where(C.col(C.REASON) == DUPLICATE))
+    accepted = accepted.where(reduce(and_, [C.col(name).isNotNull() for name in rule.dedupe.by]))
     originals = accepted.select(*C.cols(ids), C.col(C.US).alias("__original"))
     alone = joined(copies, originals, ids, "left_anti", F.abs(F.col("__original") - C.col(C.US)) <= near)
     before = F.lag(C.col(C.US)).over(Window.partitionBy(*C.cols(ids)).orderBy(C.US))

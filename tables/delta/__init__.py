@@ -9,7 +9,6 @@ from tables.delta.commits import (
     Commit,
     Entry,
     Superseded,
-    behind,
     told,
 )
 from tables.delta.settings import A_MONTH, CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT, STATISTICS
@@ -30,6 +29,5 @@ __all__ = [
     "Entry",
     "Superseded",
     "Table",
-    "behind",
     "told",
 ]

@@ -20,6 +20,7 @@ CUT_OFF = ("ChecksumException", "JsonEOFException", "JsonParseException")  # wha
 OVERTAKEN = tuple(getattr(delta.exceptions, name) for name in delta.exceptions.__all__)
 # Operation metrics have other names in appends and in MERGEs.
 ROWS_WRITTEN = ("numTargetRowsInserted", "numOutputRows", "numCopiedRows")
+BARRIER = "sessionizer: nothing older from here on"  # what a commit says that holds a fence alone
 REARRANGES = {"OPTIMIZE", "RESTORE"}
 FILES_WRITTEN = ("numFiles", "numTargetFilesAdded")
 BYTES_WRITTEN = ("numOutputBytes", "numTargetBytesAdded")
@@ -43,7 +44,7 @@ class Commit:
     @property
     def note(self) -> str:
         """The same as metadata: of a commit that Delta lets nobody fence."""
-        return behind(self.app_id, self.txn)
+        return f"{self.app_id}@{self.txn}"
 
 
 @dataclass(frozen=True)
@@ -86,11 +87,6 @@ def entry_of(version: int, info: Mapping[str, Any]) -> Entry:
         metrics=info.get("operationMetrics") or {},
         metadata=info.get("userMetadata"),
     )
-
-
-def behind(app_id: str, undoing: int) -> str:
-    """The name that an application writes under behind an undoing of its own, which may come to older transactions."""
-    return f"{app_id}@{undoing}"
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, DataFrameReader
 
 from lib.config import location_kind
-from tables.delta.commits import Commit, Entry, entry_of
+from tables.delta.commits import BARRIER, Commit, Entry, entry_of
 from tables.delta.log import DeltaLog
 from tables.delta.settings import FENCES_KEPT
 
@@ -59,14 +59,14 @@ class Reading(DeltaLog):
         """Whether this transaction of the application, or a later one, is in the table."""
         if (table := self._plain()) is not None:
             return is_in(table, commit)
-        last = next((txn for _, txn in self._fences(commit.app_id, FENCES_NEAR)), None)
+        last = next(self._fences(commit.app_id, FENCES_NEAR), None)
         if last is None:
             last = self.transaction(commit.app_id)
         return last is not None and last >= commit.txn
 
     def has_had(self, commit: Commit) -> bool:
         """Whether this very transaction is in the table, whatever came later; or a later one, where the log forgets."""
-        newest = next((txn for _, txn in self._fences(commit.app_id) if txn <= commit.txn), None)
+        newest = next((number for _, number in self._acts(commit.app_id) if number <= commit.txn), None)
         if newest is None and self.entry(0) is None:
             return self.has_fence(commit)
         return newest == commit.txn
@@ -74,13 +74,15 @@ class Reading(DeltaLog):
     def version_before(self, undoing: Commit, last: int) -> int | None:
         """The version that the first transaction of the application after `last` came upon.
 
-        None: there is none; or a note says that `undoing` is done, or a transaction that is no older does.
+        None: there is none; `undoing` is done, as a note says; or something has come behind a later one.
         """
+        if self.has_fence(undoing):
+            return None
         first = None
-        for version, txn in self._fences(undoing.app_id, noted=True):
-            if txn >= undoing.txn:
+        for version, number in self._acts(undoing.app_id):
+            if number >= undoing.txn:
                 return None
-            if txn <= last:
+            if number <= last:
                 break
             first = version
         return None if first is None else first - 1
@@ -107,27 +109,34 @@ class Reading(DeltaLog):
     def _load(self, reader: DataFrameReader) -> DataFrame:
         return reader.table(self.location) if self.by_name else reader.load(self.location)
 
-    def _fences(self, app_id: str, near: int | None = None, *, noted: bool = False) -> Iterator[tuple[int, int]]:
-        """Versions and transactions of this application, newest first, of all or of so many last commits.
-
-        noted: those that metadata note, and those written `behind` one, as it, too. Ends where the log was cleaned up.
-        """
+    def _fences(self, app_id: str, near: int) -> Iterator[int]:
+        """Transactions of this application in so many last commits, newest first."""
         for version in _back_from(self.version, near):
+            for fence in self._found("txn", version, self._actions(version, whole=True)):
+                if fence["appId"] == app_id:
+                    yield int(fence["version"])
+
+    def _acts(self, app_id: str) -> Iterator[tuple[int, int]]:
+        """Versions that hold a transaction of this application, or undo some, newest first, with its number.
+
+        Ends where the log was cleaned up.
+        """
+        for version in _back_from(self.version, None):
             if not (lines := self._actions(version, whole=True)):
                 return
-            for line in lines:
-                if line.startswith('{"txn"'):
-                    fence = self._parsed(line, version)["txn"]
-                    note = fence["appId"]
-                    if note == app_id:
+            infos = self._found("commitInfo", version, lines)
+            note = next((info.get("userMetadata") for info in infos), None) or ""
+            of, _, undoing = note.rpartition("@")
+            if of == app_id:
+                yield version, int(undoing)
+            elif note != BARRIER:
+                for fence in self._found("txn", version, lines):
+                    if fence["appId"] == app_id:
                         yield version, int(fence["version"])
-                elif noted and line.startswith('{"commitInfo"'):
-                    note = self._parsed(line, version)["commitInfo"].get("userMetadata") or ""
-                else:
-                    continue
-                of, _, txn = note.rpartition("@")
-                if noted and of == app_id:
-                    yield version, int(txn)
+
+    def _found(self, action: str, version: int, lines: list[str]) -> list[Any]:
+        """What a commit has of this action."""
+        return [self._parsed(line, version)[action] for line in lines if line.startswith(f'{{"{action}"')]
 
     def _parsed(self, line: str, version: int) -> Any:
         try:

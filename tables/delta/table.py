@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 
 from lib import columns as C
 from tables.delta import settings
-from tables.delta.commits import Commit, Superseded, racing
+from tables.delta.commits import BARRIER, Commit, Superseded, racing
 from tables.delta.place import LOG, is_unfinished
 from tables.delta.read import Reading, is_in
 
@@ -134,9 +134,17 @@ class Table(Reading):
 
     def restore(self, undoing: Commit, last: int) -> None:
         """Undo the transactions of the application after `last`, and what came after them; once."""
-        with self.lock(), settings.saying(self.spark, undoing.note), racing():
+        with self.lock():
+            self.bar(undoing)
             if (version := self.version_before(undoing, last)) is not None:
-                self._delta().restoreToVersion(version)
+                with settings.saying(self.spark, undoing.note), racing():
+                    self._delta().restoreToVersion(version)
+
+    def bar(self, undoing: Commit) -> None:
+        """From here on nothing older of the application gets in: what stalled before this undoing comes too late."""
+        barrier = Commit(undoing.app_id, undoing.txn - 1, BARRIER)
+        if not self.has_fence(barrier):
+            self.append(self.read().limit(0), barrier)
 
     def delete(self, condition: str) -> None:
         """Remove the rows for which the condition is true; no commit where there are none."""

@@ -50,6 +50,15 @@ def test_an_overwrite_is_no_copy_of_what_it_replaces(deduped: Callable[[str], Pl
     done.assert_rejected("u | reason")
 
 
+def test_events_without_an_id_are_no_copies(deduped: Callable[[str], Play]) -> None:
+    done = deduped("u | at | n | v \n a | 0 | - | 10 \n a | 1 | - | 20 \n a | 1 | 7 | 30").runs(
+        "u | at | n | v \n a | 1 | - | 20"
+    )
+    done.assert_sessions("u | start | end | count | total \n a | 0 | 1 | 4 | 80")
+    done.assert_rejected("u | reason")
+    done.assert_clean()
+
+
 def test_a_copy_takes_the_place_of_its_deleted_original(deduped: Callable[[str], Play]) -> None:
     done = deduped(ONE).runs(COPY)
     done.assert_rejected("u | event_time | reason \n a | 1 | duplicate")

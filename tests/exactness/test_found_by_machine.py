@@ -72,6 +72,13 @@ def test_a_rebuild_leaves_flushed_sessions_of_a_key_final(play: Plays) -> None:
     done.assert_sessions("u | start | status \n a | 5 | final")
 
 
+def test_a_rebuild_leaves_flushed_sessions_of_a_key_final_that_only_quarantine_has(play: Plays) -> None:
+    done = play("a@5", time=OF_KEYS, corrections="quarantine").flush()
+    done.source("DELETE FROM {} WHERE u = 'a'").run()
+    done.rebuild().assert_sessions("u | start | status \n a | 5 | final")
+    done.assert_clean()
+
+
 @fails_today("a key whose sessions are all final is forgotten, idle or not")
 def test_a_key_that_was_advanced_by_hand_does_not_go_back(play: Plays) -> None:
     done = play("a@5", time=OF_KEYS | {"allowed_lateness": "0s"})

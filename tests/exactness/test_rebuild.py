@@ -80,15 +80,16 @@ def test_what_is_in_quarantine_gets_the_columns_of_the_new_key(play: Plays) -> N
     done.assert_rejected("d | reason")
 
 
-@pytest.mark.parametrize("other", ["STRING", "INT", "BOOLEAN"])
-def test_the_key_gets_another_type_of_the_same_name(play: Plays, other: str) -> None:
-    done = play("k's | at \n 1 | 5 \n 1 | 6", schema="`k's` LONG, at TIMESTAMP", source={"key": ["k's"]}, aggregates=[])
+@pytest.mark.parametrize(("other", "time"), [("STRING", {}), ("INT", {}), ("BOOLEAN", {}), ("BOOLEAN", OF_KEYS)])
+def test_the_key_gets_another_type_of_the_same_name(play: Plays, other: str, time: dict[str, Any]) -> None:
+    sections = {"source": {"key": ["k's"]}, "aggregates": [], "time": time}
+    done = play("k's | at \n 1 | 5 \n 1 | 6", schema="`k's` LONG, at TIMESTAMP", **sections)
     turned = {"STRING": "'1'", "INT": "1", "BOOLEAN": "true"}[other]
     source = done.config.source.table
     rows = done.spark.sql(f"SELECT CAST({turned} AS {other}) AS `k's`, at FROM delta.`{source}`")
     rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(source)
     done.rebuild().assert_sessions("count \n 2")
-    assert done.tables.sessions.table.schema["k's"].dataType.simpleString().upper() == other.replace("LONG", "BIGINT")
+    assert done.tables.sessions.table.schema["k's"].dataType.simpleString().upper() == other
     done.assert_clean()
 
 

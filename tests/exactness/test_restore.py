@@ -3,10 +3,12 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from jobs.run import side_tables
 from lib.errors import TableError
 from tests.exactness.play import Play
 
@@ -66,6 +68,28 @@ def test_a_run_that_was_cut_off_is_finished_however_many_came_between(spark: Spa
     restore(done, 2).runs("d@120")
     done.assert_rows(done.told("u | start"), "u | start \n b | 101 \n c | 110 \n d | 120 \n tick | 100")
     assert [row[0] for row in done.ledger("run_seq")][:2] == [1, 2]
+    done.assert_clean()
+
+
+def test_what_a_run_that_has_stalled_would_write_is_refused_once_it_is_undone(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = Play(spark, tmp_path, outputs={"event_sessions": str(tmp_path / "event_sessions")}).runs("tick@100")
+    write = side_tables.write
+
+    def stalled(*arguments: Any) -> None:
+        monkeypatch.undo()
+        restore(done, 1).verify()
+        write(*arguments)
+
+    monkeypatch.setattr(side_tables, "write", stalled)
+    done.add("a@5 b@101").run(once=True)
+    assert ([row[0] for row in done.ledger("run_seq")], done.told_rejected("u")) == ([1], [])
+    done.run()
+    done.assert_rejected(LATE)
+    traced = done.told_of(str(done.config.outputs.event_sessions), "u | event_time")
+    done.assert_rows(traced, "u | event_time \n b | 101 \n tick | 100")
+    assert [row[0] for row in done.ledger("run_seq")] == [1, 4]
     done.assert_clean()
 
 

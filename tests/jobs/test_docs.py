@@ -63,3 +63,9 @@ def test_the_messages_of_the_faq_are_those_of_the_product() -> None:
     foreign = {"No space left on device", "Spark failed:"}
     one_line = re.sub(r'"\s*\n\s*f?"', "", SOURCES)
     assert [m for m in messages if m not in foreign and m not in one_line] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_tests_that_a_page_names_are_there(page: Path) -> None:
+    for file, _, test in re.findall(r"`(tests/[\w/]+\.py)(::(\w+))?", page.read_text(encoding="utf-8")):
+        assert f"def {test}" in (ROOT / file).read_text(encoding="utf-8"), (file, test)
