@@ -49,7 +49,17 @@ EVERYWHERE = {
 COLLECTOR = "-XX:+UseParallelGC"  # for throughput: of a batch nobody sees the pauses
 JAVA_OPTIONS, CLASS_PATH = "spark.driver.extraJavaOptions", "spark.driver.extraClassPath"
 READ_BY_JAVA = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
-ASKED_FOR = ("org.apache.spark.sql.functions", "functions", "PythonUtils")
+ASKED_FOR = (
+    "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.classic.SparkSession",
+    "org.apache.spark.sql.api.python.PythonSQLUtils",
+    "org.apache.spark.sql.delta.DeltaLog",
+    "org.apache.spark.sql.delta.util.FileNames",
+    "scala.Option",
+    "functions",
+    "PythonUtils",
+    "PythonSQLUtils",
+)
 ALWAYS = {  # whatever the settings say
     "spark.sql.session.timeZone": "UTC",  # of times without a zone
     # Delta refuses versions that it need not keep any more (a week), though what they need is mostly there.

@@ -1,6 +1,6 @@
 """When two rows are the same: the one comparison of results (SEMANTICS §3)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lib.canonical import JSON_OPTIONS, holds_map, sorted_maps
+from lib.columns import quoted
 from lib.config import Aggregate
 from lib.rule import Rule
 
@@ -31,21 +32,27 @@ def tolerances(rule: Rule) -> dict[str, float]:
     return found
 
 
-def with_scales(rule: Rule) -> Rule:
+def with_scales(rule: Rule, names: Sequence[str]) -> Rule:
     """The rule with one more aggregate beside each that adds floats: of how large values, whatever their signs.
 
     Of a stddev the differences from the mean are added: what those lose is nearer to what a float cannot hold.
+    names: of the source's columns, which `of` may have as they are, and SQL only in quotes.
     """
+    columns = {name.lower() for name in names}
     scales = [
         Aggregate.model_construct(
             name=SCALE + a.name,
             fn="sum" if a.fn == "sum" else "avg",
-            of=f"abs(CAST(({a.of}\n) AS DOUBLE)) * {1e-5 if a.fn == 'stddev' else 1.0}D",
+            of=f"abs(CAST(({_in_sql(str(a.of), columns)}\n) AS DOUBLE)) * {1e-5 if a.fn == 'stddev' else 1.0}D",
         )
         for a in rule.aggregates
         if a.fn in ("sum", "avg", "stddev")
     ]
     return replace(rule, aggregates=(*rule.aggregates, *scales))
+
+
+def _in_sql(of: str, columns: set[str]) -> str:
+    return quoted(of) if of.lower() in columns else of
 
 
 def same_row(

@@ -11,6 +11,7 @@ from pyspark.sql import Row
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
+MAPPED = "delta.columnMapping.mode"  # of such a table it reads nulls
 SIMPLE = (T.StringType, T.IntegerType, T.LongType, T.DoubleType, T.BooleanType, T.TimestampType, T.DateType)
 
 
@@ -19,7 +20,10 @@ def read(place: str, names: tuple[str, ...], version: int | None = None) -> list
     if not place.startswith("/"):
         return None
     try:
-        table = DeltaTable(place, version=version).to_pyarrow_table()
+        found = DeltaTable(place, version=version)
+        if MAPPED in found.metadata().configuration:
+            return None
+        table = found.to_pyarrow_table()
     except DeltaError:
         return None
     spelled = {name.lower(): name for name in table.column_names}

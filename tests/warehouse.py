@@ -152,7 +152,7 @@ class Warehouse:
 
 def _told(cell: Any) -> Any:
     if isinstance(cell, datetime):
-        return f"{cell:%Y-%m-%d %H:%M:%S.%f}".rstrip("0").rstrip(".")
+        return f"{cell.year:04}{cell:-%m-%d %H:%M:%S.%f}".rstrip("0").rstrip(".")
     return str(cell) if isinstance(cell, date) else cell
 
 

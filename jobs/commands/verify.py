@@ -211,7 +211,7 @@ def _expected(context: RunContext, events: DataFrame, rule: Rule, compute: Check
     clock = context.clock
     if rule.watermark_per == "key" and (live := context.stored().live) is not None:
         clock = replace(clock, scopes=clocks_of_keys(live, None, context.sample(), rule))
-    scaled = with_scales(rule)
+    scaled = with_scales(rule, context.sample().columns)
     sessions = Sessions(scaled, bind(scaled, context.sample()), clock.now)
     partials, seen = compute.observed(sessions.fold(events), {"events": F.sum(C.col(C.COUNT))})
     changes = AcceptedChanges(partials.withColumn(C.EFFECT, F.lit(JOINS)), lambda _: events, WatermarkState(clock.now))

@@ -76,11 +76,11 @@ class DeltaLog(Place):
     def checkpoint(self) -> None:
         """Sum up the log in a checkpoint; Delta then removes the parts of the log that it need not keep."""
         with self.lock():
-            self._log().checkpoint(self._snapshot(), self.spark._jvm.scala.Option.empty())  # type: ignore[union-attr]
+            self._log().checkpoint(self._snapshot(), self._class("scala.Option").empty())
 
     def _snapshot(self) -> Any:
         """Delta's own snapshot of the latest version: metadata from the log, without a Spark job."""
-        nothing = self.spark._jvm.scala.Option.empty()  # type: ignore[union-attr]
+        nothing = self._class("scala.Option").empty()
         try:
             return self._log().update(False, nothing, nothing)
         except Py4JJavaError as error:
@@ -92,13 +92,16 @@ class DeltaLog(Place):
         jvm: Any = self.spark._jvm
         # Where Delta reads a checkpoint it asks the thread for its session, and a caller's own thread has none.
         SparkSession._get_j_spark_session_class(jvm).setActiveSession(self.spark._jsparkSession)
-        return getattr(jvm, "org.apache.spark.sql.delta.DeltaLog").forTable(self.spark._jsparkSession, self._path)
+        return self._class("org.apache.spark.sql.delta.DeltaLog").forTable(self.spark._jsparkSession, self._path)
+
+    def _class(self, name: str) -> Any:
+        """A class of the JVM's; by one name, which is looked up but once (`jobs.spark`), not package by package."""
+        return getattr(self.spark._jvm, name)
 
     def _actions(self, version: int, *, whole: bool = False) -> list[str]:
         """The lines of a commit as Delta's own log store reads them; of a long one the first is mostly enough."""
-        jvm: Any = self.spark._jvm
         log = self._log()
-        path = jvm.org.apache.spark.sql.delta.util.FileNames.unsafeDeltaFile(log.logPath(), version)
+        path = self._class("org.apache.spark.sql.delta.util.FileNames").unsafeDeltaFile(log.logPath(), version)
         try:
             lines = log.store().read(path, log.newDeltaHadoopConf())
         except Py4JJavaError as error:
