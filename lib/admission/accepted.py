@@ -97,16 +97,21 @@ def _without(valid: DataFrame, rejects: DataFrame, rule: Rule, *, apart: bool) -
 
 
 def kept_in(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
-    """The rows that are gone from the source, and whose events stay, as `validate` returns them.
+    """The rows that are gone from the source, and whose events stay, as `validate` returns them, valid ones.
 
     In: rejected deletions with `__json`, and `__freed` where that is to go with them. source: for its columns.
     """
+    return valid_rows(read_back(rejects, source), rule, (C.FREED,) if C.FREED in rejects.columns else ())
+
+
+def read_back(rejects: DataFrame, source: DataFrame) -> DataFrame:
+    """The rows that these were, with the columns that the source has now."""
     own = T.StructType([source.schema[name] for name in own_columns(source)])
     beside = (C.FREED,) if C.FREED in rejects.columns else ()
     rows = rejects.select(from_canonical_json(C.col(C.JSON), own).alias("row"), *C.cols(beside))
     feed = [F.lit(None).cast(source.schema[n].dataType).alias(n) for n in source.columns if n not in own.names]
     told = rows.select(*[F.col("row")[n].alias(n) for n in own.names], *feed, *C.cols(beside))
-    return valid_rows(told.select(*C.cols((*source.columns, *beside))), rule, beside)
+    return told.select(*C.cols((*source.columns, *beside)))
 
 
 def valid_rows(rows: DataFrame, rule: Rule, in_flight: tuple[str, ...] = ()) -> DataFrame:

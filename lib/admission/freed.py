@@ -1,12 +1,12 @@
 """Rejected events judged again: those that a backfill or `readmit` asks for, and copies whose original is gone."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from lib import columns as C
-from lib.admission.accepted import Past, kept_in
+from lib.admission.accepted import FOREVER, Past, kept_in, read_back
 from lib.admission.rejects import IDENTITY
 from lib.admission.validate import raw_us, validate
 from lib.admission.verdicts import BESIDE, CORRECTION, DUPLICATE, FORGOTTEN, IN, IN_THE_FUTURE, LATE, MOVED, READMITTED
@@ -53,12 +53,17 @@ def copies_of(gone: DataFrame, rejects: DataFrame, rule: Rule) -> DataFrame:
 
 def deletions(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
     """The events that are gone from the source and stay in their sessions, as `freed` returns them, but `moved`."""
-    return hashed(_still_in(rejects, source, rule)).drop(C.JSON).withColumn(C.VERDICT, F.lit(MOVED))
+    return hashed(kept_in(_named(rejects), source, rule)).drop(C.JSON).withColumn(C.VERDICT, F.lit(MOVED))
 
 
 def still_in(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
-    """The rows of these events by this rule, which may have another key, time or columns than their run's."""
-    events = hashed(_still_in(rejects, source, rule))
+    """The rows of these events by this rule, which may have another key, time or columns than their run's.
+
+    Those that this rule leaves out stay, too: another one may take them in again.
+    """
+    events = hashed(
+        validate(read_back(_named(rejects), source), replace(rule, where=None), WatermarkState(FOREVER), (C.FREED,))
+    )
     was = [C.col(C.FREED)[name].alias(name) for name in IDENTITY]
     time = F.timestamp_micros(raw_us(events)).alias(C.EVENT_TIME)
     of_run = rejects.select(*C.cols((*IDENTITY, C.REASON, C.KEPT, C.WATERMARK, C.HORIZON, C.SOURCE_VERSION, C.RUN_ID)))
@@ -101,10 +106,9 @@ def freed(  # noqa: PLR0913
     return (found if made is None else _forgetting(found, made)).drop(STILL_IN)
 
 
-def _still_in(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
-    """Events that are gone from the source and in their session, each with the row that it is, as `__freed`."""
-    kept = rejects.where(C.col(C.KEPT) == IN)
-    return kept_in(kept.select(C.col(C.EVENT).alias(C.JSON), _as_freed()), source, rule)
+def _named(rejects: DataFrame) -> DataFrame:
+    """The rows whose events are gone from the source and in their session, as `__json` and `__freed`."""
+    return rejects.where(C.col(C.KEPT) == IN).select(C.col(C.EVENT).alias(C.JSON), _as_freed())
 
 
 def _forgetting(again: DataFrame, gone: DataFrame) -> DataFrame:
