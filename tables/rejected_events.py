@@ -53,10 +53,13 @@ class RejectedEvents:
         """Whether runs have rejected any of these: lines that nobody could read are of none."""
         return not self.is_empty and not self.table.read().where(C.col(C.RUN_SEQ).isNotNull()).isEmpty()
 
+    def bar(self, undoing: Commit) -> None:
+        """As of any table."""
+        self.table.bar(undoing)
+
     def restore(self, undoing: Commit, last: int) -> None:
         """Undo the transactions after `last`, once. Lines that nobody could read are of none, and stay."""
         with self.table.lock():
-            self.table.bar(undoing)
             if (version := self.table.version_before(undoing, last)) is not None:
                 before = self.table.read(version).where(C.col(C.RUN_SEQ).isNotNull())
                 noted = Commit(undoing.note, undoing.txn, undoing.note)

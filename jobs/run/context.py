@@ -150,16 +150,19 @@ class RunContext:
 
     def _kept_in(self, rows: DataFrame) -> DataFrame | None:
         """What has left the source and stays in its session, with the columns of these rows of the source."""
-        rejects = self._rejects() if self.rule.corrections == "quarantine" else None
-        if rejects is None:
+        if (rejects := self._quarantined()) is None:
             return None
         kept = rejects.where(C.col(C.KEPT) == IN).select(C.col(C.EVENT).alias(C.JSON))
         return kept_in(kept, rows, self.rule).select(*C.cols(tuple(rows.columns)))
 
     def staying(self) -> DataFrame | None:
         """The rejected events that outlast a rebuild, by the present rule: those that stay in their sessions."""
-        rows = self._rejects() if self.rule.corrections == "quarantine" else None
-        return None if rows is None else still_in(rows, self.sample(), self.rule)
+        rejects = self._quarantined()
+        return None if rejects is None else still_in(rejects, self.sample(), self.rule)
+
+    def _quarantined(self) -> DataFrame | None:
+        """Rows of rejected_events, where some may be of events that are gone from the source and in their session."""
+        return self._rejects() if self.rule.corrections == "quarantine" else None
 
     def sample(self) -> DataFrame:
         """No rows of the source, with its columns."""
@@ -193,7 +196,8 @@ class RunContext:
         if self.rule.watermark_per != "key" or table.is_empty or not _has_scopes_of(done, self.kind):
             return self.clock
         events = self._events() if self.mode == self.kind.mode else self._keys_touched()
-        if any(self.kind.home.table.schema[name].dataType != events.schema[name].dataType for name in self.rule.key):
+        then, now = self.kind.home.table.schema, events.schema
+        if any(then[name].dataType != now[name].dataType for name in self.rule.key):
             return self.clock
         return replace(self.clock, scopes=clocks_of_keys(table.live, table.final, events, self.rule))
 

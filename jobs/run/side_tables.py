@@ -11,6 +11,7 @@ from lib.windows.sessions.memberships import event_sessions, session_updates
 from tables.delta import Commit, Superseded, Table
 from tables.event_outputs import EventOutput
 from tables.manifest import Manifest
+from tables.rejected_events import RejectedEvents
 from tables.runs import Timing
 
 REJECTED, RUNS = "rejected_events", "runs"
@@ -54,11 +55,12 @@ def undo_after(kind: Kind, run_seq: int, restored: int) -> None:
     It lies between the numbers of the runs before and after it, so that its own traces are undone by the next, too.
     The ledger comes first: a run that has stalled may still write to tables that are not barred, but is not entered.
     """
-    if kind.has_ledger:
-        kind.tables.runs.table.restore(Commit(_fence(kind, RUNS), restored), run_seq)
-    for name, output in _outputs(kind).items():
-        output.table.restore(Commit(_fence(kind, name), restored), run_seq)
-    kind.rejected_events.restore(Commit(_fence(kind, REJECTED), restored), run_seq)
+    tables: dict[str, Table | RejectedEvents] = {RUNS: kind.tables.runs.table} if kind.has_ledger else {}
+    tables |= {name: output.table for name, output in _outputs(kind).items()}
+    for role, table in (tables | {REJECTED: kind.rejected_events}).items():
+        undoing = Commit(_fence(kind, role), restored)
+        table.bar(undoing)
+        table.restore(undoing, run_seq)
 
 
 def of_runs(kind: Kind) -> list[Table]:

@@ -49,7 +49,7 @@ class Reading(DeltaLog):
     def entry(self, version: int) -> Entry | None:
         """One commit, or None if the log no longer has it. Reads one small file, without a Spark job."""
         lines = self._actions(version)
-        infos = [self._parsed(line, version)["commitInfo"] for line in lines if line.startswith('{"commitInfo"')]
+        infos = self._found("commitInfo", version, lines)
         found = entry_of(version, infos[0] if infos else {})
         if lines and not found.tells_rows:  # of another writer
             found = found.with_rows_of(self._parsed(line, version) for line in self._actions(version, whole=True))

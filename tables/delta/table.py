@@ -134,11 +134,9 @@ class Table(Reading):
 
     def restore(self, undoing: Commit, last: int) -> None:
         """Undo the transactions of the application after `last`, and what came after them; once."""
-        with self.lock():
-            self.bar(undoing)
+        with self.lock(), settings.saying(self.spark, undoing.note), racing():
             if (version := self.version_before(undoing, last)) is not None:
-                with settings.saying(self.spark, undoing.note), racing():
-                    self._delta().restoreToVersion(version)
+                self._delta().restoreToVersion(version)
 
     def bar(self, undoing: Commit) -> None:
         """From here on nothing older of the application gets in: what stalled before this undoing comes too late."""

@@ -84,8 +84,11 @@ def start(*, jobs: int = 2, appends: int = 2, restores: int = 1, upkeeps: int = 
     return State(0, (Commit(UPKEEP),), ((Write(None),),) * 3, (Job(),) * jobs, appends, restores, upkeeps, deaths)
 
 
-def in_force(sessions: tuple[Commit, ...]) -> tuple[int, int, int]:
-    """The run that counts, 0: none; the version of its commit; the RESTORE behind it, 0: none."""
+def runs_in_force(sessions: tuple[Commit, ...]) -> Iterator[tuple[int, int, int]]:
+    """Runs that count, newest first, with the version of their commit and the last RESTORE behind them, 0: none.
+
+    At the end no run, 0, with version 0.
+    """
     reach, restored = len(sessions) - 1, 0
     for version in range(len(sessions) - 1, -1, -1):
         commit = sessions[version]
@@ -94,21 +97,13 @@ def in_force(sessions: tuple[Commit, ...]) -> tuple[int, int, int]:
         if commit.kind == RESTORE:
             reach, restored = commit.restored_to, restored or version
         elif commit.kind == RUN:
-            return commit.run, version, restored
-    return 0, 0, restored
+            yield commit.run, version, restored
+    yield 0, 0, restored
 
 
-def runs_in_force(sessions: tuple[Commit, ...]) -> list[Commit]:
-    """All runs that count, oldest first."""
-    reach, found = len(sessions) - 1, []
-    for version in range(len(sessions) - 1, -1, -1):
-        if version > reach:
-            continue
-        if sessions[version].kind == RESTORE:
-            reach = sessions[version].restored_to
-        elif sessions[version].kind == RUN:
-            found.append(sessions[version])
-    return found[::-1]
+def in_force(sessions: tuple[Commit, ...]) -> tuple[int, int, int]:
+    """The last of them."""
+    return next(runs_in_force(sessions))
 
 
 def barred(table: tuple[Write, ...], restored: int) -> tuple[Write, ...]:
@@ -155,9 +150,9 @@ def owed(table: int, run: int, low: int, high: int) -> tuple[int, ...]:
     """The rows that a run which read the source's versions behind `low` up to `high` has for a table."""
     read = range(low + 1, high + 1)
     match table:
-        case 0:
+        case 0:  # TRACED
             return tuple(read)
-        case 1:
+        case 1:  # REJECTED
             return tuple(version for version in read if version % 2)
         case _:
             return (run,)
@@ -172,7 +167,6 @@ def steps(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
             yield f"job {n}: {name}", after
         if state.deaths and job.at != "idle":
             yield f"job {n}: dies", _with(state._replace(deaths=state.deaths - 1), n, Job())
-    latest = state.sessions[-1]
     if state.restores:
         for version, commit in enumerate(state.sessions[:-1]):
             entry = Commit(RESTORE, restored_to=version, rows=commit.rows)
@@ -181,7 +175,7 @@ def steps(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
                 state._replace(sessions=(*state.sessions, entry), restores=state.restores - 1),
             )
     if state.upkeeps:
-        entry = Commit(UPKEEP, rows=latest.rows)
+        entry = Commit(UPKEEP, rows=state.sessions[-1].rows)
         yield "OPTIMIZE", state._replace(sessions=(*state.sessions, entry), upkeeps=state.upkeeps - 1)
 
 
@@ -262,7 +256,7 @@ def wrong(state: State, rules: Rules) -> str | None:
         return "a job alone never comes to its end"
     if (rows := ended.sessions[-1].rows) != tuple(range(1, ended.source + 1)):
         return f"sessions has {rows}, and the source {ended.source}"
-    runs = tuple(commit.run for commit in runs_in_force(ended.sessions))
+    runs = tuple(run for run, _, _ in runs_in_force(ended.sessions) if run)[::-1]
     for table, right in enumerate((owed(TRACED, 0, 0, ended.source), owed(REJECTED, 0, 0, ended.source), runs)):
         if (rows := ended.beside[table][-1].rows) != right:
             return f"{NAMES[table]} has {rows}, and right is {right}"
