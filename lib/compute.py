@@ -1,6 +1,6 @@
 """How frames are computed: `lib` says what, whoever composes its steps does it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from pyspark.sql import Column, DataFrame, Row
@@ -16,6 +16,9 @@ class Compute(Protocol):
 
     def observed(self, frame: DataFrame, figures: Mapping[str, Column]) -> tuple[DataFrame, Figures]:
         """The same, and aggregates over it from the same pass."""
+
+    def counting(self, frame: DataFrame, figures: Mapping[str, Column]) -> tuple[DataFrame, Callable[[], Figures]]:
+        """The frame, computed by whoever writes it, and aggregates over it, which are known then. Starts no job."""
 
     def rows(self, frame: DataFrame) -> list[Row]:
         """The rows of a frame that has few."""

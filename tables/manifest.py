@@ -49,8 +49,10 @@ class Manifest(BaseModel):
     source_schema: str = Field(description="Hash of rule and source: while it stays, so do the sessions' columns")
     events: Mapping[str, int]
     rejected: Mapping[str, int]
-    sessions: Mapping[str, int]
-    live_sessions: int = Field(description="Rows that are not final, after the run")
+    sessions: Mapping[str, int] = Field(
+        description="Counts; none: all rows are new, and were counted as they were written"
+    )
+    live_sessions: int | None = Field(description="Rows that are not final, after the run; None: not counted yet")
 
     def text(self) -> str:
         """The JSON that goes into the commit."""

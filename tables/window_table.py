@@ -1,7 +1,7 @@
 """A table of windows, of either kind: its columns, its position, its live rows, its commits."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from itertools import takewhile
 from typing import Literal
@@ -21,6 +21,7 @@ from tables.position import HARMLESS, Position, in_force, position_of
 KEPT = "sessionizer.lastRunSeq"  # a property that changes where a commit is needed only for what it says
 MADE_FOR = "sessionizer.madeFor"  # a property: the hash of the rule and the source that gave the table its columns
 LIVE = f"{C.IS_FINAL} = false"
+FEW = 50_000  # rows that one task writes as quickly as several, into one file
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,14 @@ class WindowTable:
             )
 
     def position(self) -> Position:
-        """The latest version and the last manifest in force."""
-        return position_of(self.table)
+        """The latest version and the last manifest in force, with the number of live rows after it."""
+        at = position_of(self.table)
+        if at.manifest is None or at.manifest.live_sessions is not None:
+            return at
+        made = self.committed(at.manifest)
+        told = None if made is None else self.table.rows_added(made.version, (C.IS_FINAL, "false"))
+        live = self.live(at.version).count() if told is None else told
+        return replace(at, manifest=at.manifest.model_copy(update={"live_sessions": live}))
 
     def manifests(self, version: int | None = None) -> Iterator[Manifest]:
         """The manifests in force, as of a version or the latest, newest first, as far back as the history goes."""
@@ -118,22 +125,38 @@ class WindowTable:
         """The rows that do not change of themselves any more, as of a version."""
         return self.table.read(version).where(C.col(C.IS_FINAL))
 
-    def commit(self, changes: DataFrame, manifest: Manifest, touched: Spans = ()) -> Entry:
+    def commit(self, changes: DataFrame, manifest: Manifest, touched: Spans = (), most: int = 0) -> Entry:
         """Write the changes, which are computed, and the manifest in one commit, and return it.
 
         touched: spans of start times (microseconds, inclusive) that hold the rows to change, where some are final.
+        most: at most so many rows where the manifest does not know; they are new, and the write computes them.
         Errors: Superseded if the table has moved on since the version that the manifest names.
         """
         fence = Commit(f"{self.table.id}:{self.layout.name}", manifest.run_seq, manifest.text())
         rows = changes.withColumn(C.RUN_ID, F.lit(manifest.run_id))
         named = tuple(n for n in rows.columns if n not in (C.RUN_ID, C.STATE, C.CHANGE))
         columns = (*named, C.RUN_ID, C.STATE) if manifest.mode == "rebuild" else self.table.schema.fieldNames()
+        told = rows.select(*C.cols(tuple(columns)), C.col(C.CHANGE))
         with self.table.lock():
             self._check_not_moved(manifest)
-            self._write(rows.select(*C.cols(tuple(columns)), C.col(C.CHANGE)), manifest, touched, fence)
+            if manifest.sessions:
+                self._write(told, manifest, touched, fence)
+            else:
+                self._write_new(told.drop(C.CHANGE), manifest, most, fence)
         if (entry := self.committed(manifest)) is None:
             raise Superseded(f"run_seq {manifest.run_seq} was there already")
         return entry
+
+    def _write_new(self, rows: DataFrame, manifest: Manifest, most: int, fence: Commit) -> None:
+        """All rows that there are to be, computed now. Each task has its own in order of time, and so have its files.
+
+        To order them across tasks they would have to be computed twice.
+        """
+        rows, most = rows.coalesce(1) if most <= FEW else rows, self.layout.rows_per_file
+        if manifest.mode == "rebuild":
+            self._overwrite(rows, fence, most)
+        else:
+            self.table.append(rows, fence, rows_per_file=most)
 
     def _write(self, rows: DataFrame, manifest: Manifest, touched: Spans, fence: Commit) -> None:
         """Where no row in the table changes, the rows are appended, final ones in files by time.
@@ -142,14 +165,15 @@ class WindowTable:
         Delta from even opening the history. Or, as `sessions.commit` says, all live rows are written anew instead,
         those that stay as Delta's transaction finds them: what others have changed by hand in the meantime is kept.
         """
-        number = manifest.sessions["rows"]
+        counts, live = manifest.sessions, manifest.live_sessions or 0
+        number = counts["rows"]
         if manifest.mode == "rebuild":
             self._overwrite(self._by_time(rows.drop(C.CHANGE), number), fence)
-        elif manifest.sessions["updated"] == 0 and manifest.sessions["deleted"] == 0:
+        elif counts["updated"] == 0 and counts["deleted"] == 0:
             self.table.append(self._by_time(rows.drop(C.CHANGE), number), fence)
-        elif not touched and self._replaces(manifest.live_sessions, number):
+        elif not touched and self._replaces(live, number):
             whole = apply(self.live(), rows, self.layout.identity)
-            self.table.replace(LIVE, whole.coalesce(self._files(manifest.live_sessions + number, rows)), fence)
+            self.table.replace(LIVE, whole.coalesce(self._files(live + number, rows)), fence)
         else:
             same = " AND ".join(f"t.{name} <=> s.{name}" for name in map(C.quoted, self.layout.identity))
             self.table.merge(
@@ -158,10 +182,10 @@ class WindowTable:
                 fence,
                 delete_when=f"s.{C.CHANGE} = '{DELETE}'",
                 computed=True,
-                many=self._writes_many(manifest.live_sessions, number, touched=bool(touched)),
+                many=self._writes_many(live, number, touched=bool(touched)),
             )
 
-    def _overwrite(self, rows: DataFrame, fence: Commit) -> None:
+    def _overwrite(self, rows: DataFrame, fence: Commit, rows_per_file: int | None = None) -> None:
         """All rows and the columns anew; where the key is another, first with statistics of what stays alone."""
         statistics = self._filtered(rows.schema)
         is_other = self.table.setting(STATISTICS) != statistics
@@ -169,7 +193,7 @@ class WindowTable:
             there = {field.name: field.dataType for field in self.table.schema.fields}
             staying = T.StructType([f for f in rows.schema.fields if there.get(f.name) == f.dataType])
             self.table.change_setting(STATISTICS, self._filtered(staying))
-        self.table.overwrite(rows, fence, list(self.layout.partition_by))
+        self.table.overwrite(rows, fence, list(self.layout.partition_by), rows_per_file)
         if is_other:
             self.table.change_setting(STATISTICS, statistics)
 

@@ -131,11 +131,12 @@ def _look_back(kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: Look
         )
     say("reading events again")
     with phases("sessionize"), kind.tables.events.reading(context.increment):
-        result = context.result()
+        at_once = mode == "rebuild" and kind.tables.config.expectations is None
+        result = context.result(at_once=at_once)
     manifest = manifest_of(context, result, phases.started)
     if asked.dry_run:
         return RunReport(manifest, phases.timing(), dry_run=True, changes=outlasting(result.changes))
-    say(f"writing {result.counts['rows']:,} sessions")
+    say(f"writing {result.counts['rows']:,} sessions" if result.counts else "writing sessions")
     return commit(context, result, manifest, phases)
 
 

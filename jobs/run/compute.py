@@ -1,6 +1,6 @@
 """Frames computed once, and told about in the same pass: what the pure steps of `lib` ask for."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
@@ -24,9 +24,14 @@ class Checkpoints:
 
     def observed(self, frame: DataFrame, figures: Mapping[str, Column]) -> tuple[DataFrame, Figures]:
         """The same, and aggregates over it from the same pass."""
+        told, figures_of = self.counting(frame, figures)
+        return self.held(told), figures_of()
+
+    def counting(self, frame: DataFrame, figures: Mapping[str, Column]) -> tuple[DataFrame, Callable[[], Figures]]:
+        """The frame as it is, and aggregates over it, once it has been written."""
         observation = Observation()
         told = frame.observe(observation, *[c.alias(n) for n, c in figures.items()])
-        return self.held(told), observation.get
+        return told, lambda: observation.get
 
     def rows(self, frame: DataFrame) -> list[Row]:
         """The rows of a frame that has few."""

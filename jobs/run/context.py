@@ -9,10 +9,10 @@ from pyspark.sql import functions as F
 
 from jobs.run.compute import Checkpoints
 from jobs.run.kinds import Kind, schema_of
-from jobs.run.pipeline import NO_OVERRIDE, RunResult, compute_run
+from jobs.run.pipeline import NO_OVERRIDE, RunResult, compute_run, numbers
 from jobs.run.scopes import keys_from_json, scopes_from_json
 from lib import columns as C
-from lib.accepted import Again
+from lib.accepted import AcceptedChanges, Again
 from lib.admission.accepted import Past, kept_in
 from lib.admission.admission import Admission
 from lib.admission.freed import Readmission, still_in
@@ -23,7 +23,7 @@ from lib.joins import joined
 from lib.rule import Rule
 from lib.time.micros import timestamp
 from lib.time.watermarks import WatermarkOverride, WatermarkState, clocks_of_keys, latest
-from lib.windows.windows import Stored
+from lib.windows.windows import Merged, Stored
 from tables.events import Increment
 from tables.manifest import Manifest, Mode
 from tables.position import Position
@@ -100,12 +100,20 @@ class RunContext:
         increment, began, schema = Increment(last + 1, last), done.source_began, _fitting(kind, done, events)
         return cls(kind, position, increment, clock, kind.rule, NO_OVERRIDE, began, schema, mode, arguments)
 
-    def result(self) -> RunResult:
-        """What comes of it."""
+    def result(self, *, at_once: bool = False) -> RunResult:
+        """What comes of it; at_once: the write may compute the rows of a table that has none."""
         stored, clock = self.stored(), self._clock_of_keys()
         windows = self.kind.make(self.rule, self.sample(), clock.now)
         again = Again(*self._span(), self._keys()) if self.mode == "backfill" else None
-        return compute_run(self._admission(clock), windows, stored, clock, override=self.override, again=again)
+        admission, override = self._admission(clock), self.override
+        return compute_run(admission, windows, stored, clock, override=override, again=again, at_once=at_once)
+
+    def counts_of_new(self, rows: DataFrame) -> dict[str, int]:
+        """What was counted when these rows were written as the first ones of the table."""
+        windows = self.kind.make(self.rule, self.sample(), self.clock.now)
+        changes = AcceptedChanges(rows, lambda _: rows, self.clock)
+        found = windows.diff(Merged(rows), Stored(), changes, self.clock)
+        return numbers(found.agg(*[c.alias(n) for n, c in windows.counts().items()]).collect()[0].asDict())
 
     def _admission(self, clock: WatermarkState) -> Admission:
         compute = Checkpoints()
@@ -176,7 +184,7 @@ class RunContext:
         done, home, version = self.position.manifest, self.kind.home, self.position.version
         if done is None:
             return Stored()
-        return Stored(home.live(version) if done.live_sessions else None, home.final(version))
+        return Stored(None if done.live_sessions == 0 else home.live(version), home.final(version))
 
     def past(self) -> Past:
         """What admission may look up."""

@@ -10,7 +10,7 @@ from jobs.run import side_tables
 from jobs.run.compute import outlasting
 from jobs.run.context import RunContext
 from jobs.run.kinds import Kind, sessions_of, sliding_of
-from jobs.run.manifests import manifest_of, stands
+from jobs.run.manifests import manifest_of, stands, with_counts
 from jobs.run.phases import Phases, RunOptions, RunReport, Say, wall_clock
 from jobs.run.pipeline import NO_OVERRIDE, RunResult
 from jobs.run.policies import check_expectations, check_policies, check_rule
@@ -75,6 +75,10 @@ def repair(kind: Kind, position: Position, say: Say) -> None:
         context = RunContext.again(kind, manifest)
         with kind.tables.events.reading(context.increment):
             side_tables.write(context, context.result(), manifest, restored)
+    if not manifest.sessions:
+        made = kind.home.committed(manifest)
+        rows = kind.home.table.read(made.version if made else position.version)
+        manifest = with_counts(manifest, RunContext.again(kind, manifest).counts_of_new(rows))
     side_tables.enter(kind, manifest, Timing(), restored)
 
 
@@ -96,7 +100,9 @@ def commit(context: RunContext, result: RunResult, manifest: Manifest, phases: P
     """
     check_expectations(context, result, phases)
     with phases("commit"):
-        entry = context.kind.home.commit(result.changes, manifest, result.touched)
+        entry = context.kind.home.commit(result.changes, manifest, result.touched, result.events.partials)
+        if not manifest.sessions:
+            manifest = with_counts(manifest, result.counted())
     with phases("side_tables"):
         side_tables.write(context, result, manifest)
     timing = phases.timing(entry)
@@ -136,16 +142,16 @@ def _increment(kind: Kind, options: RunOptions, say: Say) -> RunReport | None:
     say(_reading(increment))
     with phases("sessionize"), kind.home.table.reading_ahead(), kind.tables.events.reading(increment):
         context = RunContext.next(kind, position, increment, now, override)
-        result = context.result()
+        result = context.result(at_once=_may_write_at_once(kind, increment, options))
     check_policies(result, context)
-    unchanged = not result.counts["rows"] and stands(context.clock, result.clock)
+    unchanged = result.counts and not result.counts["rows"] and stands(context.clock, result.clock)
     if unchanged and increment.is_empty and done is not None:
         return None
     manifest = manifest_of(context, result, phases.started)
     if options.dry_run:
         check_expectations(context, result, phases)
         return RunReport(manifest, phases.timing(), dry_run=True, changes=outlasting(result.changes))
-    say(f"writing {result.counts['rows']:,} changed {kind.name}")
+    say(f"writing {result.counts['rows']:,} changed {kind.name}" if result.counts else f"writing {kind.name}")
     return commit(context, result, manifest, phases)
 
 
@@ -158,7 +164,12 @@ def _may_idle(kind: Kind, done: Manifest | None) -> bool:
     """Whether sessions may end by the run's clock alone."""
     if kind.rule.idle_after is None or kind.rule.idle_clock != "processing_time" or not kind.has_ledger:
         return False
-    return done is not None and done.live_sessions > 0
+    return done is not None and done.live_sessions != 0
+
+
+def _may_write_at_once(kind: Kind, increment: Increment, options: RunOptions) -> bool:
+    """Whether nothing has to be known of the rows before they are written."""
+    return not increment.is_empty and not options.dry_run and kind.tables.config.expectations is None
 
 
 def _nothing_new(done: Manifest | None) -> Increment:

@@ -37,6 +37,9 @@ class _Planned:
     def observed(self, frame: DataFrame, figures: Mapping[str, Column]) -> tuple[DataFrame, Figures]:
         return frame, dict.fromkeys(figures, 0)
 
+    def counting(self, frame: DataFrame, figures: Mapping[str, Column]) -> tuple[DataFrame, Callable[[], Figures]]:
+        return frame, lambda: dict.fromkeys(figures, 0)
+
     def rows(self, frame: DataFrame) -> list[Row]:
         return []
 

@@ -1,6 +1,7 @@
 """What the commit of a run says of itself."""
 
 import secrets
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from pyspark.sql import functions as F
@@ -23,7 +24,8 @@ def manifest_of(context: RunContext, result: RunResult, started_at: int) -> Mani
     """The manifest of this run."""
     position, increment, rule, kind = context.position, context.increment, context.rule, context.kind
     before, after, counts, override = context.clock, result.clock, result.events, context.override
-    live_before = position.manifest.live_sessions if position.manifest and context.mode != "rebuild" else 0
+    done = position.manifest if context.mode != "rebuild" else None
+    live_before = 0 if done is None else done.live_sessions or 0
     asked = {"advance_to": override.advance_to, "flush": override.flush} if override != NO_OVERRIDE else {}
     return Manifest(
         run_id=f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{position.version + 1:06d}-{secrets.token_hex(3)}",
@@ -61,8 +63,13 @@ def manifest_of(context: RunContext, result: RunResult, started_at: int) -> Mani
         },
         rejected=counts.rejected,
         sessions=result.counts,
-        live_sessions=live_before + result.counts["live_change"],
+        live_sessions=live_before + result.counts["live_change"] if result.counts else None,
     )
+
+
+def with_counts(manifest: Manifest, counts: Mapping[str, int]) -> Manifest:
+    """The manifest of a run whose rows are all new, with what was counted as they were written."""
+    return manifest.model_copy(update={"sessions": counts, "live_sessions": counts["live_change"]})
 
 
 def stands(before: WatermarkState, after: WatermarkState) -> bool:

@@ -12,6 +12,7 @@ from lib.admission.admission import Admission
 from lib.admission.event_counts import EventCounts, count_columns, is_valid
 from lib.admission.lateness import decided
 from lib.admission.verdicts import effect
+from lib.compute import Figures
 from lib.time.spans import Spans, day_spans
 from lib.time.watermarks import WatermarkOverride, WatermarkState, advance, advance_scopes, advance_to, flush
 from lib.windows.sessions.memberships import Memberships, memberships
@@ -24,7 +25,8 @@ NO_OVERRIDE = WatermarkOverride()
 class RunResult:
     """What one run comes to; nothing is written yet.
 
-    changes: rows of the table (but run_id) with `__change` = insert | update | delete; computed.
+    changes: rows of the table (but run_id) with `__change` = insert | update | delete; computed, or (no counts) to be
+    computed by the write, all of them inserted; at most so many. counted: what is counted, once they are computed.
     clock: the watermarks as they stand after. touched: spans of start times that hold every row to update or delete;
     empty where all of them are live. rejected, leaving: make the rows that come into rejected_events, and those of it
     that leave. memberships: makes the sessions of events, where the rule asks for them.
@@ -33,6 +35,7 @@ class RunResult:
     changes: DataFrame
     events: EventCounts
     counts: Mapping[str, int]
+    counted: Callable[[], Mapping[str, int]]
     clock: WatermarkState
     touched: Spans
     rejected: Callable[[], DataFrame]
@@ -57,29 +60,47 @@ def compute_run(  # noqa: PLR0913
     *,
     override: WatermarkOverride = NO_OVERRIDE,
     again: Again | None = None,
+    at_once: bool = False,
 ) -> RunResult:
     """Admit events, fold them, merge them with what is stored, settle the state, compare with the table.
 
     clock: the watermarks as they stood before; the result has them as they stand after. Order of rows never matters.
-    The events are read once: the folded partials are held, and all counts come with them.
+    The events are read once: the folded partials are held, and all counts come with them. at_once: where nothing is
+    stored, sessions are not held as well, but made by the job that writes them.
     """
     compute = admission.compute
     judged = _admitted(admission, windows, stored)
     changes = _accepted_changes(admission, judged, again)
     merged = windows.merge(changes, stored, compute)
+    at_once = at_once and stored.is_empty and not admission.rule.tells_events
+    if at_once:  # in order of time while rows are narrow
+        merged = replace(merged, windows=merged.windows.sortWithinPartitions(C.START))
     after = _watermarks_after(clock, judged, lambda: windows.reaches(merged, stored), admission, override)
     settled = _settled(windows, merged, admission, after)
-    changed, seen = compute.observed(windows.diff(settled, stored, changes, after), windows.counts())
+    found, figures = windows.diff(settled, stored, changes, after), windows.counts()
+    changed, told = compute.counting(found, figures)
+    counts: Mapping[str, int] = {}
+    touched: Spans = ()
+    if not at_once:
+        changed = compute.held(changed)
+        counts = numbers(told())
+        touched = day_spans(changed, C.col(C.OLD_START), compute) if counts.get("touched_final") else ()
     return RunResult(
         changes=changed.select(*C.cols((*windows.columns(), C.CHANGE))),
         events=judged.counts,
-        counts={name: n or 0 for name, n in seen.items()},
+        counts=counts,
+        counted=lambda: numbers(told()),
         clock=after,
-        touched=day_spans(changed, C.col(C.OLD_START), compute) if seen.get("touched_final") else (),
+        touched=touched,
         rejected=lambda: admission.rejected(judged.rows),
         leaving=lambda: admission.leaving(judged.rows, judged.counts),
         memberships=lambda: memberships(judged.rows.withColumn(C.EFFECT, effect()), changed, settled, admission.rule),
     )
+
+
+def numbers(figures: Figures) -> dict[str, int]:
+    """Figures, as the ledger has them: what nothing was found of is 0."""
+    return {name: n or 0 for name, n in figures.items()}
 
 
 def _admitted(admission: Admission, windows: Windows, stored: Stored) -> _Judged:

@@ -53,7 +53,7 @@ def check_policies(result: RunResult, context: RunContext) -> None:
 def check_expectations(context: RunContext, result: RunResult, phases: Phases) -> None:
     """Raise where rows to be written are not as expected."""
     expected = context.kind.tables.config.expectations
-    if expected is None or context.kind.name != "sessions" or not result.counts["rows"]:
+    if expected is None or context.kind.name != "sessions" or not result.counts or not result.counts["rows"]:
         return
     rows = result.changes.where(C.col(C.CHANGE) != DELETE).drop(C.CHANGE, C.STATE)
     with phases("expectations"):

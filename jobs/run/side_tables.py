@@ -26,7 +26,7 @@ def write(context: RunContext, result: RunResult, manifest: Manifest, restored: 
     kind = context.kind
     if outputs := _outputs(kind):
         of, live = result.memberships(), context.stored().live
-        adds_only = not manifest.sessions["moved"] and of.removed is None
+        adds_only = not manifest.sessions.get("moved") and of.removed is None
         for name, table in outputs.items():
             if _has(kind, name, table.table, manifest, restored):
                 continue

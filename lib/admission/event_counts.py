@@ -44,7 +44,7 @@ class EventCounts:
     rejected ones of earlier runs that are accepted now; moved: from a population to another. earliest, latest: of
     valid events, late ones too. first, last: of events that change the accepted bag. low, high: the least start and
     the greatest reach of what is added or taken away wherever it lies. old_low, old_high: of pending ones. None where
-    there are none.
+    there are none. partials: what the fold has left to merge.
     """
 
     accepted: int
@@ -65,6 +65,7 @@ class EventCounts:
     high: int | None = None
     old_low: int | None = None
     old_high: int | None = None
+    partials: int = 0
 
     @classmethod
     def of(cls, seen: Figures) -> "EventCounts":
@@ -74,6 +75,7 @@ class EventCounts:
         return cls(
             accepted=(seen.get("accepted") or 0) + n[AMENDED] + n[IN_REACH] + n[CORRECTED],
             rejected={reason: rows for reason in REASONS if (rows := (n | late)[reason])},
+            partials=seen.get("partials") or 0,
             **{name: seen.get(name) for name in TIMES},  # type: ignore[arg-type]
             **{v: n[v] for v in (AMENDED, APART, CORRECTED, WITHDRAWN, FORGOTTEN, MOVED, READMITTED, PENDING)},
         )
@@ -122,6 +124,7 @@ def count_columns() -> dict[str, Column]:
     changing = F.coalesce(verdict.isin(APART, *ANYWHERE), verdict.isNull())
     dirty = verdict.isin(*ANYWHERE)
     return {
+        "partials": F.count_if(changing),
         "accepted": F.sum(F.when(verdict.isNull(), n)),
         **{v: F.sum(F.when(verdict == v, n)) for v in VERDICTS},
         "earliest": F.min(F.when(valid, start)),

@@ -55,6 +55,21 @@ class Reading(DeltaLog):
             found = found.with_rows_of(self._parsed(line, version) for line in self._actions(version, whole=True))
         return found if lines else None
 
+    def rows_added(self, version: int, partition: tuple[str, str]) -> int | None:
+        """Rows of the files that a commit has put where a partition column has this value; None: the log has no count.
+
+        Reads one small file, without a Spark job.
+        """
+        name, value = partition
+        physical = self.schema[name].metadata.get("delta.columnMapping.physicalName", name)
+        added = self._found("add", version, self._actions(version, whole=True))
+        counts = [
+            json.loads(f.get("stats") or "{}").get("numRecords")
+            for f in added
+            if f["partitionValues"][physical] == value
+        ]
+        return None if None in counts else sum(counts)
+
     def has_fence(self, commit: Commit) -> bool:
         """Whether this transaction of the application, or a later one, is in the table."""
         if (table := self._plain()) is not None:

@@ -19,6 +19,8 @@ SMALL, LARGE = 8 << 20, 32 << 20
 SHUFFLED = 2 * SMALL  # bytes before Parquet that make a file which is not small
 AS_IT_IS = {"spark.databricks.delta.merge.materializeSource": "none"}
 ALSO_OTHERS = {"spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false"}
+# Of two partitions a task writes both at once, so that Spark need not sort the rows, which are in order of time.
+BOTH_AT_ONCE = {"spark.sql.maxConcurrentOutputFileWriters": "2"}
 
 
 @contextmanager

@@ -62,11 +62,16 @@ class Table(Reading):
         with self.lock(), settings.saying(self.spark, metadata), racing():
             self.spark.sql(f"ALTER TABLE {self._sql_name()} SET TBLPROPERTIES ({pairs})")
 
-    def append(self, rows: DataFrame, commit: Commit, *, add_columns: bool = False) -> None:
-        """Add rows, unless the fence says that they are there already: then nothing is written."""
+    def append(
+        self, rows: DataFrame, commit: Commit, *, add_columns: bool = False, rows_per_file: int | None = None
+    ) -> None:
+        """Add rows, unless the fence says that they are there already: then nothing is written.
+
+        rows_per_file: at most so many; None: each task writes one file.
+        """
         writer = rows.write.format("delta").mode("append").option("mergeSchema", str(add_columns).lower())
         with self.lock(), settings.committing(self.spark, commit), racing():
-            self._save(writer)
+            self._save(writer, rows_per_file)
 
     def append_few(self, rows: "pa.Table", commit: Commit) -> None:
         """The same for rows in hand, without Spark where that is possible: its jobs around one row take a second."""
@@ -79,13 +84,15 @@ class Table(Reading):
             elif table.version() % PLAIN_COMMITS == 0:
                 self.checkpoint()
 
-    def overwrite(self, rows: DataFrame, commit: Commit, partition_by: list[str]) -> None:
+    def overwrite(
+        self, rows: DataFrame, commit: Commit, partition_by: list[str], rows_per_file: int | None = None
+    ) -> None:
         """Replace all rows, and the columns, in one commit, unless the fence says that it is done."""
         writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         if partition_by:
             writer = writer.partitionBy(*partition_by)
         with self.lock(), settings.committing(self.spark, commit), racing():
-            self._save(writer)
+            self._save(writer, rows_per_file)
 
     def replace(self, condition: str, rows: DataFrame, commit: Commit) -> None:
         """Put these rows in the place of those in whole partitions, unless the fence says that it is done.
@@ -187,11 +194,15 @@ class Table(Reading):
                 self.spark.sql(command).collect()
         return number
 
-    def _save(self, writer: DataFrameWriter) -> None:
-        if self.by_name:
-            writer.saveAsTable(self.location)
-        else:
-            writer.save(self.location)
+    def _save(self, writer: DataFrameWriter, rows_per_file: int | None = None) -> None:
+        """rows_per_file: at most so many, in the order in which each task has them."""
+        if rows_per_file is not None:
+            writer = writer.option("maxRecordsPerFile", rows_per_file)
+        with settings.having(self.spark, settings.BOTH_AT_ONCE if rows_per_file is not None else {}):
+            if self.by_name:
+                writer.saveAsTable(self.location)
+            else:
+                writer.save(self.location)
 
 
 def _append_plainly(table: deltalake.DeltaTable, rows: "pa.Table", commit: Commit) -> bool:

@@ -183,7 +183,12 @@ def is_small(config: Config) -> bool:
     try:
         tables = LocalTableSet(config)
         manifest = position_of(tables.sessions).manifest
-        if manifest is None or manifest.live_sessions > SMALL_LIVE:
+        if manifest is None:
+            return False
+        live = manifest.live_sessions
+        if live is None:  # the commit's files know
+            live = sum(file.count() for file in tables.sessions.files() if not file.partition[C.IS_FINAL])
+        if live > SMALL_LIVE:
             return False
         behind = tables.events.history(_waiting(manifest, tables.events.version))
         return sum(entry.metric(BYTES_WRITTEN) for entry in behind) < SMALL_BYTES
