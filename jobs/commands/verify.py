@@ -1,7 +1,7 @@
 """verify: recompute the sessions from the accepted events, and compare the table with them row by row."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -71,13 +71,14 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
     """
     tables = TableSet(spark, config)
     tables.require()
-    kind, compute = sessions_of(tables), Checkpoints()
+    kind = sessions_of(tables)
     position = settled(kind, say)
     if position.manifest is not None:
         check_rule(kind, position.manifest)
+        kind = replace(kind, rule=position.manifest.as_judged(kind.rule))  # by which states are what they are
     context = RunContext.look_back(kind, position, wall_clock(), "verify", {})
     rule, whole = context.rule, asked == Asked()
-    rows = compute.held(_asked_for(tables.sessions.table.read(position.version), asked, rule))
+    rows = Checkpoints().held(_asked_for(tables.sessions.table.read(position.version), asked, rule))
     broken = dict(broken_rules(rows, rule))
     broken["the counts of every run add up"] = _ledger_gaps(tables)
     if whole:
@@ -85,23 +86,15 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
     with tables.events.reading(context.increment):
         source = _source(context, asked, rule)
         events = accepted(source, context.past().rejected(), rule)
-        broken |= _of_rejects(context, source, events, rule, whole=whole)
-        recomputed = rule.lateness == "event" or rule.revive
-        if not recomputed and whole:
+        broken |= _of_rejects(context, source, events, whole=whole)
+        if whole and not _is_recomputed(rule):
             broken["each accepted event is in one session"] = miscounted(rows, events, rule)
         counted = _counted(broken)
-        examples = {rule: [str(tuple(r)) for r in broken[rule].limit(3).collect()] for rule, n in counted.items() if n}
+        examples = {name: [str(tuple(r)) for r in broken[name].limit(3).collect()] for name, n in counted.items() if n}
         say("recomputing the sessions from their events")
-        compared, making = rows, _sampled(events, asked, rule)
-        if not recomputed:
-            compared, making = rows.where(C.col(C.IS_LATE)), making.where(C.col(C.POPULATION).isNotNull())
-        facts = facts_of(rule, context.sample())
-        made, seen = compute.observed(
-            expected_sessions(making, rule, facts, context.clock), {"events": F.sum(C.col(C.EVENT_COUNT))}
-        )
-        told = compute.held(differences(compared, _asked_for(made, asked, rule), rule, facts))
+        told, number = _compared(context, rows, events, asked)
     wrong = [row.asDict(recursive=True) for row in told.orderBy(C.SESSION_ID).limit(SHOWN).collect()]
-    return Verdict(rows.count(), seen["events"] or 0, recomputed, told.count(), wrong, counted, examples)
+    return Verdict(rows.count(), number, _is_recomputed(rule), told.count(), wrong, counted, examples)
 
 
 def show(verdict: Verdict) -> None:
@@ -162,11 +155,26 @@ def _source(context: RunContext, asked: Asked, rule: Rule) -> DataFrame:
     return judged(context.past().events(spans), rule).where(within(C.col(C.US), spans))
 
 
-def _of_rejects(
-    context: RunContext, source: DataFrame, events: DataFrame, rule: Rule, *, whole: bool
-) -> dict[str, DataFrame]:
+def _is_recomputed(rule: Rule) -> bool:
+    """Whether sessions follow from the accepted events; those of late events apart always do."""
+    return rule.lateness == "event" or rule.revive
+
+
+def _compared(context: RunContext, rows: DataFrame, events: DataFrame, asked: Asked) -> tuple[DataFrame, int]:
+    """Where these rows of the table are not what the events make, and the number of events."""
+    rule, compute = context.rule, Checkpoints()
+    events = _sampled(events, asked, rule)
+    if not _is_recomputed(rule):
+        rows, events = rows.where(C.col(C.IS_LATE)), events.where(C.col(C.POPULATION).isNotNull())
+    facts = facts_of(rule, context.sample())
+    sessions = expected_sessions(events, rule, facts, context.clock)
+    made, seen = compute.observed(sessions, {"events": F.sum(C.col(C.EVENT_COUNT))})
+    return compute.held(differences(rows, _asked_for(made, asked, rule), rule, facts)), seen["events"] or 0
+
+
+def _of_rejects(context: RunContext, source: DataFrame, events: DataFrame, *, whole: bool) -> dict[str, DataFrame]:
     """What is wrong in rejected_events. source, events: all rows of it, and all that are accepted, if whole."""
-    rejects = context.past().rejected()
+    rejects, rule = context.past().rejected(), context.rule
     if rejects is None:
         return {}
     known = [

@@ -192,6 +192,13 @@ def test_a_table_with_invalid_events_is_clean(play: Plays) -> None:
     done.assert_clean()
 
 
+def test_a_shorter_lateness_makes_nothing_final_before_the_next_run(play: Plays) -> None:
+    done = play("a@0 tick@100", time={"allowed_lateness": "5h"})
+    done.change(time={"allowed_lateness": "0s"}).assert_clean()
+    done.run()
+    done.assert_clean()
+
+
 def test_a_flushed_table_is_clean(play: Plays) -> None:
     play("a@5 b@30 | tick@40").flush().assert_clean()
 
