@@ -31,7 +31,7 @@ def differences(table: DataFrame, expected: DataFrame, rule: Rule, facts: Sequen
     shown = [n for n in (*rule.key, *C.BEFORE_AGGREGATES, *results, *C.AFTER_AGGREGATES) if n not in left_out]
     remembered = [fact.name for fact in facts if fact.is_remembered]
     columns = [C.col(n).alias(n) for n in shown] + [by_fact[n].found.alias(n) for n in remembered]
-    left = table.select(F.struct(*columns).alias(FOUND))
+    left = table.select(F.struct(*columns).alias(FOUND), C.col(C.IS_FINAL).alias("__final"))
     nearness = {fact.name: C.col(NEAR + fact.name) for fact in facts if fact.near is not None}
     right = expected.select(
         F.struct(*[C.col(n).alias(n) for n in (*shown, *remembered)]).alias(EXPECTED), *nearness.values()
@@ -49,7 +49,7 @@ def differences(table: DataFrame, expected: DataFrame, rule: Rule, facts: Sequen
         )
         for name, kind in types.items()
     }
-    same |= {name: same[name] | found[C.IS_FINAL] for name in remembered}
+    same |= {name: same[name] | F.col("__final") for name in remembered}
     same |= {name: same[name] | excused for name, excused in _by_clock(rule).items() if name in same}
     wrong = [F.when(~equal, F.lit(name)) for name, equal in same.items()]
     told = joined.select(
