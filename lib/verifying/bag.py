@@ -32,10 +32,12 @@ def accepted(rows: DataFrame, rejects: DataFrame | None, rule: Rule) -> DataFram
     if rejects is None:
         return valid.withColumn(C.POPULATION, none)
     untouched = joined(valid, _places(rejects, rule), (*rule.key, C.US), "left_anti").withColumn(C.POPULATION, none)
-    copies = F.concat(F.col(APART), F.array_repeat(none, F.col(THERE).cast("int")))
-    left = F.slice(copies, F.lit(1), F.greatest(F.col(THERE) - F.col(REJECTED), F.lit(0)).cast("int"))
-    known = of_rejects(rows, rejects, rule).where(F.col(ROW).isNotNull() & F.col(ROW)[C.VERDICT].isNull())
-    beside = known.select(f"{ROW}.*", F.explode(left).alias(C.POPULATION))
+    alike = joined(_there(rows, rejects, rule), _counted(rejects), (C.HASH,), "left")
+    apart = F.coalesce(F.col(APART), F.array().cast("array<bigint>"))
+    copies = F.concat(apart, F.array_repeat(none, F.col(THERE).cast("int")))
+    number = F.greatest(F.col(THERE) - F.coalesce(F.col(REJECTED), F.lit(0)), F.lit(0))
+    left = F.explode(F.slice(copies, F.lit(1), number.cast("int"))).alias(C.POPULATION)
+    beside = alike.where(F.col(ROW)[C.VERDICT].isNull()).select(f"{ROW}.*", left)
     own = T.StructType([rows.schema[name] for name in own_columns(rows)])
     gone = rejects.where(C.col(C.KEPT) == IN).select(from_canonical_json(C.col(C.EVENT), own).alias(ROW))
     back = judged(gone.select(f"{ROW}.*"), rule).where(C.col(C.VERDICT).isNull()).withColumn(C.POPULATION, none)
@@ -48,15 +50,24 @@ def of_rejects(rows: DataFrame, rejects: DataFrame, rule: Rule) -> DataFrame:
     Out: `__hash`, rejected BIGINT (copies out of any session), apart ARRAY<BIGINT> (runs that have one apart), there
     BIGINT (copies in the source), row (one of these, as `judged` returns it; null: there is none).
     """
-    told = _kept_out(rejects).groupBy(C.col(C.EVENT_HASH).alias(C.HASH))
+    met = joined(_counted(rejects), _there(rows, rejects, rule), (C.HASH,), "left")
+    return met.withColumn(THERE, F.coalesce(F.col(THERE), F.lit(0)))
+
+
+def _counted(rejects: DataFrame) -> DataFrame:
     apart = F.when(C.col(C.KEPT) == BESIDE, C.col(C.RUN_SEQ).cast("bigint"))
-    counted = told.agg(
-        F.count_if(C.col(C.KEPT) == OUT).alias(REJECTED), F.sort_array(F.collect_list(apart)).alias(APART)
+    return (
+        _kept_out(rejects)
+        .groupBy(C.col(C.EVENT_HASH).alias(C.HASH))
+        .agg(F.count_if(C.col(C.KEPT) == OUT).alias(REJECTED), F.sort_array(F.collect_list(apart)).alias(APART))
     )
+
+
+def _there(rows: DataFrame, rejects: DataFrame, rule: Rule) -> DataFrame:
+    """The rows of the source where any are rejected, of whichever hash, each once."""
     near = hashed(joined(rows, _places(rejects, rule), (*rule.key, C.US), "left_semi"))
     row: Column = F.struct(*C.cols(tuple(rows.columns)))
-    there = near.groupBy(C.col(C.HASH)).agg(F.count(F.lit(1)).alias(THERE), F.first(row).alias(ROW))
-    return joined(counted, there, (C.HASH,), "left").withColumn(THERE, F.coalesce(F.col(THERE), F.lit(0)))
+    return near.groupBy(C.col(C.HASH)).agg(F.count(F.lit(1)).alias(THERE), F.first(row).alias(ROW))
 
 
 def _places(rejects: DataFrame, rule: Rule) -> DataFrame:

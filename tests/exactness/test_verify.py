@@ -42,9 +42,11 @@ def test_right_rejections_are_clean(rejecting: Play) -> None:
     rejecting.assert_clean()
 
 
-def reject(of: Play, reason: str) -> None:
-    """a's second event gets a row in rejected_events, beside c's."""
-    event = '{"at":"2026-01-01T01:41:00.000000Z","n":4,"u":"a"}'
+SECOND = '{"at":"2026-01-01T01:41:00.000000Z","n":4,"u":"a"}'
+
+
+def reject(of: Play, reason: str, event: str = SECOND) -> None:
+    """a's second event, or another one of its time, gets a row in rejected_events, beside c's."""
     values = f"TIMESTAMP'2026-01-01 01:41:00', '{reason}', kept, watermark, horizon, '{event}', sha2('{event}', 256)"
     row = f"'a', {values}, ordinal, source_version, run_id, run_seq"
     of.damage(f"INSERT INTO {{}} SELECT {row} FROM {{}} WHERE reason = 'late'", "rejected_events")
@@ -68,7 +70,7 @@ def test_a_valid_event_that_is_told_to_be_invalid_is_found(damaged: Play, reason
 
 
 def test_a_rejected_event_that_the_source_does_not_have_is_found(damaged: Play) -> None:
-    damaged.damage("INSERT INTO {} SELECT * REPLACE (sha2('x', 256) AS event_hash) FROM {}", "rejected_events")
+    reject(damaged, "before_start", "{}")
     found = damaged.verify()
     assert {rule for rule, rows in found.broken.items() if rows} == {"what is rejected is in the source"}
 
