@@ -1,7 +1,6 @@
 """When two rows are the same: the one comparison of results (SEMANTICS §3)."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import reduce
 
 from pyspark.sql import Column
@@ -9,15 +8,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lib.canonical import JSON_OPTIONS, holds_map, sorted_maps
-from lib.columns import quoted
-from lib.config import Aggregate
 from lib.rule import Rule
 
 FLOATS = (T.DoubleType, T.FloatType)
 # Relatively, how far two results of the same events may be apart, added in another order or sketched by other parts.
 ADDED = 1e-9
 SKETCHED = {"stddev": 1e-6, "approx_count_distinct": 0.1, "approx_percentile": 0.05}
-SCALE = "__scale_of_"  # before the name of an aggregate
 
 
 def tolerances(rule: Rule) -> dict[str, float]:
@@ -30,29 +26,6 @@ def tolerances(rule: Rule) -> dict[str, float]:
     for made in (a for a in rule.aggregates if a.sql is not None):
         found[made.name] = max((near for name, near in found.items() if name in str(made.sql)), default=ADDED)
     return found
-
-
-def with_scales(rule: Rule, names: Sequence[str]) -> Rule:
-    """The rule with one more aggregate beside each that adds floats: of how large values, whatever their signs.
-
-    Of a stddev the differences from the mean are added: what those lose is nearer to what a float cannot hold.
-    names: of the source's columns, which `of` may have as they are, and SQL only in quotes.
-    """
-    columns = {name.lower() for name in names}
-    scales = [
-        Aggregate.model_construct(
-            name=SCALE + a.name,
-            fn="sum" if a.fn == "sum" else "avg",
-            of=f"abs(CAST(({_in_sql(str(a.of), columns)}\n) AS DOUBLE)) * {1e-5 if a.fn == 'stddev' else 1.0}D",
-        )
-        for a in rule.aggregates
-        if a.fn in ("sum", "avg", "stddev")
-    ]
-    return replace(rule, aggregates=(*rule.aggregates, *scales))
-
-
-def _in_sql(of: str, columns: set[str]) -> str:
-    return quoted(of) if of.lower() in columns else of
 
 
 def same_row(
@@ -68,11 +41,11 @@ def same_row(
 
 
 def same_value(
-    one: Column, other: Column, data_type: T.DataType, within: float = 0.0, scale: Column | None = None
+    one: Column, other: Column, data_type: T.DataType, within: float = 0.0, near: Column | None = None
 ) -> Column:
-    """Whether two results are the same: identical, NaN and infinities too; numbers maybe nearly, relatively.
+    """Whether two results are the same: identical, NaN and infinities too; numbers maybe nearly.
 
-    scale: how large the values are that they are added of, if that is known; they may cancel each other out.
+    within: how far apart numbers may be, relatively; near: the same absolutely.
     """
     if within and isinstance(data_type, T.StructType):
         fields = [same_value(one[f.name], other[f.name], f.dataType, within) for f in data_type.fields]
@@ -84,8 +57,8 @@ def same_value(
         return same
     a, b = one.cast("double"), other.cast("double")
     most = within * F.greatest(F.abs(a), F.abs(b))
-    near = F.abs(a - b) <= (most if scale is None else F.greatest(most, ADDED * scale))
-    return same | F.coalesce(_is_finite(a) & _is_finite(b) & near, F.lit(False))
+    most = most if near is None else F.greatest(most, near)
+    return same | F.coalesce(_is_finite(a) & _is_finite(b) & (F.abs(a - b) <= most), F.lit(False))
 
 
 def _is_finite(value: Column) -> Column:

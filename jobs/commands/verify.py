@@ -16,21 +16,17 @@ from jobs.run.kinds import sessions_of
 from jobs.run.phases import Say, wall_clock
 from jobs.run.policies import check_rule
 from lib import columns as C
-from lib.accepted import JOINS, AcceptedChanges
-from lib.admission.accepted import accepted, as_rejects, valid_rows
-from lib.admission.wrong import LIMIT, without_cause, wrong_copies
-from lib.aggregates.binding import Aggregate, bind
-from lib.compare import with_scales
 from lib.config import Config
 from lib.errors import printable
-from lib.reading.differences import DIFFERS, EXPECTED, FOUND, KIND, WHICH, broken_rules, differences, miscounted
-from lib.reading.traces import wrong_numbers, wrong_places, wrong_results
 from lib.rule import Rule
 from lib.time.micros import timestamp
-from lib.time.watermarks import WatermarkState, clocks_of_keys
-from lib.windows.sessions.lifecycle import TRAIL
-from lib.windows.sessions.sessions import Sessions
-from lib.windows.windows import Stored
+from lib.time.spans import within
+from lib.verifying.bag import accepted, judged
+from lib.verifying.differences import DIFFERS, EXPECTED, FOUND, KIND, WHICH, broken_rules, differences, miscounted
+from lib.verifying.facts import facts_of
+from lib.verifying.plan import expected_sessions
+from lib.verifying.rejections import LIMIT, not_of_the_source, without_cause, wrong_copies
+from lib.verifying.traces import wrong_numbers, wrong_places, wrong_results
 from tables.delta import Table
 from tables.table_set import TableSet
 
@@ -70,38 +66,35 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
 
     The accepted events: the source as of the consumed version, without rejected_events, whose reasons are judged by
     what the manifests say of their runs. The optional tables must tell the same as the sessions. With
-    `lateness: session` and no `revive` sessions depend on how events arrived: they are not recomputed.
+    `lateness: session` and no `revive` sessions depend on how events arrived: only those of late events apart are
+    recomputed.
     """
     tables = TableSet(spark, config)
     tables.require()
-    kind, compute = sessions_of(tables), Checkpoints()
+    kind = sessions_of(tables)
     position = settled(kind, say)
     if position.manifest is not None:
         check_rule(kind, position.manifest)
+        kind = replace(kind, rule=position.manifest.as_judged(kind.rule))  # by which states are what they are
     context = RunContext.look_back(kind, position, wall_clock(), "verify", {})
-    rule = replace(context.rule, tells_events=False)
-    rows = _asked_for(tables.sessions.table.read(position.version), asked, rule)
-    kept = compute.held(rows)
+    rule, whole = context.rule, asked == Asked()
+    rows = Checkpoints().held(_asked_for(tables.sessions.table.read(position.version), asked, rule))
     broken = dict(broken_rules(rows, rule))
     broken["the counts of every run add up"] = _ledger_gaps(tables)
-    aggregates = bind(rule, context.sample())
-    if asked == Asked():
-        broken |= _of_traces(context, rows, rule, aggregates)
+    if whole:
+        broken |= _of_traces(context, rows, rule)
     with tables.events.reading(context.increment):
-        events = _accepted(context, rule, asked, compute)
-        broken |= _of_rejects(context, events, rule, whole=asked == Asked())
-        recomputed = rule.lateness == "event" or rule.revive
-        if not recomputed and asked == Asked():
+        source = _source(context, asked, rule)
+        events = accepted(source, context.past().rejected(), rule)
+        broken |= _of_rejects(context, source, events, whole=whole)
+        if whole and not _is_recomputed(rule):
             broken["each accepted event is in one session"] = miscounted(rows, events, rule)
         counted = _counted(broken)
-        examples = {rule: [str(tuple(r)) for r in broken[rule].limit(3).collect()] for rule, n in counted.items() if n}
-        if not recomputed:
-            return Verdict(kept.count(), 0, False, 0, (), counted, examples)
+        examples = {name: [str(tuple(r)) for r in broken[name].limit(3).collect()] for name, n in counted.items() if n}
         say("recomputing the sessions from their events")
-        expected, number = _expected(context, _sampled(events, asked, rule), rule, compute)
-        told = compute.held(differences(kept, _asked_for(expected, asked, rule), rule, aggregates))
+        told, number = _compared(context, rows, events, asked)
     wrong = [row.asDict(recursive=True) for row in told.orderBy(C.SESSION_ID).limit(SHOWN).collect()]
-    return Verdict(kept.count(), number, True, told.count(), wrong, counted, examples)
+    return Verdict(rows.count(), number, _is_recomputed(rule), told.count(), wrong, counted, examples)
 
 
 def show(verdict: Verdict) -> None:
@@ -153,19 +146,35 @@ _TOLD = {
 }
 
 
-def _accepted(context: RunContext, rule: Rule, asked: Asked, compute: Checkpoints) -> DataFrame:
-    """The accepted events that make the sessions asked for, and maybe others."""
+def _source(context: RunContext, asked: Asked, rule: Rule) -> DataFrame:
+    """The rows of the source, judged, that make the sessions asked for, and maybe others."""
     # Chains of `max_duration` are cut from their first event on, and each key has its own.
-    whole = (asked.low is None and asked.high is None) or rule.max_duration is not None
-    span = None if whole else _wide(context, asked)
-    rejects = context.past().rejected()
-    kept_out = None if rejects is None else as_rejects(rejects, rule)
-    return accepted(context.past().events(span), kept_out, rule, compute, span)
+    if (asked.low is None and asked.high is None) or rule.max_duration is not None:
+        return judged(context.past().events(None), rule)
+    spans = _wide(context, asked)
+    return judged(context.past().events(spans), rule).where(within(C.col(C.US), spans))
 
 
-def _of_rejects(context: RunContext, events: DataFrame, rule: Rule, *, whole: bool) -> dict[str, DataFrame]:
-    """What is wrong in rejected_events. events: all that are accepted, if whole."""
-    rejects = context.past().rejected()
+def _is_recomputed(rule: Rule) -> bool:
+    """Whether sessions follow from the accepted events; those of late events apart always do."""
+    return rule.lateness == "event" or rule.revive
+
+
+def _compared(context: RunContext, rows: DataFrame, events: DataFrame, asked: Asked) -> tuple[DataFrame, int]:
+    """Where these rows of the table are not what the events make, and the number of events."""
+    rule, compute = context.rule, Checkpoints()
+    events = _sampled(events, asked, rule)
+    if not _is_recomputed(rule):
+        rows, events = rows.where(C.col(C.IS_LATE)), events.where(C.col(C.POPULATION).isNotNull())
+    facts = facts_of(rule, context.sample())
+    sessions = expected_sessions(events, rule, facts, context.clock)
+    made, seen = compute.observed(sessions, {"events": F.sum(C.col(C.EVENT_COUNT))})
+    return compute.held(differences(rows, _asked_for(made, asked, rule), rule, facts)), seen["events"] or 0
+
+
+def _of_rejects(context: RunContext, source: DataFrame, events: DataFrame, *, whole: bool) -> dict[str, DataFrame]:
+    """What is wrong in rejected_events. source, events: all rows of it, and all that are accepted, if whole."""
+    rejects, rule = context.past().rejected(), context.rule
     if rejects is None:
         return {}
     known = [
@@ -175,14 +184,13 @@ def _of_rejects(context: RunContext, events: DataFrame, rule: Rule, *, whole: bo
     runs = rejects.sparkSession.createDataFrame(known, f"{C.RUN_SEQ} BIGINT, h BIGINT, {LIMIT} BIGINT")
     told = runs.select(C.RUN_SEQ, F.timestamp_micros("h").alias(C.HORIZON), LIMIT)
     found = without_cause(rejects, told, rule)
-    if rule.dedupe is None or not whole:
-        return found
-    return found | wrong_copies(valid_rows(context.past().events(None), rule), events, rejects, rule)
+    if whole:
+        found |= not_of_the_source(source, rejects, rule)
+        found |= wrong_copies(source, events, rejects, rule) if rule.dedupe is not None else {}
+    return found
 
 
-def _of_traces(
-    context: RunContext, sessions: DataFrame, rule: Rule, aggregates: tuple[Aggregate, ...]
-) -> dict[str, DataFrame]:
+def _of_traces(context: RunContext, sessions: DataFrame, rule: Rule) -> dict[str, DataFrame]:
     """What is wrong in the optional tables."""
     found = {}
     for name, output in context.kind.tables.event_outputs.items():
@@ -191,7 +199,7 @@ def _of_traces(
         if (since := _complete_since(context, output.table)) is not None:
             found[f"{name} has each event of a session once"] = wrong_numbers(rows, sessions, since)
         if name == "session_updates":
-            results = wrong_results(rows, sessions, rule, aggregates)
+            results = wrong_results(rows, sessions, rule)
             found[f"{name} ends with what its session came to"] = results
     return found
 
@@ -204,21 +212,6 @@ def _complete_since(context: RunContext, trace: Table) -> int | None:
         return None
     earliest = trace.read().agg(F.min(F.unix_micros(C.EVENT_TIME))).collect()[0][0]
     return None if earliest is None else int(earliest)
-
-
-def _expected(context: RunContext, events: DataFrame, rule: Rule, compute: Checkpoints) -> tuple[DataFrame, int]:
-    """The rows that the table should have, with scales, and the number of events that make them."""
-    clock = context.clock
-    if rule.watermark_per == "key" and (live := context.stored().live) is not None:
-        clock = replace(clock, scopes=clocks_of_keys(live, None, context.sample(), rule))
-    scaled = with_scales(rule, context.sample().columns)
-    sessions = Sessions(scaled, bind(scaled, context.sample()), clock.now)
-    partials, seen = compute.observed(sessions.fold(events), {"events": F.sum(C.col(C.COUNT))})
-    changes = AcceptedChanges(partials.withColumn(C.EFFECT, F.lit(JOINS)), lambda _: events, WatermarkState(clock.now))
-    merged = sessions.merge(changes, Stored(), compute)
-    rows = [sessions.settle(frame, changes.before, clock).drop(*TRAIL) for frame in merged.each()]
-    expected = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), rows)
-    return expected, seen["events"] or 0
 
 
 def _wide(context: RunContext, asked: Asked) -> list[tuple[int, int]]:

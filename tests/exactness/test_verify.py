@@ -42,9 +42,11 @@ def test_right_rejections_are_clean(rejecting: Play) -> None:
     rejecting.assert_clean()
 
 
-def reject(of: Play, reason: str) -> None:
-    """a's second event gets a row in rejected_events, beside c's."""
-    event = '{"at":"2026-01-01T01:41:00.000000Z","n":4,"u":"a"}'
+SECOND = '{"at":"2026-01-01T01:41:00.000000Z","n":4,"u":"a"}'
+
+
+def reject(of: Play, reason: str, event: str = SECOND) -> None:
+    """a's second event, or another one of its time, gets a row in rejected_events, beside c's."""
     values = f"TIMESTAMP'2026-01-01 01:41:00', '{reason}', kept, watermark, horizon, '{event}', sha2('{event}', 256)"
     row = f"'a', {values}, ordinal, source_version, run_id, run_seq"
     of.damage(f"INSERT INTO {{}} SELECT {row} FROM {{}} WHERE reason = 'late'", "rejected_events")
@@ -61,10 +63,16 @@ def test_an_event_that_was_rejected_without_cause_is_found(damaged: Play, reason
     assert not damaged.verify().clean
 
 
-@pytest.mark.parametrize("reason", ["null_key", "null_time"])
+@pytest.mark.parametrize("reason", ["null_key", "null_time", "non_positive_gap"])
 def test_a_valid_event_that_is_told_to_be_invalid_is_found(damaged: Play, reason: str) -> None:
     reject(damaged, reason)
     assert not damaged.verify().clean
+
+
+def test_a_rejected_event_that_the_source_does_not_have_is_found(damaged: Play) -> None:
+    reject(damaged, "before_start", "{}")
+    found = damaged.verify()
+    assert {rule for rule, rows in found.broken.items() if rows} == {"what is rejected is in the source"}
 
 
 def test_an_accepted_event_that_is_a_copy_is_found(damaged: Play) -> None:
@@ -97,6 +105,21 @@ def test_a_wrong_session_of_late_events_is_found(apart: Play, copied: Plays, sta
     assert not done.verify().clean
 
 
+def test_a_wrong_session_of_late_events_is_found_where_places_are_judged(play: Plays) -> None:
+    done = play("tick@100 | a@5 a@6", late_events="separate", time={"lateness": "session"})
+    done.assert_clean()
+    done.damage("UPDATE {} SET total = total + 1 WHERE is_late")
+    assert not done.verify().clean
+
+
+def test_a_live_session_that_the_watermark_of_its_key_has_passed_is_found(play: Plays) -> None:
+    by_key = {"watermark": {"per": "key"}, "idle_timeout": {"after": "30d", "clock": "processing_time"}}
+    done = play("a@5 a@50", time=by_key | {"allowed_lateness": "1h"})
+    done.assert_clean()
+    done.damage("UPDATE {} SET status = 'open', end_reason = NULL WHERE status = 'closed'")
+    assert not done.verify().clean
+
+
 @pytest.fixture(scope="module")
 def apart(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Play:
     done = Play(spark, tmp_path_factory.mktemp("apart"), late_events="separate").runs("tick@100 | a@5 a@6")
@@ -112,6 +135,74 @@ def test_a_wrong_percentile_is_found(play: Plays) -> None:
 
 
 # False alarms
+
+
+def test_aggregates_of_every_kind_and_what_live_rows_remember_of_them_are_clean(play: Plays) -> None:
+    values = {"v": "v", "k": "k", "d": "CAST(k AS DECIMAL(10,2)) * 1.1"}
+    plain = ("count", "sum", "min", "max", "avg", "stddev", "first", "last", "count_distinct", "set", "list")
+    percentiles = (0, 7, 50, 100)
+    aggregates = [
+        *({"name": f"{fn}_{of}", "fn": fn, "of": values[of]} for of in values for fn in plain),
+        *({"name": f"few_{fn}", "fn": fn, "of": "k", "at_most": 2} for fn in ("set", "list")),
+        *({"name": f"known_{fn}", "fn": fn, "of": "v", "ignore_nulls": True} for fn in ("first", "last")),
+        *({"name": fn, "fn": fn, "of": "k > 2"} for fn in ("bool_or", "bool_and")),
+        *({"name": f"about_{of}", "fn": "approx_count_distinct", "of": of} for of in ("v", "k")),
+        *(
+            {"name": f"p{p}_{of}", "fn": "approx_percentile", "of": of, "percentile": p / 100}
+            for p in percentiles
+            for of in ("v", "k")
+        ),
+        {"name": "twice", "sql": "sum_k * 2"},
+        {
+            **{"name": "own", "fn": "custom", "of": "k", "ignore_nulls": True, "initial": "0D"},
+            **{"update": "acc + value", "merge": "left + right", "finish": "acc / 2"},
+        },
+    ]
+    done = play(
+        """
+        u | at | v    | k
+        a | 0  | NaN  | 1
+        a | 1  | 0.1  | -
+        a | 12 | inf  | 3
+        b | 3  | -0.0 | -
+        b | 4  | 0.0  | -
+        c | 0  | 1e9  | 7
+        """,
+        "u STRING, at TIMESTAMP, v DOUBLE, k BIGINT",
+        time={"allowed_lateness": "1d"},
+        aggregates=aggregates,
+    )
+    done.runs("u | at | v | k \n a | 5 | - | 2 \n c | 4 | -1e9 | 7")
+    done.runs("u | at | v | k \n a | 3 | 0.2 | 5 \n c | 9 | 0.3 | 9 \n b | 9 | - | -")
+    done.assert_clean()
+
+
+def test_a_table_with_invalid_events_is_clean(play: Plays) -> None:
+    gap = {"expr": "make_dt_interval(0, 0, n, 0)"}
+    done = play(
+        """
+        u | at | n
+        - | 5  | 1
+        a | -  | 1
+        a | 5  | 0
+        a | 6  | 5
+        a | 6  | 0
+        """,
+        session={"gap": gap},
+    )
+    assert len(done.told_rejected("reason")) == 4
+    done.assert_clean()
+
+
+def test_a_shorter_lateness_makes_nothing_final_before_the_next_run(play: Plays) -> None:
+    done = play("a@0 tick@100", time={"allowed_lateness": "5h"})
+    done.change(time={"allowed_lateness": "0s"}).assert_clean()
+    done.run()
+    done.assert_clean()
+
+
+def test_a_flushed_table_is_clean(play: Plays) -> None:
+    play("a@5 b@30 | tick@40").flush().assert_clean()
 
 
 def test_a_part_of_a_table_with_chains_is_clean(play: Plays) -> None:

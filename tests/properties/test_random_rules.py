@@ -14,6 +14,10 @@ from lib import columns as C
 from lib.config import DynamicGap
 from lib.rule import Rule
 from lib.time.watermarks import WatermarkState
+from lib.verifying import differences as verify
+from lib.verifying.bag import accepted, judged
+from lib.verifying.facts import facts_of
+from lib.verifying.plan import expected_sessions
 from tests.frames import Past, apply, sessionize
 from tests.oracle import Oracle, at, us
 from tests.properties.test_order_never_matters import AGGREGATES, differences, rows_of
@@ -103,6 +107,14 @@ class Memory:
         self.table, self.clock = apply(self.table, outcome.changes).localCheckpoint(), outcome.clock
         assert outcome.events.read == len(events) == outcome.events.accepted + rejected.count()
 
+    def differing(self) -> list[Any]:
+        """What verify finds, by its own way."""
+        assert self.table is not None
+        events = accepted(judged(self._events(None), self.rule), self.rejects, self.rule)
+        facts = facts_of(self.rule, events)
+        expected = expected_sessions(events, self.rule, facts, self.clock)
+        return verify.differences(self.table, expected, self.rule, facts).collect()
+
     def rejected(self) -> Counter[tuple[Any, ...]]:
         assert self.rejects is not None
         rows = self.rejects.select("case", "user", C.EVENT_TIME, C.REASON).collect()
@@ -148,3 +160,4 @@ def assert_equal_to_the_oracle(spark: SparkSession, rule: Rule, drawn: Any) -> N
     expected = Counter((e["case"], e["user"], e["t"], reason) for e, reason in oracle.rejected)
     assert memory.rejected() - expected == expected - memory.rejected() == Counter()
     assert not differences(rows_of(memory.table), oracle.rows())
+    assert not memory.differing()

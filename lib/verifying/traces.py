@@ -7,7 +7,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lib import columns as C
-from lib.aggregates.binding import Aggregate
 from lib.compare import same_row, tolerances
 from lib.joins import joined
 from lib.rule import Rule
@@ -31,9 +30,9 @@ def wrong_numbers(trace: DataFrame, sessions: DataFrame, since: int) -> DataFram
     return met.where(~C.col(C.EVENT_COUNT).eqNullSafe(F.col("rows")))
 
 
-def wrong_results(updates: DataFrame, sessions: DataFrame, rule: Rule, aggregates: tuple[Aggregate, ...]) -> DataFrame:
+def wrong_results(updates: DataFrame, sessions: DataFrame, rule: Rule) -> DataFrame:
     """Sessions whose last row in session_updates does not tell what they came to."""
-    names = [name for a in aggregates if a.sql is None for name in a.result_columns]
+    names = [name for a in rule.aggregates if a.sql is None for name in a.result_columns]
     types: Mapping[str, T.DataType] = {name: sessions.schema[name].dataType for name in names}
     latest = Window.partitionBy(C.SESSION_ID).orderBy(F.col("n").desc())
     last = updates.withColumn("__place", F.row_number().over(latest)).where(F.col("__place") == 1)

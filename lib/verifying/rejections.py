@@ -7,11 +7,10 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from lib import columns as C
-from lib.admission.freed import matched
-from lib.admission.validate import raw_us
-from lib.admission.verdicts import DUPLICATE, IN_THE_FUTURE, LATE, NULL_KEY, NULL_TIME
+from lib.admission.verdicts import DUPLICATE, IN, IN_THE_FUTURE, INVALID, LATE
 from lib.joins import joined
 from lib.rule import Rule
+from lib.verifying.bag import APART, REJECTED, ROW, THERE, of_rejects
 
 LIMIT = "limit_us"  # of the runs that are known: the latest event time that was not in the future
 
@@ -29,28 +28,43 @@ def without_cause(rejects: DataFrame, runs: DataFrame, rule: Rule) -> dict[str, 
     wrong = {
         "late events are older than the horizon of their run": (reason == LATE) & (time >= horizon),
         "events of the future were ahead of their run": (reason == IN_THE_FUTURE) & not_ahead,
-        "events without a time have none": (reason == NULL_TIME) & time.isNotNull(),
     }
-    if rule.key:
-        whole = reduce(and_, [C.col(name).isNotNull() for name in rule.key])
-        wrong["events without a key have none"] = (reason == NULL_KEY) & whole
     return {name: met.where(condition).select(*_shown(rule)) for name, condition in wrong.items()}
 
 
-def wrong_copies(valid: DataFrame, accepted: DataFrame, rejects: DataFrame, rule: Rule) -> dict[str, DataFrame]:
+def not_of_the_source(rows: DataFrame, rejects: DataFrame, rule: Rule) -> dict[str, DataFrame]:
+    """Rows of rejected_events that the source does not have, or has as valid events.
+
+    In: what `judged` returns, of the whole source; rows of rejected_events.
+    """
+    out = rejects.where(C.col(C.KEPT) != IN).withColumn(C.HASH, C.col(C.EVENT_HASH))
+    known = of_rejects(rows, rejects, rule)
+    missing = known.where(F.col(THERE) < F.col(REJECTED) + F.size(APART))
+    valid = known.where(F.col(ROW).isNotNull() & F.col(ROW)[C.VERDICT].isNull())
+    by_itself = C.col(C.REASON).isin(*INVALID) & (C.col(C.REASON) != IN_THE_FUTURE)
+    return {
+        "what is rejected is in the source": joined(out, missing, (C.HASH,), "left_semi").select(*_shown(rule)),
+        "invalid events break a rule": joined(out.where(by_itself), valid, (C.HASH,), "left_semi").select(
+            *_shown(rule)
+        ),
+    }
+
+
+def wrong_copies(rows: DataFrame, accepted: DataFrame, rejects: DataFrame, rule: Rule) -> dict[str, DataFrame]:
     """Duplicates of nothing, and accepted events that are copies of each other.
 
-    In: valid rows of the source; the accepted ones; rows of rejected_events.
+    In: what `judged` returns, of the whole source; the accepted ones; rows of rejected_events.
     """
     assert rule.dedupe is not None
     ids, near = (*rule.key, *rule.dedupe.by), rule.dedupe.within
-    copies = matched(valid, rejects.where(C.col(C.REASON) == DUPLICATE))
+    duplicates = rejects.where(C.col(C.REASON) == DUPLICATE)
+    copies = of_rejects(rows, duplicates, rule).where(F.col(ROW).isNotNull()).select(f"{ROW}.*")
     accepted = accepted.where(reduce(and_, [C.col(name).isNotNull() for name in rule.dedupe.by]))
     originals = accepted.select(*C.cols(ids), C.col(C.US).alias("__original"))
     alone = joined(copies, originals, ids, "left_anti", F.abs(F.col("__original") - C.col(C.US)) <= near)
     before = F.lag(C.col(C.US)).over(Window.partitionBy(*C.cols(ids)).orderBy(C.US))
     twice = accepted.withColumn("__before", before).where(C.col(C.US) - F.col("__before") <= near)
-    time = F.timestamp_micros(raw_us(valid)).alias(C.EVENT_TIME)
+    time = F.timestamp_micros(C.col(C.US)).alias(C.EVENT_TIME)
     return {
         "duplicates are copies of accepted events": alone.select(*C.cols(rule.key), time),
         "no accepted event is a copy of another": twice.select(*C.cols(rule.key), time),

@@ -1,0 +1,80 @@
+"""The accepted bag, counted: source - rejected insertions + rejected deletions, by the hash of whole rows."""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lib import columns as C
+from lib.admission.validate import validate
+from lib.admission.verdicts import BESIDE, IN, OUT
+from lib.bags import hashed, own_columns
+from lib.canonical import from_canonical_json
+from lib.joins import joined
+from lib.rule import Rule
+from lib.time.watermarks import WatermarkState
+
+FOREVER = 2**61  # µs: a present that nothing is ahead of; what was of the future when it came, rejected_events knows
+REJECTED, APART, THERE, ROW = "rejected", "apart", "there", "row"
+
+
+def judged(source: DataFrame, rule: Rule) -> DataFrame:
+    """Rows of the source as `validate` returns them: valid ones have no `__verdict`."""
+    return validate(source, rule, WatermarkState(FOREVER))
+
+
+def accepted(rows: DataFrame, rejects: DataFrame | None, rule: Rule) -> DataFrame:
+    """The valid rows that count, with `__population` BIGINT: the run that they are late events apart of, or null.
+
+    In: what `judged` returns; rows of rejected_events, None: there are none.
+    """
+    none = F.lit(None).cast("bigint")
+    valid = rows.where(C.col(C.VERDICT).isNull())
+    if rejects is None:
+        return valid.withColumn(C.POPULATION, none)
+    untouched = joined(valid, _places(rejects, rule), (*rule.key, C.US), "left_anti").withColumn(C.POPULATION, none)
+    alike = joined(_there(rows, rejects, rule), _counted(rejects), (C.HASH,), "left")
+    apart = F.coalesce(F.col(APART), F.array().cast("array<bigint>"))
+    copies = F.concat(apart, F.array_repeat(none, F.col(THERE).cast("int")))
+    number = F.greatest(F.col(THERE) - F.coalesce(F.col(REJECTED), F.lit(0)), F.lit(0))
+    left = F.explode(F.slice(copies, F.lit(1), number.cast("int"))).alias(C.POPULATION)
+    beside = alike.where(F.col(ROW)[C.VERDICT].isNull()).select(f"{ROW}.*", left)
+    own = T.StructType([rows.schema[name] for name in own_columns(rows)])
+    gone = rejects.where(C.col(C.KEPT) == IN).select(from_canonical_json(C.col(C.EVENT), own).alias(ROW))
+    back = judged(gone.select(f"{ROW}.*"), rule).where(C.col(C.VERDICT).isNull()).withColumn(C.POPULATION, none)
+    return untouched.unionByName(beside).unionByName(back)
+
+
+def of_rejects(rows: DataFrame, rejects: DataFrame, rule: Rule) -> DataFrame:
+    """What is rejected, deletions left out, beside the equal rows of the source: one row for each hash.
+
+    Out: `__hash`, rejected BIGINT (copies out of any session), apart ARRAY<BIGINT> (runs that have one apart), there
+    BIGINT (copies in the source), row (one of these, as `judged` returns it; null: there is none).
+    """
+    met = joined(_counted(rejects), _there(rows, rejects, rule), (C.HASH,), "left")
+    return met.withColumn(THERE, F.coalesce(F.col(THERE), F.lit(0)))
+
+
+def _counted(rejects: DataFrame) -> DataFrame:
+    apart = F.when(C.col(C.KEPT) == BESIDE, C.col(C.RUN_SEQ).cast("bigint"))
+    return (
+        _kept_out(rejects)
+        .groupBy(C.col(C.EVENT_HASH).alias(C.HASH))
+        .agg(F.count_if(C.col(C.KEPT) == OUT).alias(REJECTED), F.sort_array(F.collect_list(apart)).alias(APART))
+    )
+
+
+def _there(rows: DataFrame, rejects: DataFrame, rule: Rule) -> DataFrame:
+    """The rows of the source where any are rejected, of whichever hash, each once."""
+    near = hashed(joined(rows, _places(rejects, rule), (*rule.key, C.US), "left_semi"))
+    row: Column = F.struct(*C.cols(tuple(rows.columns)))
+    return near.groupBy(C.col(C.HASH)).agg(F.count(F.lit(1)).alias(THERE), F.first(row).alias(ROW))
+
+
+def _places(rejects: DataFrame, rule: Rule) -> DataFrame:
+    """Key and time of what is rejected: few rows have to be hashed."""
+    time = F.unix_micros(C.col(C.EVENT_TIME)).alias(C.US)
+    return _kept_out(rejects).select(*C.cols(rule.key), time).distinct()
+
+
+def _kept_out(rejects: DataFrame) -> DataFrame:
+    return rejects.where(C.col(C.KEPT) != IN)
