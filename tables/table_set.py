@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from lib import columns as C
 from lib.config import Config
 from lib.windows.sliding.rule import sliding_of
-from tables.delta import Table
+from tables.delta import Table, read_any_version
 from tables.event_outputs import EventOutput
 from tables.events import Events
 from tables.rejected_events import RejectedEvents
@@ -29,6 +29,7 @@ class TableSet:
     """The source and the tables that the product writes."""
 
     def __init__(self, spark: SparkSession, config: Config) -> None:
+        read_any_version(spark)
         self.spark = spark
         self.config = config
         self.events = Events(spark, config)
