@@ -45,6 +45,7 @@ class TableSet:
             name="sessions",
             identity=(C.SESSION_ID,),
             start=C.SESSION_START,
+            end=C.EXPIRES_AT,
             filtered_by=(C.SESSION_START, C.SESSION_END, C.EXPIRES_AT, C.SESSION_ID),
             partition_by=tuple(of.partition_by),
             change_feed=of.change_feed,
@@ -66,6 +67,7 @@ class TableSet:
             name="windows",
             identity=(*key, C.WINDOW_START),
             start=C.WINDOW_START,
+            end=C.WINDOW_END,
             filtered_by=(C.WINDOW_START, C.WINDOW_END),
             partition_by=(C.IS_FINAL,),
             change_feed=True,  # it is the one that tells every change

@@ -44,6 +44,7 @@ def _document(now: Status, config: Config) -> dict[str, Any]:
         "source_keeps_seconds": now.kept // 1_000_000,
         "watermark": iso(manifest.watermark_after) if manifest else None,
         "horizon": iso(manifest.horizon_after) if manifest else None,
+        "forgotten_before": iso(manifest.forgotten) if manifest else None,
         "watermark_lag_seconds": _lag(manifest.watermark_after) if manifest else None,
         "sessions": {name: now.by_status.get(name, 0) for name in ("open", "closed", "final")},
         "oldest_open": now.oldest and {name: iso(us) for name, us in now.oldest.items()},

@@ -80,7 +80,9 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
         check_rule(kind, position.manifest)
     context = RunContext.look_back(kind, position, wall_clock(), "verify", {})
     rule = replace(context.rule, tells_events=False)
-    rows = _asked_for(tables.sessions.table.read(position.version), asked, rule)
+    rows, forgotten = _asked_for(tables.sessions.table.read(position.version), asked, rule), context.clock.forgotten
+    if forgotten is not None:  # what has come below it since is forgotten, too, the next time
+        rows = rows.where(C.col(C.EXPIRES_AT) >= timestamp(forgotten))
     kept = compute.held(rows)
     broken = dict(broken_rules(rows, rule))
     broken["the counts of every run add up"] = _ledger_gaps(tables)
@@ -91,7 +93,7 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
         events = _accepted(context, rule, asked, compute)
         broken |= _of_rejects(context, events, rule, whole=asked == Asked())
         recomputed = rule.lateness == "event" or rule.revive
-        if not recomputed and asked == Asked():
+        if not recomputed and asked == Asked() and forgotten is None:
             broken["each accepted event is in one session"] = miscounted(rows, events, rule)
         counted = _counted(broken)
         examples = {rule: [str(tuple(r)) for r in broken[rule].limit(3).collect()] for rule, n in counted.items() if n}
@@ -187,7 +189,9 @@ def _of_traces(
     found = {}
     for name, output in context.kind.tables.event_outputs.items():
         rows = output.table.read()
-        found[f"{name} names the session that its events lie in"] = wrong_places(rows, sessions, rule)
+        forgotten = context.clock.forgotten
+        young = rows if forgotten is None else rows.where(C.col(C.EVENT_TIME) >= timestamp(forgotten))
+        found[f"{name} names the session that its events lie in"] = wrong_places(young, sessions, rule)
         if (since := _complete_since(context, output.table)) is not None:
             found[f"{name} has each event of a session once"] = wrong_numbers(rows, sessions, since)
         if name == "session_updates":

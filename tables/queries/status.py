@@ -12,6 +12,7 @@ from lib import columns as C
 from lib.config import Config
 from lib.durations import DAY, HOUR, MINUTE, SECOND
 from lib.errors import SessionizerError
+from lib.windows.sessions.lifecycle import OPEN
 from tables.delta import BYTES_WRITTEN, LOG_KEPT, REMOVED_FILES_KEPT, Entry
 from tables.manifest import Manifest
 from tables.position import position_of
@@ -20,7 +21,7 @@ from tables.runs import EVENTS, FILES, SESSIONS, TIMES
 from tables.table_set import TableSet
 
 SMALL_BYTES, SMALL_LIVE = 32 << 20, 200_000  # compressed bytes of new events, and live rows: what counts as little
-OPEN, SPAN = "open", (C.SESSION_START, C.SESSION_END, C.EXPIRES_AT)
+SPAN = (C.SESSION_START, C.SESSION_END, C.EXPIRES_AT)
 KEPT = {REMOVED_FILES_KEPT: "interval 1 week", LOG_KEPT: "interval 30 days"}  # with what Delta has by itself
 UNITS = {"second": SECOND, "minute": MINUTE, "hour": HOUR, "day": DAY, "week": 7 * DAY}
 SUMMED = (*EVENTS, *[f"sessions_{name}" for name in SESSIONS], *FILES)
@@ -30,10 +31,10 @@ SUMMED = (*EVENTS, *[f"sessions_{name}" for name in SESSIONS], *FILES)
 class Status:
     """What the tables say. Times: microseconds.
 
-    behind: commits of the source after the last one consumed. kept: how long the source keeps what runs have to read, its
-    removed files and the log that names them. oldest: session_start, session_end and expires_at of the open session
-    that began first; None: none is open. totals: sums over the ledger, by its column. last_runs: rows of the ledger,
-    newest first.
+    behind: commits of the source after the last one consumed. kept: how long the source keeps what runs have to read:
+    its removed files, and the log that names them. oldest: session_start, session_end and expires_at of the open
+    session that began first; None: none is open. totals: sums over the ledger, by its column. last_runs: rows of the
+    ledger, newest first.
     """
 
     manifest: Manifest | None
