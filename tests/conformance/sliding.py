@@ -18,6 +18,8 @@ from lib.reading.lookups import find_windows
 from lib.rule import Rule
 from lib.windows.sliding.rule import SlidingRule
 from tests import oracle
+from tests.conformance import not_applicable
+from tests.conformance.cases import NotApplicable, UnknownShape
 from tests.few_rows import for_few_rows
 from tests.sliding_replay import Replay, in_micros
 
@@ -61,10 +63,6 @@ class Played:
     fetched: list[list[State]] = field(default_factory=list)
 
 
-class NotApplicable(Exception):
-    """What a case asks for and this product does not have."""
-
-
 def run_cases(spark: SparkSession, cases: Sequence[Case]) -> list[tuple[str, str, str]]:
     """(case, passed | failed | not_applicable, detail) of each case, in their order."""
     results: dict[int, tuple[str, str]] = {}
@@ -74,7 +72,7 @@ def run_cases(spark: SparkSession, cases: Sequence[Case]) -> list[tuple[str, str
             _value(case)
             _check_known(case)
             groups[case["config"]["time_difference_ms"], case["config"]["grace_ms"]].append(i)
-        except (NotApplicable, KeyError) as why:
+        except NotApplicable as why:
             results[i] = (NOT_APPLICABLE, str(why))
     for (difference, grace), members in groups.items():
         with for_few_rows(spark):
@@ -139,7 +137,7 @@ def _note(played: Played, changed: list[State]) -> None:
 
 def _fetched(replay: Replay, case: int, query: Mapping[str, Any]) -> list[State]:
     if query["op"] != "fetch_windows":
-        raise NotApplicable(f"store query {query['op']}")
+        raise UnknownShape(f"store query {query['op']}")
     assert replay.windows is not None
     found = find_windows(
         replay.windows.where(C.col("case") == case),
@@ -155,13 +153,13 @@ def _fetched(replay: Replay, case: int, query: Mapping[str, Any]) -> list[State]
 
 def _check_known(case: Case) -> None:
     for name in case:
-        if name not in KNOWN and not name.endswith("_basis") and not name.startswith("derived"):
-            raise NotApplicable(f"a case with {name}")
+        if name not in KNOWN and not name.endswith("_basis") and not name.startswith(("derived", "permut")):
+            raise UnknownShape(f"a case with {name}")
     if any(query["op"] != "fetch_windows" or "after_record" in query for query in case.get("store_queries", ())):
-        raise NotApplicable("queries of a store while records come")
+        raise NotApplicable(not_applicable.RUN_BY_RUN)
     config = case["config"]
     if config.get("emit") == "on_close" and "expected_forwarded" in case and _jumps_over_retention(case):
-        raise NotApplicable("windows that Kafka's store has forgotten before it could emit them: a table keeps them")
+        raise NotApplicable(not_applicable.LOST_UNEMITTED)
 
 
 def _jumps_over_retention(case: Case) -> bool:
@@ -195,7 +193,7 @@ def _value(case: Case) -> Value:
             return lambda records: "".join(sorted("".join(r["value"] for r in records)))
         case "collect":
             return lambda records: [r["value"] for r in records]
-    raise NotApplicable(f"aggregator {aggregator['type']!r}")
+    raise UnknownShape(f"aggregator {aggregator['type']!r}")
 
 
 def _differences(case: Case, played: Played) -> Any:
