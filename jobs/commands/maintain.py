@@ -105,14 +105,15 @@ def maintain(spark: SparkSession, config: Config, asked: Asked, say: Say = lambd
     kinds = [sessions_of(tables), *([sliding_of(tables)] if _slides(tables) else [])]
     for kind in kinds if not asked.dry_run else ():
         settled(kind, say)
-    for charge in _charges(tables, asked) if asked.retain is None else ():
+    charges = _charges(tables, asked)
+    for charge in charges if asked.retain is None else ():
         _check_retention(charge.table)
     forgotten = {
         kind.name: forget(kind, asked.keep[kind.name], asked.now, say, dry_run=asked.dry_run)
         for kind in kinds
         if kind.name in asked.keep
     }
-    return [_upkeep(charge, asked, say, forgotten.get(charge.name, 0)) for charge in _charges(tables, asked)]
+    return [_upkeep(charge, asked, say, forgotten.get(charge.name, 0)) for charge in charges]
 
 
 def show(done: list[Upkeep], asked: Asked) -> None:
