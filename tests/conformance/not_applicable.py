@@ -64,7 +64,6 @@ ITERATOR = "the life of an iterator over a store in memory: a table is read at o
 DROPS = "the store's own retention: a table drops nothing that is written to it, look-ups leave it out"
 WINDOWS_THERE = "sliding windows are a table of windows, not of sessions"
 LOST_UNEMITTED = "windows that Kafka's store has forgotten before it could emit them: a table keeps them"
-RUN_BY_RUN = "a store that is looked up while records come: windows are looked up after a run"
 
 TABLE: tuple[tuple[Applies, str], ...] = (
     # Emission that depends on how often somebody looks, not on events and watermark.

@@ -56,6 +56,22 @@ def steps(*told: dict[str, Any], **body: Any) -> dict[str, Any]:
     return {"kind": "window_ops", "config": SECONDS | {"boundary": "exclusive"}, "steps": list(told)} | body
 
 
+def sliding(retention: int) -> dict[str, Any]:
+    """Windows of 100 ms that start at 0, 400, 500 and 501, where the first has ended 501 ms before the last."""
+    records = [{"key": "a", "value": "v", "ts": ts} for ts in (100, 500, 600)]
+    rows = [{"key": "a", "start": start, "end": start + 100, "value": n} for start, n in ((400, 1), (500, 2), (501, 1))]
+    config = {"time_difference_ms": 100, "grace_ms": 1000, "aggregator": {"type": "count"}, "cache": "none"}
+    asked = {"op": "fetch_windows", "key": "a", "expect_order": "exact"}
+    first = asked | {"after_record": 0, "expect": [{"key": "a", "start": 0, "end": 100, "value": 1}]}
+    queries = [first, asked | {"expect": rows}]
+    return {
+        "kind": "sliding",
+        "config": config | {"retention_ms": retention},
+        "records": records,
+        "store_queries": queries,
+    }
+
+
 PASS: dict[str, tuple[str, dict[str, Any]]] = {
     "a put of nothing removes": ("kafka", store(*PUTS, NOTHING, FIND | {"expect_non_empty": False})),
     "there is something": ("kafka", store(*PUTS, FIND | {"expect_non_empty": True, "expect_count": 1})),
@@ -64,6 +80,7 @@ PASS: dict[str, tuple[str, dict[str, Any]]] = {
     "by one key": ("kafka", store(*PUTS, LATEST, FIND | {"expect": []}, retention_ms=10_000)),
     "one session": ("kafka", store(*PUTS, {"op": "fetch_session", "key": "a", "start": 0, "end": 5, "expect": 1})),
     "no session": ("kafka", store(*PUTS, {"op": "fetch_session", "key": "a", "start": 0, "end": 4, "expect": None})),
+    "windows so long kept": ("kafka", sliding(200)),
     "windows of several others": (
         "kafka",
         {
