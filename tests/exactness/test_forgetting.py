@@ -104,10 +104,18 @@ def test_a_backfill_and_a_rebuild_leave_forgotten_sessions_out(play: Plays) -> N
     done.runs("a@11").assert_clean()
 
 
-def test_chains_that_max_duration_cuts_go_on_from_what_is_left(play: Plays) -> None:
-    done = play("a@0 a@6 a@12 a@18 a@24 tick@1460", session={"max_duration": "12m"}, late_events="amend")
-    forget(done).assert_sessions("u | start | end \n a | 18 | 24 \n tick | 1460 | 1460")
-    done.backfill(0, 2000).runs("a@31").assert_sessions("u | start | end \n a | 18 | 24 \n a | 31 | 31", u="a")
+def test_chains_that_max_duration_cuts_go_on_from_what_is_left(spark: SparkSession, tmp_path: Path) -> None:
+    trace = str(tmp_path / "event_sessions")
+    chain = {"max_duration": "12m"}
+    done = Play(spark, tmp_path, session=chain, late_events="amend", outputs={"event_sessions": trace})
+    forget(done.runs("a@0 a@6 a@12 a@18 a@24 tick@1460"))
+    left = "u | start | end | total \n a | 18 | 24 | 2 \n a | 31 | 31 | 1 \n tick | 1460 | 1460 | 1"
+    done.backfill(0, 2000).runs("a@31").assert_sessions(left)
+    done.source("UPDATE {} SET n = 2 WHERE at = TIMESTAMP'2026-01-01 00:12:00'").run()
+    done.assert_sessions(left)
+    done.assert_clean()
+    done.rebuild().assert_sessions(left)
+    done.assert_rows(done.told_of(trace, "event_time"), "event_time \n 18 \n 24 \n 31 \n 1460")
     done.assert_clean()
 
 
