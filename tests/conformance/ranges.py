@@ -54,8 +54,8 @@ def _assign(case: Case, dialect: Dialect) -> Plan:
 
 
 def _merged(case: Case, dialect: Dialect) -> Plan:
-    case.expects("rows", "ranges", "state", "expected")
-    columns = Columns(case, [*case.body.get("state", []), *_rows(case)])
+    case.expects("rows", "ranges", "state", "initial", "expected")
+    columns = Columns(case, [*_stored(case), *_rows(case)])
     expected = columns.expected(case.body["expected"])
 
     def compare(ran: Ran) -> list[str]:
@@ -190,24 +190,28 @@ def _are_ranges(value: Any) -> bool:
     if not isinstance(value, list) or not value:
         return False
     return all(
-        {"start", "end"} <= set(row) if isinstance(row, dict) else isinstance(row, list) and len(row) == PAIR
+        {"start", "end"} <= set(row)
+        if isinstance(row, dict)
+        else isinstance(row, list) and len(row) == PAIR and not isinstance(row[0], dict | list)
         for row in value
     )
 
 
 def _incremental(case: Case, dialect: Dialect) -> Plan:
     """One range after the other; what each merged with are the rows that its run removed."""
-    case.expects("steps", "expected")
-    steps = case.body["steps"]
+    case.expects("steps", "state", "initial", "expected")
+    steps, stored = case.body["steps"], _stored(case)
     for step in steps:
         if unknown := set(step) - {"add", "result", "merged", "merged_from_existing"}:
             raise UnknownShape(f"merge_incremental with step {', '.join(sorted(unknown))}")
-    columns = Columns(case, [step["add"] for step in steps])
-    play = Play(dialect.rules_of(case), tuple(Run((event,)) for event in columns.of_ranges()))
+    columns = Columns(case, [*stored, *[step["add"] for step in steps]])
+    events = columns.of_ranges()
+    runs = [Run(events[: len(stored)]), *[Run((event,)) for event in events[len(stored) :]]]
+    play = Play(dialect.rules_of(case), tuple(runs))
 
     def compare(played: Sequence[list[Ran]]) -> list[str]:
         found = []
-        for number, (step, ran) in enumerate(zip(steps, played[0], strict=True)):
+        for number, (step, ran) in enumerate(zip(steps, played[0][1:], strict=True)):
             result = columns.range_of(ran.grown[0])
             before = _by_start([columns.range_of(s) for s in ran.removed])
             got = {"result": result, "merged": bool(before) and result not in before, "merged_from_existing": before}
@@ -228,6 +232,15 @@ def _by_start(ranges: list[Any]) -> list[Any]:
     return sorted(ranges, key=lambda r: (r["start"], r["end"]))
 
 
+def _stored(case: Case) -> list[Any]:
+    """The ranges that are there before: each by itself, or the first that its entry names."""
+    found = []
+    for entry in case.body.get("state", case.body.get("initial", [])):
+        named = entry.values() if isinstance(entry, dict) else entry
+        found.append(entry if _are_ranges([entry]) else next(value for value in named if _are_ranges([value])))
+    return found
+
+
 def _rows(case: Case) -> list[Any]:
     rows: list[Any] = case.body.get("rows", case.body.get("ranges"))
     return rows
@@ -235,7 +248,7 @@ def _rows(case: Case) -> list[Any]:
 
 def _at_once(case: Case, dialect: Dialect, columns: Columns, compare: Any) -> Plan:
     """All in one run, behind what the case says to be stored already."""
-    events, stored = columns.of_ranges(), len(case.body.get("state", []))
+    events, stored = columns.of_ranges(), len(_stored(case))
     runs = (*([Run(events[:stored])] if stored else []), Run(events[stored:]))
     play = Play(dialect.rules_of(case), runs, columns.aggregates)
     return Plan((play,), lambda played: compare(played[0][-1]))

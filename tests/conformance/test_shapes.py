@@ -137,6 +137,16 @@ PASS: dict[str, tuple[str, dict[str, Any]]] = {
             "expected": {"start": 4, "end": 8},
         },
     ),
+    "one after the other on top of stored ones": (
+        "flink",
+        {
+            "kind": "merge_incremental",
+            "config": {"time_unit": "ms", "boundary": "inclusive", "gap": 3},
+            "state": [{"window": {"start": 0, "end": 4}, "kept_as": {"start": 0, "end": 4}}, [[20, 23], [20, 23]]],
+            "steps": [{"add": [3, 6], "result": [0, 6], "merged": True, "merged_from_existing": [[0, 4]]}],
+            "expected": [[0, 6], [20, 23]],
+        },
+    ),
     "ranges on top of stored ones": (
         "spark",
         {
