@@ -62,8 +62,6 @@ ASKED_FOR = (
 )
 ALWAYS = {  # whatever the settings say
     "spark.sql.session.timeZone": "UTC",  # of times without a zone
-    # Delta refuses versions that it need not keep any more (a week), though what they need is mostly there.
-    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
 }
 LOGS_KEPT = 20
 JARS_DONE = "complete"  # beside the jars, once all are there

@@ -6,6 +6,7 @@ from typing import Any
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from lib import columns as C
 from lib.errors import ConfigError, SourceError
@@ -82,16 +83,35 @@ def _reshapes(plan: Any, frame: DataFrame) -> bool:
     return not plan.child().equals(frame.select("*")._jdf.queryExecution().analyzed().child())
 
 
-def require_columns(names: tuple[str, ...], frame: DataFrame, field: str) -> None:
-    """Raise a SourceError if the frame lacks one of these columns (compared without case, as Spark does)."""
-    known = {name.lower() for name in frame.columns}
+def require_columns(names: tuple[str, ...], frame: DataFrame, field: str, *, compared: bool = False) -> None:
+    """Raise a SourceError if the frame lacks one of these columns (named without case, as Spark does).
+
+    compared: or if their values cannot be, as those of a MAP.
+    """
+    known = {f.name.lower(): f.dataType for f in frame.schema.fields}
     for name in names:
-        if name.lower() not in known:
+        kind = known.get(name.lower())
+        if compared and kind is not None and not _is_ordered(kind):
+            raise SourceError(
+                f"{field} must name columns whose values can be compared, and this is {kind.simpleString().upper()}",
+                value=name,
+                remedy="name another column, or ingest what matters of it as a column of its own",
+            )
+        if kind is None:
             raise SourceError(
                 f"{field} names a column that the source table does not have",
                 value=name,
                 remedy=f"the table has: {', '.join(frame.columns) or 'no columns'}",
             )
+
+
+def _is_ordered(kind: T.DataType) -> bool:
+    match kind:
+        case T.StructType():
+            return all(_is_ordered(f.dataType) for f in kind.fields)
+        case T.ArrayType():
+            return _is_ordered(kind.elementType)
+    return not isinstance(kind, T.MapType | T.VariantType)
 
 
 def first_line(error: Exception) -> str:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lib.rule import Rule
 
-Mode = Literal["run", "backfill", "readmit", "rebuild", "verify", "slide"]
+Mode = Literal["run", "backfill", "readmit", "rebuild", "verify", "slide", "forget"]
 MARK = "sessionizer_run"
 POLICY = (
     *("watermark_from", "watermark_delay", "allowed_lateness", "lateness", "revive"),
@@ -43,6 +43,7 @@ class Manifest(BaseModel):
     flush_mark_after: int | None
     scopes_before: tuple[str, ...] | None = Field(None, description="Watermarks of scopes, each as JSON")
     scopes_after: tuple[str, ...] | None = None
+    forgotten: int | None = Field(None, description="Final rows that ended before it are gone for good")
     policy: Mapping[str, Any] = Field(description="The parts of the rule that decide what is accepted, and when")
     rule_fingerprint: str
     rule: Mapping[str, Any]

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from lib import columns as C
 from lib.config import Config
 from lib.windows.sliding.rule import sliding_of
-from tables.delta import Table
+from tables.delta import Table, read_any_version
 from tables.event_outputs import EventOutput
 from tables.events import Events
 from tables.rejected_events import RejectedEvents
@@ -29,6 +29,7 @@ class TableSet:
     """The source and the tables that the product writes."""
 
     def __init__(self, spark: SparkSession, config: Config) -> None:
+        read_any_version(spark)
         self.spark = spark
         self.config = config
         self.events = Events(spark, config)
@@ -44,6 +45,7 @@ class TableSet:
             name="sessions",
             identity=(C.SESSION_ID,),
             start=C.SESSION_START,
+            end=C.EXPIRES_AT,
             filtered_by=(C.SESSION_START, C.SESSION_END, C.EXPIRES_AT, C.SESSION_ID),
             partition_by=tuple(of.partition_by),
             change_feed=of.change_feed,
@@ -65,6 +67,7 @@ class TableSet:
             name="windows",
             identity=(*key, C.WINDOW_START),
             start=C.WINDOW_START,
+            end=C.WINDOW_END,
             filtered_by=(C.WINDOW_START, C.WINDOW_END),
             partition_by=(C.IS_FINAL,),
             change_feed=True,  # it is the one that tells every change

@@ -28,13 +28,14 @@ FEW = 50_000  # rows that one task writes as quickly as several, into one file
 class Layout:
     """How a table of windows lies.
 
-    name: what it is called. identity: the columns that tell its rows apart; start: when a row begins. filtered_by: the
-    columns that files are left closed by, after the key columns.
+    name: what it is called. identity: the columns that tell its rows apart; start, end: when a row begins and is over.
+    filtered_by: the columns that files are left closed by, after the key columns.
     """
 
     name: str
     identity: tuple[str, ...]
     start: str
+    end: str
     filtered_by: tuple[str, ...]
     partition_by: tuple[str, ...]
     change_feed: bool
@@ -132,7 +133,7 @@ class WindowTable:
         most: at most so many rows where the manifest does not know; they are new, and the write computes them.
         Errors: Superseded if the table has moved on since the version that the manifest names.
         """
-        fence = Commit(f"{self.table.id}:{self.layout.name}", manifest.run_seq, manifest.text())
+        fence = self._fence(manifest)
         rows = changes.withColumn(C.RUN_ID, F.lit(manifest.run_id))
         named = tuple(n for n in rows.columns if n not in (C.RUN_ID, C.STATE, C.CHANGE))
         columns = (*named, C.RUN_ID, C.STATE) if manifest.mode == "rebuild" else self.table.schema.fieldNames()
@@ -143,6 +144,31 @@ class WindowTable:
                 self._write(told, manifest, touched, fence)
             else:
                 self._write_new(told.drop(C.CHANGE), manifest, most, fence)
+        return self._own(manifest)
+
+    def ended(self, before: int) -> DataFrame:
+        """The final rows that ended before this time (microseconds, exclusive)."""
+        return self.table.read().where(self._ended(before))
+
+    def forget(self, before: int, manifest: Manifest) -> Entry:
+        """Take these rows away, and write the manifest, in one commit. Errors: Superseded, as above."""
+        with self.table.lock():
+            self._check_not_moved(manifest)
+            self.table.delete(self._ended(before), self._fence(manifest))
+        return self._own(manifest)
+
+    def latest_end(self) -> int | None:
+        """The latest time at which a row ends, in microseconds; None: there is no row."""
+        end = F.unix_micros(F.max(C.col(self.layout.end)))
+        return self.table.read().agg(end).collect()[0][0]  # type: ignore[no-any-return]
+
+    def _ended(self, before: int) -> str:
+        return f"{C.IS_FINAL} AND {self.layout.end} < timestamp_micros({before}L)"
+
+    def _fence(self, manifest: Manifest) -> Commit:
+        return Commit(f"{self.table.id}:{self.layout.name}", manifest.run_seq, manifest.text())
+
+    def _own(self, manifest: Manifest) -> Entry:
         if (entry := self.committed(manifest)) is None:
             raise Superseded(f"run_seq {manifest.run_seq} was there already")
         return entry

@@ -21,6 +21,7 @@ def sessions(
     earliest_end: Annotated[str | None, typer.Option(metavar="TIME", help="session_end >= this (ISO-8601).")] = None,
     latest_start: Annotated[str | None, typer.Option(metavar="TIME", help="session_start <= this.")] = None,
     latest_end: Annotated[str | None, typer.Option(metavar="TIME", help="session_end <= this.")] = None,
+    only_open: Annotated[bool, typer.Option("--open", help="Those that have not ended; oldest first.")] = False,
     backward: opt.Backward = False,
     as_of: Annotated[
         str | None, typer.Option(metavar="VERSION|TIME", help="The table as it was at this version or time.")
@@ -41,6 +42,7 @@ def sessions(
         earliest_end=opt.instant(earliest_end, "--earliest-end"),
         latest_start=opt.instant(latest_start, "--latest-start"),
         latest_end=opt.instant(latest_end, "--latest-end"),
+        only_open=only_open,
         backward=backward,
         version=int(as_of) if as_of is not None and is_version else None,
         at=None if is_version else opt.instant(as_of, "--as-of"),

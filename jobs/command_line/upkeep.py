@@ -9,7 +9,10 @@ from jobs.command_line import options as opt
 app = typer.Typer()
 
 
-@app.command(epilog="Example: sessionizer maintain --dry-run · sessionizer maintain --keep rejected_events=90d")
+@app.command(
+    epilog="Example: sessionizer maintain --dry-run · "
+    "sessionizer maintain --keep rejected_events=90d --keep sessions=730d"
+)
 def maintain(
     config: opt.Config = opt.CONFIG,
     retain: Annotated[
@@ -25,7 +28,8 @@ def maintain(
         list[str] | None,
         typer.Option(
             metavar="TABLE=DURATION",
-            help="Forget what is older in rejected_events, event_sessions or session_updates; may be given again.",
+            help="Forget what is older in rejected_events, event_sessions or session_updates, and final rows of "
+            "sessions or windows that ended further behind the latest; may be given again.",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done; do nothing.")] = False,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from jobs.console import iso
 from jobs.run.compute import outlasting
 from jobs.run.context import RunContext
 from jobs.run.driver import commit, repair, settled
@@ -70,6 +71,13 @@ def backfill(
         raise UsageError("--from must be earlier than --to")
     tables = TableSet(spark, config)
     tables.require()
+    asked = _left(tables, asked)
+    if asked.low >= asked.high:
+        raise UsageError(
+            f"--to must be later than {iso(asked.low)}: sessions that ended before it have been forgotten",
+            value=iso(asked.high),
+            remedy="a RESTORE of sessions to a version before `maintain --keep sessions=…` has them, while it is there",
+        )
     chunks = asked.chunks()
     begun = 0 if asked.dry_run else _done_before(tables, asked)
     reports = []
@@ -88,6 +96,7 @@ def readmit(spark: SparkSession, config: Config, asked: LookBack, say: Say = lam
     tables.require()
     kind = sessions_of(tables)
     settled(kind, say)
+    asked = _left(tables, asked)
     wanted = asked_for(
         tables.rejected_events.table.read(), Readmission(asked.low, asked.high, corrections=True), kind.rule
     )
@@ -111,6 +120,13 @@ def rebuild(spark: SparkSession, config: Config, now: int | None = None, say: Sa
     tables.require()
     asked = LookBack(0, 0, now=now)
     return with_retries(partial(_look_back, sessions_of(tables), "rebuild", {}, asked, say), say)
+
+
+def _left(tables: TableSet, asked: LookBack) -> LookBack:
+    """What is asked for, from where something is left: what has been forgotten stays so."""
+    done = tables.sessions.position().manifest
+    forgotten = None if done is None else done.forgotten
+    return asked if forgotten is None or asked.low >= forgotten else replace(asked, low=forgotten)
 
 
 def _look_back(kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: LookBack, say: Say) -> RunReport:

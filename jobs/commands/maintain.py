@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from jobs.commands.forget import forget
 from jobs.console import stdout, table
 from jobs.run.driver import settled
 from jobs.run.kinds import sessions_of, sliding_of
@@ -19,6 +20,7 @@ from tables.delta import REMOVED_FILES_KEPT, Superseded, Table
 from tables.table_set import TableSet
 from tables.window_table import WindowTable
 
+ROWS = ("sessions", "windows")
 LEAST = DAY  # a run, a repair or a backfill reads the version that it began with, however long it takes
 FORGET = ("rejected_events", "event_sessions", "session_updates")
 
@@ -29,7 +31,7 @@ class Asked:
 
     retain: how long removed files are kept, from now on; None: as long as each table's property says. recent: how far
     behind the horizon final rows are compacted, where they have a partition a day. keep: how long rows of side tables
-    are kept.
+    are kept, and how far behind the latest final sessions and windows.
     Errors: UsageError for what would take away what run, repair and backfill need.
     """
 
@@ -50,11 +52,11 @@ class Asked:
         if self.recent < 0:
             raise UsageError("--recent must not be negative", value=format_duration(self.recent))
         for name, duration in self.keep.items():
-            if name not in FORGET:
+            if name not in (*ROWS, *FORGET):
                 raise UsageError(
-                    f"--keep must name one of {', '.join(FORGET)}",
+                    f"--keep must name one of {', '.join((*ROWS, *FORGET))}",
                     value=name,
-                    remedy="sessions are the product, and `runs` is what `changes`, `status` and `verify` count on",
+                    remedy="`runs` is what `changes`, `status` and `verify` count on",
                 )
             if duration < LEAST:
                 raise UsageError(
@@ -100,14 +102,18 @@ def maintain(spark: SparkSession, config: Config, asked: Asked, say: Say = lambd
     """
     tables = TableSet(spark, config)
     tables.require()
-    if not asked.dry_run:
-        settled(sessions_of(tables), say)
-        if _slides(tables):
-            settled(sliding_of(tables), say)
+    kinds = [sessions_of(tables), *([sliding_of(tables)] if _slides(tables) else [])]
+    for kind in kinds if not asked.dry_run else ():
+        settled(kind, say)
     charges = _charges(tables, asked)
     for charge in charges if asked.retain is None else ():
         _check_retention(charge.table)
-    return [_upkeep(charge, asked, say) for charge in charges]
+    forgotten = {
+        kind.name: forget(kind, asked.keep[kind.name], asked.now, say, dry_run=asked.dry_run)
+        for kind in kinds
+        if kind.name in asked.keep
+    }
+    return [_upkeep(charge, asked, say, forgotten.get(charge.name, 0)) for charge in charges]
 
 
 def show(done: list[Upkeep], asked: Asked) -> None:
@@ -164,7 +170,7 @@ def _check_retention(table: Table) -> None:
         )
 
 
-def _upkeep(charge: _Charge, asked: Asked, say: Say) -> Upkeep:
+def _upkeep(charge: _Charge, asked: Asked, say: Say, forgotten_rows: int) -> Upkeep:
     begun = time.monotonic()
     kept = charge.table
     files_before = kept.size()[0]
@@ -195,4 +201,4 @@ def _upkeep(charge: _Charge, asked: Asked, say: Say) -> Upkeep:
         kept.checkpoint()
     files, size = kept.size()
     seconds = round(time.monotonic() - begun, 1)
-    return Upkeep(charge.name, files_before, files, size, compacted, forgotten, deleted, seconds)
+    return Upkeep(charge.name, files_before, files, size, compacted, forgotten + forgotten_rows, deleted, seconds)

@@ -44,6 +44,7 @@ def _document(now: Status, config: Config) -> dict[str, Any]:
         "source_keeps_seconds": now.kept // 1_000_000,
         "watermark": iso(manifest.watermark_after) if manifest else None,
         "horizon": iso(manifest.horizon_after) if manifest else None,
+        "forgotten_before": iso(manifest.forgotten) if manifest else None,
         "watermark_lag_seconds": _lag(manifest.watermark_after) if manifest else None,
         "sessions": {name: now.by_status.get(name, 0) for name in ("open", "closed", "final")},
         "oldest_open": now.oldest and {name: iso(us) for name, us in now.oldest.items()},
@@ -71,10 +72,11 @@ def show(found: dict[str, Any]) -> None:
     if oldest := found["oldest_open"]:
         rows.append(("oldest open", f"since {oldest[C.SESSION_START]}, expires at {oldest[C.EXPIRES_AT]}"))
     out.print(table(["", ""], rows))
-    if (waits := found["oldest_waiting_seconds"] or 0) > found["source_keeps_seconds"] / 2:
+    if (waits := found["oldest_waiting_seconds"] or 0) > (kept := found["source_keeps_seconds"]) / 2:
+        days = max(60, 2 * kept // 86_400)
         out.print(
-            f"warning: events wait for {_long(int(waits))}, and the source keeps removed files for "
-            f"{_long(found['source_keeps_seconds'])}: `sessionizer run` soon, or `sessionizer init --retention-days 60`"
+            f"warning: events wait for {_long(int(waits))}, and the source keeps removed files and log for "
+            f"{_long(kept)}: `sessionizer run` soon, or `sessionizer init --retention-days {days}`"
         )
     if found["last_runs"]:
         headers = ["run", "finished", "events", "late", "created", "extended", "merged", "final", "seconds"]

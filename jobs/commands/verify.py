@@ -77,8 +77,8 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
         check_rule(kind, position.manifest)
         kind = replace(kind, rule=position.manifest.as_judged(kind.rule))  # by which states are what they are
     context = RunContext.look_back(kind, position, wall_clock(), "verify", {})
-    rule, whole = context.rule, asked == Asked()
-    rows = Checkpoints().held(_asked_for(tables.sessions.table.read(position.version), asked, rule))
+    rule, whole, forgotten = context.rule, asked == Asked(), context.clock.forgotten
+    rows = Checkpoints().held(_left(_asked_for(tables.sessions.table.read(position.version), asked, rule), forgotten))
     broken = dict(broken_rules(rows, rule))
     broken["the counts of every run add up"] = _ledger_gaps(tables)
     if whole:
@@ -87,7 +87,7 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
         source = _source(context, asked, rule)
         events = accepted(source, context.past().rejected(), rule)
         broken |= _of_rejects(context, source, events, whole=whole)
-        if whole and not _is_recomputed(rule):
+        if whole and not _is_recomputed(rule) and forgotten is None:
             broken["each accepted event is in one session"] = miscounted(rows, events, rule)
         counted = _counted(broken)
         examples = {name: [str(tuple(r)) for r in broken[name].limit(3).collect()] for name, n in counted.items() if n}
@@ -168,7 +168,7 @@ def _compared(context: RunContext, rows: DataFrame, events: DataFrame, asked: As
         rows, events = rows.where(C.col(C.IS_LATE)), events.where(C.col(C.POPULATION).isNotNull())
     facts = facts_of(rule, context.sample())
     sessions = expected_sessions(events, rule, facts, context.clock)
-    made, seen = compute.observed(sessions, {"events": F.sum(C.col(C.EVENT_COUNT))})
+    made, seen = compute.observed(_left(sessions, context.clock.forgotten), {"events": F.sum(C.col(C.EVENT_COUNT))})
     return compute.held(differences(rows, _asked_for(made, asked, rule), rule, facts)), seen["events"] or 0
 
 
@@ -195,7 +195,9 @@ def _of_traces(context: RunContext, sessions: DataFrame, rule: Rule) -> dict[str
     found = {}
     for name, output in context.kind.tables.event_outputs.items():
         rows = output.table.read()
-        found[f"{name} names the session that its events lie in"] = wrong_places(rows, sessions, rule)
+        forgotten = context.clock.forgotten
+        young = rows if forgotten is None else rows.where(C.col(C.EVENT_TIME) >= timestamp(forgotten))
+        found[f"{name} names the session that its events lie in"] = wrong_places(young, sessions, rule)
         if (since := _complete_since(context, output.table)) is not None:
             found[f"{name} has each event of a session once"] = wrong_numbers(rows, sessions, since)
         if name == "session_updates":
@@ -233,6 +235,11 @@ def _asked_for(rows: DataFrame, asked: Asked, rule: Rule) -> DataFrame:
     if asked.high is not None:
         rows = rows.where(C.col(C.SESSION_START) < timestamp(asked.high))
     return _sampled(rows, asked, rule)
+
+
+def _left(sessions: DataFrame, forgotten: int | None) -> DataFrame:
+    """What has not been forgotten; what has come below that since is, too, the next time."""
+    return sessions if forgotten is None else sessions.where(C.col(C.EXPIRES_AT) >= timestamp(forgotten))
 
 
 def _sampled(rows: DataFrame, asked: Asked, rule: Rule) -> DataFrame:

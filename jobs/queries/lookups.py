@@ -59,6 +59,7 @@ class LookUp(OfKeys):
     earliest_end: int | None = None
     latest_start: int | None = None
     latest_end: int | None = None
+    only_open: bool = False
     at: int | None = None
 
 

@@ -67,7 +67,11 @@ class RunContext:
         increment = Increment(manifest.source_from_version, last) if reads else Increment(last + 1, last)
         rule, version = manifest.as_judged(kind.rule), manifest.sessions_version
         clock = WatermarkState(
-            manifest.now, manifest.watermark_before, manifest.flush_mark_before, run_seq=manifest.run_seq
+            manifest.now,
+            manifest.watermark_before,
+            manifest.flush_mark_before,
+            run_seq=manifest.run_seq,
+            forgotten=manifest.forgotten,
         )
         clock = _scoped(clock, manifest.scopes_before, rule, kind.tables.events.read(increment))
         override = WatermarkOverride(manifest.arguments.get("advance_to"), bool(manifest.arguments.get("flush")))
@@ -245,9 +249,9 @@ def _fitting(kind: Kind, done: Manifest | None, events: DataFrame) -> str:
 
 def _clock_of(done: Manifest | None, kind: Kind, events: DataFrame, now: int, number: int) -> WatermarkState:
     """The watermarks as the last run has left them. The horizon never goes back, even if more lateness is allowed."""
-    clock = WatermarkState(now, run_seq=number)
     if done is None:
-        return clock
+        return WatermarkState(now, run_seq=number)
+    clock = WatermarkState(now, run_seq=number, forgotten=done.forgotten)
     if kind.rule.scope:
         return _scoped(clock, done.scopes_after, kind.rule, events) if _has_scopes_of(done, kind) else clock
     return replace(clock, watermark=done.watermark_after, flush_mark=latest(done.flush_mark_after, done.horizon_after))

@@ -15,6 +15,7 @@ from lib.errors import ConfigError
 from lib.rule import Rule
 from lib.time.watermarks import WatermarkState
 from tables.manifest import Manifest, policy
+from tables.position import Position
 
 MOST_SCOPES = 1000
 SELDOM = ("duplicates", "amended", "corrected", "withdrawn", "forgotten", "moved", "readmitted")
@@ -28,7 +29,7 @@ def manifest_of(context: RunContext, result: RunResult, started_at: int) -> Mani
     live_before = 0 if done is None else done.live_sessions or 0
     asked = {"advance_to": override.advance_to, "flush": override.flush} if override != NO_OVERRIDE else {}
     return Manifest(
-        run_id=f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{position.version + 1:06d}-{secrets.token_hex(3)}",
+        run_id=_run_id(position),
         run_seq=position.version + 1,
         mode=context.mode,
         arguments={**asked, **context.arguments},
@@ -50,6 +51,7 @@ def manifest_of(context: RunContext, result: RunResult, started_at: int) -> Mani
         flush_mark_after=after.flush_mark,
         scopes_before=_scopes(before, rule),
         scopes_after=_scopes(after, rule),
+        forgotten=after.forgotten,
         policy=policy(rule),
         rule_fingerprint=kind.fingerprint,
         rule=kind.summary,
@@ -72,11 +74,43 @@ def with_counts(manifest: Manifest, counts: Mapping[str, int]) -> Manifest:
     return manifest.model_copy(update={"sessions": counts, "live_sessions": counts["live_change"]})
 
 
+def forgetting(done: Manifest, position: Position, before: int, number: int, now: int) -> Manifest:
+    """The manifest of a run that only takes so many rows away, those that ended before this time; all else stands."""
+    last = -1 if done.source_to_version is None else done.source_to_version
+    times = {
+        f"{name}_before": getattr(done, f"{name}_after") for name in ("watermark", "horizon", "flush_mark", "scopes")
+    }
+    return done.model_copy(
+        update=times
+        | {
+            "run_id": _run_id(position),
+            "run_seq": position.version + 1,
+            "mode": "forget",
+            "arguments": {"before": before},
+            "product_version": __version__,
+            "source_from_version": last + 1,
+            "source_files": 0,
+            "source_bytes": 0,
+            "sessions_version": position.version,
+            "now": now,
+            "started_at": now,
+            "forgotten": before,
+            "events": {},
+            "rejected": {},
+            "sessions": {"rows": number, "deleted": number},
+        }
+    )
+
+
 def stands(before: WatermarkState, after: WatermarkState) -> bool:
     """Whether no watermark has moved."""
     if before.scopes is not None and after.scopes is not None:
         return scopes_as_json(before.scopes) == scopes_as_json(after.scopes)
     return (before.watermark, before.flush_mark) == (after.watermark, after.flush_mark)
+
+
+def _run_id(position: Position) -> str:
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{position.version + 1:06d}-{secrets.token_hex(3)}"
 
 
 def _scopes(clock: WatermarkState, rule: Rule) -> tuple[str, ...] | None:

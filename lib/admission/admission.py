@@ -58,7 +58,8 @@ class Admission:
         valid = validate(self.events, rule, clock)
         rejects = self._rejects()
         if C.CHANGE_TYPE in self.events.columns:
-            valid = reconciled(valid, None if rejects is None else as_rejects(rejects, rule), rule)
+            standing = None if rejects is None else as_rejects(rejects, rule)
+            valid = reconciled(valid, standing, rule, clock.forgotten)
         for free in self._freed(valid, rejects):
             valid = valid.unionByName(free, allowMissingColumns=True)
         return self.compute.held(self._in_time(judged_again(self._apart_from_copies(valid, rejects))))

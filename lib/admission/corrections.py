@@ -10,13 +10,14 @@ from lib.bags import hashed
 from lib.rule import Rule
 
 
-def reconciled(valid: DataFrame, rejects: DataFrame | None, rule: Rule) -> DataFrame:
+def reconciled(valid: DataFrame, rejects: DataFrame | None, rule: Rule, forgotten: int | None = None) -> DataFrame:
     """Change rows, told as what they do to the accepted bag.
 
     Rows that were removed and added again as they were (an overwrite does that) are gone: nothing has changed. A row
     that is gone where it had been rejected is `forgotten`; the others are `withdrawn`, from the population that they
     are in. A row that was added where one of its key and time was removed is an update like those that Delta names so.
-    Where the rule does not apply corrections, withdrawals and updates are rejected.
+    Where the rule does not apply corrections, withdrawals and updates are rejected. An update that moves an event to
+    before what has been `forgotten` is judged like any event so old.
 
     In: what `validate` returns, of a change feed; what `as_rejects` returns. Out: the same rows with `__hash` and,
     where some events are apart, `__population`.
@@ -30,6 +31,10 @@ def reconciled(valid: DataFrame, rejects: DataFrame | None, rule: Rule) -> DataF
     here = Window.partitionBy(*C.cols((*rule.key, C.US)))
     replaces = C.col(C.VERDICT).isNull() & C.col(C.US).isNotNull() & F.bool_or(_is_gone()).over(here)
     told = net.withColumn(C.VERDICT, F.when(replaces, CORRECTED).otherwise(C.col(C.VERDICT))).drop("__nth")
+    if forgotten is not None:
+        remains = F.bool_or(C.col(C.VERDICT) == WITHDRAWN).over(here)
+        moves = (C.col(C.VERDICT) == CORRECTED) & (C.col(C.US) < forgotten) & ~F.coalesce(remains, F.lit(False))
+        told = told.withColumn(C.VERDICT, F.when(moves, F.lit(None)).otherwise(C.col(C.VERDICT)))
     if rule.corrections == "apply":
         return told
     refused = C.col(C.VERDICT).isin(WITHDRAWN, CORRECTED)

@@ -31,7 +31,7 @@ def mark_duplicates(valid: DataFrame, known: DataFrame | None, rule: Rule, clock
     """
     if rule.dedupe is None:
         return valid
-    require_columns(rule.dedupe.by, valid, "source.dedupe.by")
+    require_columns(rule.dedupe.by, valid, "source.dedupe.by", compared=True)
     within, ids = rule.dedupe.within, (*rule.key, *rule.dedupe.by)
     us, named = C.col(C.US), [C.col(name).isNotNull() for name in rule.dedupe.by]
     unjudged = reduce(and_, named, F.coalesce(C.col(C.VERDICT) == CORRECTED, F.lit(True)))

@@ -5,7 +5,7 @@ from pyspark.sql import functions as F
 
 from lib import columns as C
 from lib.accepted import PENDING
-from lib.admission.verdicts import APART, IN_REACH, if_late
+from lib.admission.verdicts import APART, IN_REACH, LATE, if_late
 from lib.joins import joined
 from lib.rule import Rule
 from lib.time.watermarks import WatermarkState, with_clock
@@ -15,12 +15,15 @@ def judge_late(valid: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame
     """Valid events with the watermark and horizon of their scope, and a verdict on those strictly older than it.
 
     Out: the same columns, `__watermark`, `__horizon` BIGINT; `__verdict`, if it was null, is `late`, or `amended` or
-    `apart` where the rule accepts late events. With `lateness: session` it is `pending`: its place decides.
+    `apart` where the rule accepts late events. With `lateness: session` it is `pending`: its place decides. What is
+    older than all that has been forgotten is `late`, whatever the rule: its session may be gone.
     """
     judged = with_clock(valid, rule, clock, beside=C.col(C.US)).drop(C.MARK, C.FLUSHED)
     old = C.col(C.VERDICT).isNull() & (C.col(C.US) < C.col(C.H))
-    verdict = PENDING if rule.lateness == "session" else if_late(rule)
-    return with_population(judged.withColumn(C.VERDICT, F.when(old, verdict).otherwise(C.col(C.VERDICT))), rule, clock)
+    late = F.lit(PENDING if rule.lateness == "session" else if_late(rule))
+    if clock.forgotten is not None:
+        late = F.when(C.col(C.US) < clock.forgotten, LATE).otherwise(late)
+    return with_population(judged.withColumn(C.VERDICT, F.when(old, late).otherwise(C.col(C.VERDICT))), rule, clock)
 
 
 def decided(found: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame:

@@ -57,7 +57,7 @@ def validate(events: DataFrame, rule: Rule, clock: WatermarkState, in_flight: tu
     _check_zone(events)
     _check_names(events, in_flight)
     require_columns(rule.key, events, "source.key")
-    require_columns(rule.order_by, events, "source.order_by")
+    require_columns(rule.order_by, events, "source.order_by", compared=True)
     _check_keys(rule, events)
     if rule.where is not None:
         events = events.where(_condition(rule.where, events))

@@ -11,6 +11,7 @@ from lib import columns as C
 from lib.errors import UsageError
 from lib.joins import joined
 from lib.time.micros import timestamp
+from lib.windows.sessions.lifecycle import OPEN
 
 Instant = datetime | int
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -26,6 +27,7 @@ def find_sessions(  # noqa: PLR0913  (what a look-up may ask, each by its name, 
     earliest_end: Instant | None = None,
     latest_start: Instant | None = None,
     latest_end: Instant | None = None,
+    only_open: bool = False,
     backward: bool = False,
 ) -> DataFrame:
     """Sessions with `session_end >= earliest_end`, `session_start <= latest_start` and `session_end <= latest_end`.
@@ -38,6 +40,8 @@ def find_sessions(  # noqa: PLR0913  (what a look-up may ask, each by its name, 
     Values are cast to the types of the columns. Times: a datetime, which is UTC where it has no zone, or
     microseconds since the epoch.
 
+    only_open: those that have not ended; the first of a key is its oldest.
+
     Out: the rows as they are, by session_end, then session_start; a look-up that is not for one key orders by the
     key columns first. `backward` turns the whole order around.
     Errors: UsageError for a key beside a range, and for more or fewer values than key columns.
@@ -49,6 +53,8 @@ def find_sessions(  # noqa: PLR0913  (what a look-up may ask, each by its name, 
         found = found.where(C.col(C.SESSION_START) <= timestamp(microseconds(latest_start)))
     if latest_end is not None:
         found = found.where(C.col(C.SESSION_END) <= timestamp(microseconds(latest_end)))
+    if only_open:
+        found = found.where(C.col(C.STATUS) == OPEN)
     return in_order(found, () if key is not None else key_columns, backward=backward)
 
 

@@ -34,6 +34,7 @@ class WatermarkState:
     scopes: the same three for each scope where `watermark.per` is not the table: the scope's columns and
     `OF_SCOPE`. None: no scope is known yet, or each key's clock lies on its live rows (per: key).
     run_seq: the number of the run, which ids of sessions outside the promise of order hold (SEMANTICS §6).
+    forgotten: what ended before it has been forgotten for good, and no horizon is earlier (SEMANTICS §5).
     """
 
     now: int
@@ -42,6 +43,7 @@ class WatermarkState:
     flushed_from: int | None = None
     scopes: DataFrame | None = None
     run_seq: int = 0
+    forgotten: int | None = None
 
     def horizon(self, rule: Rule) -> int | None:
         """Events strictly older than this are late: max(watermark - allowed lateness, flush mark)."""
@@ -54,6 +56,13 @@ def with_clock(frame: DataFrame, rule: Rule, clock: WatermarkState, beside: Colu
 
     beside: a column that may be null, to have them as data (`times.steady`) where they would be literals.
     """
+    timed = _of_scope(frame, rule, clock, beside)
+    if clock.forgotten is None:
+        return timed
+    return timed.withColumn(C.H, F.greatest(C.col(C.H), steady(clock.forgotten, beside)))
+
+
+def _of_scope(frame: DataFrame, rule: Rule, clock: WatermarkState, beside: Column | None) -> DataFrame:
     scopes = clock.scopes
     if not rule.scope or scopes is None:
         times = {

@@ -140,16 +140,19 @@ def _with_state(sessions: DataFrame, rule: Rule, clock: WatermarkState) -> DataF
 
 
 def _timed(sessions: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame:
-    """Sessions with the watermark and the horizon of their scope; null where none is known."""
-    lateness = rule.allowed_lateness
+    """Sessions with the watermark and the horizon of their scope; null where none is known.
+
+    No horizon lies before what has been forgotten.
+    """
+    lateness, forgotten = rule.allowed_lateness, F.lit(clock.forgotten).cast("bigint")
     if not rule.scope or clock.scopes is None:
         watermark, mark = (F.lit(us).cast("bigint") for us in (clock.watermark, clock.flush_mark))
-        return sessions.withColumns({C.W: watermark, C.H: F.greatest(watermark - lateness, mark)})
+        return sessions.withColumns({C.W: watermark, C.H: F.greatest(watermark - lateness, mark, forgotten)})
     watermark, mark = C.col(C.SCOPE_WATERMARK), C.col(C.SCOPE_FLUSH_MARK)
     scopes = clock.scopes.select(
         *C.cols(rule.scope), watermark.alias(C.W), F.greatest(watermark - lateness, mark).alias(C.H)
     )
-    return joined(sessions, scopes, rule.scope, "left")
+    return joined(sessions, scopes, rule.scope, "left").withColumn(C.H, F.greatest(C.col(C.H), forgotten))
 
 
 def _apart(rule: Rule) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from tables.delta.commits import (
     Superseded,
     told,
 )
-from tables.delta.settings import A_MONTH, CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT, STATISTICS
+from tables.delta.settings import A_MONTH, CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT, STATISTICS, read_any_version
 from tables.delta.table import Table
 
 __all__ = [
@@ -29,5 +29,6 @@ __all__ = [
     "Entry",
     "Superseded",
     "Table",
+    "read_any_version",
     "told",
 ]

@@ -13,6 +13,7 @@ from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, DataFrameReader
 
 from lib.config import location_kind
+from lib.errors import TableError
 from tables.delta.commits import BARRIER, Commit, Entry, entry_of
 from tables.delta.log import DeltaLog
 from tables.delta.settings import FENCES_KEPT
@@ -90,6 +91,7 @@ class Reading(DeltaLog):
         """The version that the first transaction of the application after `last` came upon.
 
         None: there is none; `undoing` is done, as a note says; or something has come behind a later one.
+        Errors: TableError where the log no longer has that version.
         """
         if self.has_fence(undoing):
             return None
@@ -100,6 +102,13 @@ class Reading(DeltaLog):
             if number <= last:
                 break
             first = version
+        if first is not None and self.entry(first - 1) is None:
+            raise TableError(
+                f"{self.field} cannot follow the RESTORE: it would have to go back to version {first - 1}, which its "
+                "log no longer has",
+                value=self.location,
+                remedy="RESTORE to a later version, or `sessionizer rebuild`, which makes the other tables anew, too",
+            )
         return None if first is None else first - 1
 
     @contextmanager

@@ -17,10 +17,17 @@ COLUMN_MAPPING = "delta.columnMapping.mode"
 # Bytes: files that are compacted, and what comes of them at most. Files that a first load has made by time are larger.
 SMALL, LARGE = 8 << 20, 32 << 20
 SHUFFLED = 2 * SMALL  # bytes before Parquet that make a file which is not small
+# Delta refuses versions that it need not keep any more (a week), though what they need is mostly there.
+WITHIN_RETENTION = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
 AS_IT_IS = {"spark.databricks.delta.merge.materializeSource": "none"}
 ALSO_OTHERS = {"spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false"}
 # Of two partitions a task writes both at once, so that Spark need not sort the rows, which are in order of time.
 BOTH_AT_ONCE = {"spark.sql.maxConcurrentOutputFileWriters": "2"}
+
+
+def read_any_version(spark: SparkSession) -> None:
+    """From here on this session reads each version whose files are there, however old it is."""
+    spark.conf.set(WITHIN_RETENTION, "false")
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import deltalake
@@ -151,9 +152,13 @@ class Table(Reading):
         if not self.has_fence(barrier):
             self.append(self.read().limit(0), barrier)
 
-    def delete(self, condition: str) -> None:
-        """Remove the rows for which the condition is true; no commit where there are none."""
-        with self.lock(), racing():
+    def delete(self, condition: str, commit: Commit | None = None) -> None:
+        """Remove the rows for which the condition is true, unless the fence says that it is done.
+
+        No commit where there are none.
+        """
+        fence = nullcontext() if commit is None else settings.committing(self.spark, commit)
+        with self.lock(), fence, racing():
             self._delta().delete(condition)
 
     def update(self, condition: str, values: Mapping[str, str]) -> None:

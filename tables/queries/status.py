@@ -12,7 +12,8 @@ from lib import columns as C
 from lib.config import Config
 from lib.durations import DAY, HOUR, MINUTE, SECOND
 from lib.errors import SessionizerError
-from tables.delta import BYTES_WRITTEN, REMOVED_FILES_KEPT, Entry
+from lib.windows.sessions.lifecycle import OPEN
+from tables.delta import BYTES_WRITTEN, LOG_KEPT, REMOVED_FILES_KEPT, Entry
 from tables.manifest import Manifest
 from tables.position import position_of
 from tables.queries.local import LocalTable, LocalTableSet, NeedsSpark
@@ -20,7 +21,8 @@ from tables.runs import EVENTS, FILES, SESSIONS, TIMES
 from tables.table_set import TableSet
 
 SMALL_BYTES, SMALL_LIVE = 32 << 20, 200_000  # compressed bytes of new events, and live rows: what counts as little
-OPEN, SPAN = "open", (C.SESSION_START, C.SESSION_END, C.EXPIRES_AT)
+SPAN = (C.SESSION_START, C.SESSION_END, C.EXPIRES_AT)
+KEPT = {REMOVED_FILES_KEPT: "interval 1 week", LOG_KEPT: "interval 30 days"}  # with what Delta has by itself
 UNITS = {"second": SECOND, "minute": MINUTE, "hour": HOUR, "day": DAY, "week": 7 * DAY}
 SUMMED = (*EVENTS, *[f"sessions_{name}" for name in SESSIONS], *FILES)
 
@@ -29,9 +31,10 @@ SUMMED = (*EVENTS, *[f"sessions_{name}" for name in SESSIONS], *FILES)
 class Status:
     """What the tables say. Times: microseconds.
 
-    behind: commits of the source after the last one consumed. kept: how long the source keeps what runs have to read.
-    oldest: session_start, session_end and expires_at of the open session that began first; None: none is open. totals:
-    sums over the ledger, by its column. last_runs: rows of the ledger, newest first.
+    behind: commits of the source after the last one consumed. kept: how long the source keeps what runs have to read:
+    its removed files, and the log that names them. oldest: session_start, session_end and expires_at of the open
+    session that began first; None: none is open. totals: sums over the ledger, by its column. last_runs: rows of the
+    ledger, newest first.
     """
 
     manifest: Manifest | None
@@ -79,7 +82,7 @@ def read_status(tables: TableSet, last_runs: int) -> Status:
         manifest,
         latest,
         list(tables.events.table.history(_waiting(manifest, latest))),
-        microseconds_of(tables.events.table.setting(REMOVED_FILES_KEPT)),
+        min(tables.events.table.kept_us()),
         {row[C.STATUS]: row["count"] for row in counts},
         oldest and oldest.asDict(),
         sums["runs"],
@@ -104,7 +107,7 @@ def read_local_status(tables: LocalTableSet, last_runs: int) -> Status:
         manifest,
         latest,
         list(tables.events.history(_waiting(manifest, latest))),
-        microseconds_of(tables.events.setting(REMOVED_FILES_KEPT)),
+        min(microseconds_of(tables.events.setting(name) or usual) for name, usual in KEPT.items()),
         by_status,
         oldest,
         len(ledger),
@@ -132,9 +135,9 @@ def read_totals(tables: TableSet) -> Totals:
     )
 
 
-def microseconds_of(interval: str | None) -> int:
-    """What `interval 30 days`, a property of Delta's, says; None: a week, as Delta has it."""
-    parts = re.findall(r"(\d+) (second|minute|hour|day|week)", interval or "interval 1 week")
+def microseconds_of(interval: str) -> int:
+    """What `interval 30 days`, a property of Delta's, says."""
+    parts = re.findall(r"(\d+) (second|minute|hour|day|week)", interval)
     return sum(int(number) * UNITS[unit] for number, unit in parts)
 
 

@@ -7,7 +7,7 @@ the record's own end + allowed lateness <= W, which for a fixed gap is a horizon
 from collections.abc import Sequence
 from typing import Any
 
-from tests.conformance import configs, ranges
+from tests.conformance import configs, not_applicable, ranges
 from tests.conformance.cases import Case, NotApplicable
 from tests.conformance.pipelines import Dialect, allowed_lateness, pipeline
 from tests.conformance.plans import Columns, Plan
@@ -18,7 +18,7 @@ from tests.conformance.values import differences
 
 def _clock(watermark: int, gap: int | None, lateness: int) -> tuple[int, int]:
     if gap is None:
-        raise NotApplicable("lateness by the record's own range with a gap per record")
+        raise NotApplicable(not_applicable.OWN_RANGE)
     return watermark + MS, watermark + MS - gap - lateness
 
 

@@ -9,7 +9,8 @@ from lib.config import Config
 from lib.durations import format_duration
 from lib.rule import Rule
 from lib.windows.sliding.rule import SlidingRule
-from tests.conformance.cases import Case, NotApplicable
+from tests.conformance import not_applicable
+from tests.conformance.cases import Case, NotApplicable, UnknownShape
 from tests.conformance.plans import Plan
 from tests.conformance.plays import Event, Play, Rules, Run
 from tests.conformance.units import MS, length, unit_of
@@ -25,13 +26,13 @@ def refused(case: Case, rules: Rules) -> Plan:
     alternatives = gap if isinstance(gap, list) and not any(isinstance(g, str) for g in gap) else [gap]
     accepted = [g for g in alternatives if _built({"session": {"gap": _gap_text(g, unit)}}) is not None]
     if accepted:
-        raise NotApplicable("an error for what is valid here")
+        raise NotApplicable(not_applicable.VALID_HERE)
     return Plan((), lambda played: [])
 
 
 def _refused_records(gap: Mapping[str, Any], unit: int, rules: Rules) -> Plan:
     if set(gap) != {"extractor_returns"}:
-        raise NotApplicable(f"error with a gap by {', '.join(gap)}")
+        raise UnknownShape(f"error with a gap by {', '.join(gap)}")
     gaps = [length(value, unit) for value in gap["extractor_returns"]]
     events = tuple(Event(n, '["k"]', 0, f"{us} microseconds") for n, us in enumerate(gaps))
 
@@ -54,7 +55,7 @@ def checked(case: Case) -> Plan:
     """Checks of Kafka's window definitions: an error, a value that is kept, two that are equal or not."""
     window = case.config.get("window")
     if window not in (SESSION, SLIDING):
-        raise NotApplicable(f"config of {window or 'several'} windows")
+        raise NotApplicable(not_applicable.NO_SESSIONS)
     found: list[str] = []
     for number, check in enumerate(case.body["checks"]):
         found += [f"check {number}: {line}" for line in _check(case.config | check, check)]
@@ -77,7 +78,7 @@ def _check(stated: Mapping[str, Any], check: Mapping[str, Any]) -> list[str]:
     if asked == {"suppress_wait_after_window_end_ms"} and isinstance(rule, Rule):
         wait, expected = _kept(rule, "gap_ms") + _kept(rule, "grace_ms"), check["suppress_wait_after_window_end_ms"]
         return [] if wait == expected else [f"expected final {expected} ms after its end, got {wait}"]
-    raise NotApplicable(f"config check of {', '.join(sorted(asked - {'expect', 'expect_error'}))}")
+    raise UnknownShape(f"config check of {', '.join(sorted(asked - {'expect', 'expect_error'}))}")
 
 
 def _rule(stated: Mapping[str, Any]) -> Rule | SlidingRule | None:
@@ -102,7 +103,7 @@ def _kept(rule: Rule | SlidingRule, name: str) -> Any:
             return events.allowed_lateness // MS
         case "time_difference_ms" if isinstance(rule, SlidingRule):
             return rule.difference // MS
-    raise NotApplicable(f"config with {name}")
+    raise UnknownShape(f"config with {name}")
 
 
 def _built(sections: Mapping[str, Any]) -> Config | None:

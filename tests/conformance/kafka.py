@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.conformance import configs
-from tests.conformance.cases import Case, NotApplicable
+from tests.conformance import configs, not_applicable
+from tests.conformance.cases import Case, NotApplicable, UnknownShape
 from tests.conformance.plans import Plan
 from tests.conformance.plays import Event, Play, Ran, Rules, Run, Session
 from tests.conformance.units import MS
@@ -44,7 +44,7 @@ def adapt(case: Case) -> Plan:
             return _overlaps(case)
         case "config":
             return configs.checked(case)
-    raise NotApplicable(f"kind {case.kind!r}")
+    raise UnknownShape(f"kind {case.kind!r}")
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def _value(aggregator: Mapping[str, Any]) -> _Value:
             return _Value(lambda v: sorted("".join(x or "" for x in v)), sorted)
         case "collect":
             return _Value(lambda v: sorted(map(_text, v)), lambda v: sorted(map(_text, v)))
-    raise NotApplicable(f"aggregator {kind!r}")
+    raise UnknownShape(f"aggregator {kind!r}")
 
 
 def _text(value: Any) -> str:
@@ -98,7 +98,7 @@ class _Sessions:
         self.retention = config.get("retention_ms")
         for stated, known in ((set(self.emits), {"on_update", "on_close"}), ({config.get("suppress")}, SUPPRESS)):
             if unknown := stated - known:
-                raise NotApplicable(f"emission {unknown.pop()!r}")
+                raise UnknownShape(f"emission {unknown.pop()!r}")
 
     def plan(self) -> Plan:
         return Plan(
@@ -136,14 +136,18 @@ class _Sessions:
         return found
 
     def _queries(self, runs: list[Ran]) -> list[dict[str, Any]]:
-        """Each store query, as a case of the look-ups: our sessions are put, then it is asked."""
+        """Each store query, as a case of the look-ups: our sessions are put, then it is asked.
+
+        What is in a cache is found however old it is.
+        """
         found = []
+        kept = {} if self.retention is None or self._cached() else {"retention_ms": self.retention}
         for number, query in enumerate(self.body.get("store_queries", [])):
             after = runs[query.get("after_record", len(runs) - 1)].table
-            stored = [self._ours(s) for s in (after if self._cached() else self._retained(after))]
+            stored = [self._ours(s) for s in after]
             puts = [{"op": "put"} | {n: row[n] for n in ("key", "start", "end", "value")} for row in stored]
             asked = {n: self._answer(v) if n.startswith("expect") else v for n, v in query.items()}
-            found.append({"name": f"query {number}", "kind": "store", "config": {}, "ops": [*puts, asked]})
+            found.append({"name": f"query {number}", "kind": "store", "config": kept, "ops": [*puts, asked]})
         return found
 
     def _answer(self, expected: Any) -> Any:
@@ -243,7 +247,7 @@ class _Sessions:
     def _theirs(self, row: Row) -> Row:
         known = {"key", "start", "end", "value", "values", "ts", "after_record"}
         if unknown := set(row) - known:
-            raise NotApplicable(f"session with {', '.join(sorted(unknown))}")
+            raise UnknownShape(f"session with {', '.join(sorted(unknown))}")
         return {
             name: self.value.theirs(value) if name in ("value", "values") and value is not None else value
             for name, value in row.items()
@@ -263,7 +267,7 @@ def _never_late(grace: Any) -> bool:
 
 def _number(value: Any, name: str) -> int:
     if not isinstance(value, int):
-        raise NotApplicable(f"{name} {value!r}")
+        raise UnknownShape(f"{name} {value!r}")
     return value
 
 
@@ -275,21 +279,24 @@ def _overlaps(case: Case) -> Plan:
     """
     closed = {"session": 1, "time": 0}
     if case.config["window"] not in closed:
-        raise NotApplicable(f"{case.config['window']} windows")
+        raise NotApplicable(not_applicable.NO_SESSIONS)
     case.only("window", "start", "end")
     case.expects("checks")
     further = closed[case.config["window"]]
     plays, expected = [], []
     for check in case.body["checks"]:
-        if set(check) != {"other", "overlap"}:
-            raise NotApplicable(f"window check of {', '.join(sorted(set(check) - {'other', 'overlap'}))}")
-        windows = ((case.config["start"], case.config["end"]), check["other"])
-        events = tuple(
-            Event(n, '["k"]', start * MS, f"{end + further - start} milliseconds")
-            for n, (start, end) in enumerate(windows)
-        )
-        plays.append(Play(Rules("splits"), (Run(events),)))
-        expected.append(check["overlap"])
+        others = check["others"] if "others" in check else [check["other"]]
+        told = check["overlap"] if isinstance(check["overlap"], list) else [check["overlap"]] * len(others)
+        if unknown := set(check) - {"other", "others", "overlap"}:
+            raise UnknownShape(f"window check of {', '.join(sorted(unknown))}")
+        for other, overlap in zip(others, told, strict=True):
+            windows = ((case.config["start"], case.config["end"]), other)
+            events = tuple(
+                Event(n, '["k"]', start * MS, f"{end + further - start} milliseconds")
+                for n, (start, end) in enumerate(windows)
+            )
+            plays.append(Play(Rules("splits"), (Run(events),)))
+            expected.append(overlap)
 
     def compare(played: Sequence[list[Ran]]) -> list[str]:
         got = [len(runs[-1].table) == 1 for runs in played]

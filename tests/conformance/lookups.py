@@ -3,13 +3,14 @@
 A put is a row of the sessions table, a remove takes it away, each query sees the table as it is at that point. Cases
 of kind `session` that query their store see the sessions of their records: those the case expects at its end, and
 before that the records so far, cut where they lie more than a gap apart. A millisecond of Kafka is a microsecond
-here: a look-up only compares, and the store tests use times that no TIMESTAMP holds. Keys are bytes, as there.
+here: a look-up only compares, and the store tests use times that no TIMESTAMP holds. Keys are bytes, as there. What
+a store has forgotten by its retention, a look-up with that retention leaves out.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from itertools import pairwise
 from typing import Any
 
@@ -17,18 +18,28 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lib import columns as C
-from lib.reading.lookups import find_sessions
+from lib.reading.lookups import find_sessions, retained
+from tests.conformance import not_applicable as reasons
+from tests.conformance.cases import UnknownShape
 
 PASSED, FAILED, NOT_APPLICABLE = "passed", "failed", "not_applicable"
 Case = Mapping[str, Any]
 Session = tuple[bytes, int, int, Any]  # key, start, end, value
-QUERIES = {"find", "fetch", "all", "find_by_end_range"}
+QUERIES = {"find", "fetch", "all", "find_by_end_range", "fetch_session", "get"}
+EXACT = {"fetch_session", "get"}  # one session, by its key, start and end
 SCHEMA = "look INT, key BINARY, start BIGINT, end BIGINT, n INT"
 REASONS = {
-    "fetch_windows": "sliding windows are a table of windows, not of sessions",
-    "open_iterator": "the life of an iterator over a store in memory: a table is read at one version",
-    "dropped_count": "the store's own retention: a table drops nothing that is written to it",
-    None: "nothing is looked up",
+    "fetch_windows": reasons.WINDOWS_THERE,
+    "open_iterator": reasons.ITERATOR,
+    "dropped_count": reasons.DROPS,
+}
+EXPECTED = {
+    *("expect", "expect_order", "expect_values", "expect_non_empty", "expect_empty", "expect_count", "expect_first"),
+    *("expect_windows", "expect_windows_order", "expect_value"),
+}
+ASKED = {
+    *("op", "key", "key_from", "key_to", "earliest_end", "latest_start", "latest_end", "start", "end", "direction"),
+    *("after_record", "backward"),
 }
 
 
@@ -39,7 +50,7 @@ class Look:
     case: str
     query: Case
     sessions: Sequence[Session]
-    hex_keys: bool
+    retention: int | None = None
 
 
 def run_cases(spark: SparkSession, cases: Sequence[Case]) -> list[tuple[str, str, str]]:
@@ -59,34 +70,41 @@ def run_cases(spark: SparkSession, cases: Sequence[Case]) -> list[tuple[str, str
 
 
 def not_applicable(case: Case) -> str | None:
-    """Why the case says nothing about look-ups in a table, or None."""
-    operations = {o["op"] for o in (*case.get("ops", ()), *case.get("store_queries", ()))}
+    """What the case means otherwise, or None."""
+    steps = [*case.get("ops", ()), *case.get("store_queries", ())]
+    operations = {step["op"] for step in steps}
     for name, reason in REASONS.items():
         if name in operations:
             return reason
-    if case["name"].startswith("retention"):
-        return "the store forgets sessions by its own clock; a table keeps them until its owner removes them"
-    if case["config"].get("emit") == "on_close" and case["config"].get("retention_is_default"):
-        return "the store has forgotten a session that was emitted (retention = gap + grace); a table keeps it"
-    return None if operations & QUERIES else REASONS[None]
+    if unknown := operations - QUERIES - {"put", "remove"}:
+        raise UnknownShape(f"store operation {', '.join(sorted(unknown))}")
+    if any("expect_error" in step for step in steps):
+        return reasons.NULL_KEY
+    return None if operations & QUERIES else reasons.NOT_ASKED
 
 
 def looks_of(case: Case) -> Iterator[Look]:
     """The queries of a case in order, each with what it sees."""
-    hex_keys = case["name"].startswith("binary keys")
+    look = partial(Look, case["name"], retention=_retention(case))
     stored: dict[tuple[bytes, int, int], Any] = {}
     for step in case.get("ops", ()):
         if step["op"] in QUERIES:
-            sessions = [(*bounds, value) for bounds, value in stored.items()]
-            yield Look(case["name"], step, sessions, hex_keys)
+            yield look(query=step, sessions=[(*bounds, value) for bounds, value in stored.items()])
             continue
-        bounds = _key(step["key"], hex_keys), step["start"], step["end"]
-        if step["op"] == "put":
+        bounds = _key(step["key"]), step["start"], step["end"]
+        if step["op"] == "put" and step["value"] is not None:
             stored[bounds] = step["value"]
-        else:
+        else:  # a put of nothing removes, too
             stored.pop(bounds, None)
     for query in case.get("store_queries", ()):
-        yield Look(case["name"], query, _sessions_before(case, query), hex_keys)
+        yield look(query=query, sessions=_sessions_before(case, query))
+
+
+def _retention(case: Case) -> int | None:
+    """How far behind the latest a session may have ended that is found; there it must be less, by a millisecond."""
+    kept = case["config"].get("retention_ms")
+    is_cached = case["kind"] != "store" and case["config"].get("emit") != "on_close"
+    return None if kept is None or (is_cached and case["config"].get("cache", "none") != "none") else kept - 1
 
 
 def look_all(spark: SparkSession, looks: Sequence[Look]) -> list[list[Session]]:
@@ -114,60 +132,90 @@ def look_all(spark: SparkSession, looks: Sequence[Look]) -> list[list[Session]]:
 def difference(look: Look, found: Sequence[Session]) -> str | None:
     """What the case expects and was not found, or None."""
     query = look.query
-    if "expect_windows_order" in query:
-        expected: Any = [tuple(bounds) for bounds in query["expect_windows_order"]]
-        actual: Any = [(start, end) for _, start, end, _ in found]
-    elif "expect_values" in query:
-        expected, actual = sorted(query["expect_values"]), sorted(value for *_, value in found)
-    elif "expect_non_empty" in query:
-        expected, actual = query["expect_non_empty"], bool(found)
-    elif "expect_first" in query:
-        expected, actual = [_expected(query["expect_first"], look)], list(found[:1])
-    else:
-        expected, actual = [_expected(row, look) for row in query["expect"]], list(found)
-        if any(value is None for *_, value in expected):  # a case that says nothing of values
-            actual = [(*bounds, None) for *bounds, _ in found]
-        if query.get("expect_order") != "exact":
-            expected, actual = sorted(expected), sorted(actual)
-    return None if expected == actual else f"{query}: expected {expected}, found {actual}"
+    if unknown := set(query) - EXPECTED - ASKED:
+        raise UnknownShape(f"a look-up with {', '.join(sorted(unknown))}")
+    told = [_compared(name, query[name], look, found) for name in query if name in EXPECTED - {"expect_order"}]
+    if not told:
+        raise UnknownShape("a look-up that expects nothing")
+    wrong = [f"expected {expected}, found {actual}" for expected, actual in told if expected != actual]
+    return f"{query}: {'; '.join(wrong)}" if wrong else None
+
+
+def _compared(name: str, expected: Any, look: Look, found: Sequence[Session]) -> tuple[Any, Any]:
+    """What is expected and what was found, in one form."""
+    bounds = [[start, end] for _, start, end, _ in found]
+    match name:
+        case "expect_windows_order":
+            return [list(pair) for pair in expected], bounds
+        case "expect_windows":
+            return sorted(map(list, expected)), sorted(bounds)
+        case "expect_values":
+            return sorted(expected), sorted(value for *_, value in found)
+        case "expect_non_empty" | "expect_empty":
+            return expected, bool(found) == (name == "expect_non_empty")
+        case "expect_count":
+            return expected, len(found)
+        case "expect_value":
+            return expected, found[0][-1] if found else None
+        case "expect_first":
+            return [_expected(expected)], list(found[:1])
+    if not isinstance(expected, list):  # one session, or what it holds, or nothing
+        one = found[0] if found else None
+        return (_expected(expected), one) if isinstance(expected, dict) else (expected, one and one[-1])
+    rows, actual = [_expected(row) for row in expected], list(found)
+    if any(value is None for *_, value in rows):  # a case that says nothing of values
+        actual = [(key, start, end, None) for key, start, end, _ in found]
+    return (rows, actual) if look.query.get("expect_order") == "exact" else (_sorted(rows), _sorted(actual))
+
+
+def _sorted(rows: Sequence[Session]) -> list[Session]:
+    return sorted(rows, key=repr)
 
 
 def _ask(sessions: DataFrame, look: Look) -> DataFrame:
     query = look.query
-    keys = {
-        name: None if query.get(name) is None else bytearray(_key(query[name], look.hex_keys))
-        for name in ("key", "key_from", "key_to")
-    }
+
+    def key(name: str) -> bytearray | None:
+        return None if query.get(name) is None else bytearray(_key(query[name]))
+
+    if look.retention is not None:
+        sessions = retained(sessions, C.SESSION_END, look.retention)
+    if query["op"] in EXACT:
+        at = (F.unix_micros(C.SESSION_START) == query["start"]) & (F.unix_micros(C.SESSION_END) == query["end"])
+        sessions = sessions.where(at)
     found = find_sessions(
         sessions,
         ["key"],
-        **keys,
+        key=key("key"),
+        key_from=key("key_from"),
+        key_to=key("key_to"),
         earliest_end=query.get("earliest_end"),
         latest_start=query.get("latest_start"),
         latest_end=query.get("latest_end"),
-        backward=query.get("direction") == "backward",
+        backward=query.get("direction") == "backward" or bool(query.get("backward")),
     )
     return found.select("look", C.SESSION_ID)  # the times are beyond Python's
 
 
-def _expected(row: Case, look: Look) -> Session:
-    return _key(row["key"], look.hex_keys), row["start"], row["end"], row.get("value")
+def _expected(row: Case) -> Session:
+    return _key(row["key"]), row["start"], row["end"], row.get("value")
 
 
-def _key(text: str, is_hex: bool) -> bytes:
+def _key(text: str) -> bytes:
+    """As bytes; keys that are written in hexadecimal have the same order and the same prefixes as they are."""
     if text.startswith("ser("):  # Kafka's serializer of integers
         return int(text[4:-1]).to_bytes(4, "big", signed=True)
-    return bytes.fromhex(text) if is_hex else text.encode()
+    return text.encode()
 
 
 def _sessions_before(case: Case, query: Case) -> list[Session]:
     """The sessions that a store holds when it is queried."""
     if (last := query.get("after_record")) is None:
-        return [(_key(s["key"], False), s["start"], s["end"], s.get("value")) for s in case["expected_sessions"]]
+        return [(_key(s["key"]), s["start"], s["end"], s.get("value")) for s in case["expected_sessions"]]
     times: dict[str, list[int]] = defaultdict(list)
-    for record in case["records"][: last + 1]:
+    for record in (r for r in case["records"][: last + 1] if r["key"] is not None):
         times[record["key"]].append(record["ts"])
-    return [(_key(key, False), *session) for key in sorted(times) for session in _cut(times[key], case)]
+    return [(_key(key), *session) for key in sorted(times) for session in _cut(times[key], case)]
 
 
 def _cut(times: list[int], case: Case) -> Iterator[tuple[int, int, int]]:

@@ -8,8 +8,8 @@ each of its windows is therefore compared as a part of one of ours, and what clo
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.conformance import configs, ranges
-from tests.conformance.cases import Case, NotApplicable
+from tests.conformance import configs, not_applicable, ranges
+from tests.conformance.cases import Case, NotApplicable, UnknownShape
 from tests.conformance.pipelines import Dialect, allowed_lateness, pipeline
 from tests.conformance.plans import Columns, Plan
 from tests.conformance.plays import Play, Ran, Rules, Run, Session
@@ -46,7 +46,7 @@ def _check_waiting(case: Case) -> None:
     for batch, next_watermark in zip(case.body.get("batches", []), case.body.get("watermarks", []), strict=False):
         times = [instant(record["ts"], unit) for record in batch]
         if watermark is not None and any(t is not None and watermark - lateness <= t < watermark for t in times):
-            raise NotApplicable("allowed lateness that delays the end and lets no late record in")
+            raise NotApplicable(not_applicable.ONLY_WAITS)
         watermark = watermark if next_watermark is None else instant(next_watermark, unit)
 
 
@@ -59,21 +59,27 @@ def _operations(case: Case) -> Plan:
     columns = Columns(case, [*initial, *(step["record"] for step in steps if "record" in step)])
     runs = [Run(tuple(columns.of_range(n) for n in range(len(initial))))]
     clock: tuple[int | None, int | None] = (None, None)
-    number, done = len(initial), []  # the run of each step that has one
+    number, done = len(initial), []  # each step with the run that it is seen after
     for step in steps:
         if "record" in step:
-            done.append((len(runs), step))
             runs.append(Run((columns.event(number),), *clock))
             number += 1
         if "watermark" in step:
             clock = _clock(instant(step["watermark"], columns.unit) or 0, None, allowed_lateness(case))
-            done.append((len(runs), step))
             runs.append(Run((), *clock))
+        done.append((len(runs) - 1, step))
 
     def compare(played: Sequence[list[Ran]]) -> list[str]:
-        found = []
+        found, collected = [], list[Mapping[str, Any]]()
         for run, step in done:
-            found += _step(columns, f"run {run}", step, played[0][run])
+            ran = played[0][run]
+            found += _step(columns, f"run {run}", step, ran)
+            gone = step.get("delete_closed", [])
+            collected += columns.ranges([gone] if isinstance(gone, Mapping) else gone)
+            if "oldest_window_end" in step:
+                left = [s for s in ran.table if columns.range_of(s) not in collected]
+                oldest = instant(step["oldest_window_end"], columns.unit)
+                found += differences(f"run {run}", [{"oldest end": oldest}], [{"oldest end": _oldest_end(left)}])
         return found
 
     return Plan((Play(DIALECT.rules_of(case), tuple(runs)),), compare)
@@ -84,7 +90,7 @@ def _step(columns: Columns, what: str, step: Mapping[str, Any], ran: Ran) -> lis
     found = []
     for operation in operations:
         if operation["op"] not in ("open", "append", "expand", "merge", "close"):
-            raise NotApplicable(f"window operation {operation['op']!r}")
+            raise UnknownShape(f"window operation {operation['op']!r}")
         for window in columns.ranges(operation["windows"]):
             if not any(_within(window, session) for session in ran.table):
                 found.append(f"{what}: {operation['op']} {window} lies in no session")
@@ -92,6 +98,12 @@ def _step(columns: Columns, what: str, step: Mapping[str, Any], ran: Ran) -> lis
         closed = columns.ranges(w for o in operations if o["op"] == "close" for w in o["windows"])
         found += differences(what, closed, [columns.range_of(s) for s in ran.emitted])
     return found
+
+
+def _oldest_end(sessions: Sequence[Session]) -> int | None:
+    """The end of the oldest session that is open; one that has ended counts until it has been collected."""
+    ended = [s for s in sessions if s.ended]
+    return min((s.reach for s in ended or sessions), default=None)
 
 
 def _within(window: Mapping[str, int], session: Session) -> bool:
@@ -116,4 +128,4 @@ def _given_operations(case: Case) -> Plan:
 def _check(steps: Sequence[Mapping[str, Any]], known: set[str]) -> None:
     for step in steps:
         if unknown := set(step) - known:
-            raise NotApplicable(f"step with {', '.join(sorted(unknown))}")
+            raise UnknownShape(f"step with {', '.join(sorted(unknown))}")

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.conformance.cases import Case, NotApplicable
+from tests.conformance import not_applicable
+from tests.conformance.cases import Case, NotApplicable, UnknownShape
 from tests.conformance.plans import LATE, NULL_TIME, Columns, Plan
 from tests.conformance.plays import FOREVER, Event, Play, Ran, Rules, Run, Session
 from tests.conformance.units import instant, length
@@ -41,7 +42,7 @@ class Dialect:
         if boundary is None:
             return self.rules
         if boundary not in BOUNDARIES:
-            raise NotApplicable(f"boundary {boundary!r}")
+            raise UnknownShape(f"boundary {boundary!r}")
         return self.rules._replace(boundary=BOUNDARIES[boundary])  # type: ignore[arg-type]
 
 
@@ -132,7 +133,7 @@ def allowed_lateness(case: Case) -> int:
         return FOREVER
     us = length(stated, Columns(case, []).unit)
     if us is None:
-        raise NotApplicable(f"allowed lateness {stated!r}")
+        raise UnknownShape(f"allowed lateness {stated!r}")
     return us
 
 
@@ -186,7 +187,7 @@ class _Judge:
         """A trigger that purges and one that keeps differ as soon as a record is emitted a second time."""
         emitted = [(s.key, member) for ran in runs for s in ran.emitted for member in s.members]
         if "purge" in str(self.case.config.get("trigger", "")) and len(emitted) > len(set(emitted)):
-            raise NotApplicable("a trigger that purges: a late event emits its whole session again, not the new part")
+            raise NotApplicable(not_applicable.PURGES)
 
     def _sessions(self, what: str, rows: Sequence[Any], runs: list[Ran], emitted: list[Session]) -> list[str]:
         sessions = emitted if self.emits else self._table(runs)

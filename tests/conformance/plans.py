@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lib.config import Aggregate
-from tests.conformance.cases import Case, NotApplicable
+from tests.conformance import not_applicable
+from tests.conformance.cases import Case, NotApplicable, UnknownShape
 from tests.conformance.plays import Event, Play, Ran, Session
 from tests.conformance.units import MS, gap_of, instant, unit_of
 from tests.conformance.values import Reading, canonical, reading
@@ -27,15 +28,21 @@ class Plan:
     look_ups: Callable[[Sequence[list[Ran]]], list[dict[str, Any]]] = lambda played: []
 
 
+def edges(row: Any) -> dict[str, Any]:
+    """Start and end of a range, which may be a pair."""
+    start, end = (row["start"], row["end"]) if isinstance(row, Mapping) else row
+    return {"start": start, "end": end}
+
+
 class Columns:
     """The columns of a case: how its records become events, and our sessions its rows."""
 
     def __init__(self, case: Case, records: Sequence[Record]) -> None:
         config = case.config
         self.unit = unit_of(config)
-        self.records = list(records)
+        self.records = [record if isinstance(record, Mapping) else edges(record) for record in records]
         self.gap = config.get("gap")
-        names = {name for record in records for name in record}
+        names = {name for record in self.records for name in record}
         asked = config.get("group_by", ["key"] if "key" in names else [])
         self.group = [name for name in asked if name != "session"]
         last_event = config.get("documented_end") == "last event"
@@ -78,7 +85,7 @@ class Columns:
         row = self.records[number]
         start, end = (instant(row[edge], self.unit) for edge in ("start", "end"))
         if start is None or end is None or end < start:
-            raise NotApplicable("range that ends before it starts")
+            raise NotApplicable(not_applicable.BACKWARD)
         end = max(end, start + 1)  # a gap must be positive; `range_of` leaves the microsecond out again
         key = [row.get(name) for name in self.group]
         return Event(number, None if key == [None] else json.dumps(key), start, f"{end - start} microseconds", row)
@@ -100,13 +107,13 @@ class Columns:
         """Rows of records with the range of their session; all other columns are the record's own."""
         known = {"start", "end", *(name for record in self.records for name in record)}
         if unknown := {name for row in rows for name in row} - known:
-            raise NotApplicable(f"row with {', '.join(sorted(unknown))}")
+            raise UnknownShape(f"row with {', '.join(sorted(unknown))}")
         times = {"start", "end"}
         return [{n: instant(v, self.unit) if n in times else v for n, v in row.items()} for row in rows]
 
     def ranges(self, rows: Iterable[Record]) -> list[Record]:
         """The ranges of a case's rows, in microseconds."""
-        return [{edge: instant(row[edge], self.unit) for edge in ("start", "end")} for row in rows]
+        return [{edge: instant(value, self.unit) for edge, value in edges(row).items()} for row in rows]
 
     @staticmethod
     def range_of(session: Session) -> dict[str, int]:
@@ -119,7 +126,7 @@ class Columns:
 
     def _reading(self, name: str) -> Reading:
         if name not in self.readings:
-            raise NotApplicable(f"session with column {name!r}")
+            raise UnknownShape(f"session with column {name!r}")
         return self.readings[name]
 
     def _time(self, read: Callable[[Session], Any]) -> Reading:

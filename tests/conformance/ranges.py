@@ -1,15 +1,20 @@
 """Cases that only merge ranges: a range is an event at its start whose gap reaches to its end."""
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
-from tests.conformance.cases import Case, NotApplicable
+from tests.conformance.cases import Case, UnknownShape
 from tests.conformance.pipelines import Dialect
 from tests.conformance.plans import Columns, Plan
 from tests.conformance.plays import Event, Play, Ran, Run
 from tests.conformance.values import canonical, differences
 
-CONFIG = ("time_unit", "gap", "boundary", "precondition", "aggregates", "output", "mode", "group_by", "order_by")
+PAIR = 2
+CONFIG = (
+    *("time_unit", "time", "gap", "boundary", "precondition", "aggregates", "output", "mode", "group_by", "order_by"),
+    *("key_columns", "key_shape", "time_type", "time_zone"),
+)
 
 
 def adapt(case: Case, dialect: Dialect) -> Plan:
@@ -25,7 +30,7 @@ def adapt(case: Case, dialect: Dialect) -> Plan:
         "find_overlap": _find_overlap,
     }
     if case.kind not in kinds:
-        raise NotApplicable(f"kind {case.kind!r}")
+        raise UnknownShape(f"kind {case.kind!r}")
     case.only(*CONFIG)
     return kinds[case.kind](case, dialect)
 
@@ -49,8 +54,8 @@ def _assign(case: Case, dialect: Dialect) -> Plan:
 
 
 def _merged(case: Case, dialect: Dialect) -> Plan:
-    case.expects("rows", "ranges", "expected")
-    columns = Columns(case, _rows(case))
+    case.expects("rows", "ranges", "state", "initial", "expected")
+    columns = Columns(case, [*_stored(case), *_rows(case)])
     expected = columns.expected(case.body["expected"])
 
     def compare(ran: Ran) -> list[str]:
@@ -95,7 +100,7 @@ def _merge(entry: Any, columns: Columns) -> Mapping[str, Any]:
         elif isinstance(value, dict):
             found["result"] = columns.ranges([value])[0]
     if not found:
-        raise NotApplicable("expected_merges in another shape")
+        raise UnknownShape("expected_merges in another shape")
     return found
 
 
@@ -115,16 +120,50 @@ def _groups(case: Case, dialect: Dialect) -> Plan:
 
 
 def _overlap(case: Case, dialect: Dialect) -> Plan:
+    """Of each two of the ranges whether they overlap, or whether any do."""
     case.expects("rows", "ranges", "expected")
     columns = Columns(case, _rows(case))
-    expected = case.body["expected"]
-    if len(columns.records) != 2 or not isinstance(expected, dict) or set(expected) != {"overlap"}:
-        raise NotApplicable("overlap of other than two ranges")
+    told = _pairs(case.body["expected"], columns)
+    events = columns.of_ranges()
+    plays = tuple(Play(dialect.rules_of(case), (Run((events[i], events[j])),)) for i, j in told)
+    together = Play(dialect.rules_of(case), (Run(events),))
 
-    def compare(ran: Ran) -> list[str]:
-        return differences("overlap", [expected], [{"overlap": len(ran.table) == 1}])
+    def compare(played: Sequence[list[Ran]]) -> list[str]:
+        *each, whole = [len(runs[-1].table) for runs in played]
+        if not told:
+            expected = case.body["expected"]
+            expected = expected if isinstance(expected, dict) else {"overlap": expected}
+            return differences("overlap", [expected], [{"overlap": whole < len(events)}])
+        pairs = zip(told.items(), each, strict=True)
+        return [f"{i} and {j} overlap: expected {e}" for ((i, j), e), n in pairs if (n == 1) != e]
 
-    return _at_once(case, dialect, columns, compare)
+    return Plan((*plays, together), compare)
+
+
+def _pairs(expected: Any, columns: Columns) -> dict[tuple[int, int], bool]:
+    """What is told of pairs of ranges, by their places; none: one answer for all of them.
+
+    A list of answers is of the first range and each other one, or of all pairs in order; or each names its ranges.
+    """
+    number = len(columns.records)
+    if isinstance(expected, dict) and set(expected) != {"overlap"}:
+        raise UnknownShape(f"overlap with {', '.join(sorted(expected))}")
+    if isinstance(expected, bool) or (isinstance(expected, dict) and isinstance(expected["overlap"], bool)):
+        return {}
+    answers = expected["overlap"] if isinstance(expected, dict) else expected
+    if not isinstance(answers, list) or not answers:
+        raise UnknownShape(f"overlap {expected!r}")
+    if all(isinstance(answer, bool) for answer in answers):
+        first, all_pairs = [(0, n) for n in range(1, number)], list(combinations(range(number), 2))
+        return dict(zip(first if len(answers) == len(first) else all_pairs, answers, strict=True))
+    places = [canonical(r) for r in columns.ranges(columns.records)]
+    found = {}
+    for answer in answers:
+        named = [value for name, value in answer.items() if name != "overlap"]
+        named = named[0] if len(named) == 1 and isinstance(named[0], list) else named
+        one, other = [n if isinstance(n, int) else places.index(canonical(columns.ranges([n])[0])) for n in named]
+        found[one, other] = answer["overlap"]
+    return found
 
 
 def _find_overlap(case: Case, dialect: Dialect) -> Plan:
@@ -134,7 +173,7 @@ def _find_overlap(case: Case, dialect: Dialect) -> Plan:
     single = [value for value in given.values() if _are_ranges([value])]
     expected = case.body["expected"]
     if len(several) != 1 or len(single) != 1 or not (expected is None or _are_ranges([expected])):
-        raise NotApplicable("find_overlap in another shape")
+        raise UnknownShape("find_overlap in another shape")
     columns = Columns(case, [*several[0], *single])
     *others, asked = columns.of_ranges()
     plays = tuple(Play(dialect.rules_of(case), (Run((other, asked)),)) for other in others)
@@ -150,22 +189,29 @@ def _find_overlap(case: Case, dialect: Dialect) -> Plan:
 def _are_ranges(value: Any) -> bool:
     if not isinstance(value, list) or not value:
         return False
-    return all(isinstance(row, dict) and {"start", "end"} <= set(row) for row in value)
+    return all(
+        {"start", "end"} <= set(row)
+        if isinstance(row, dict)
+        else isinstance(row, list) and len(row) == PAIR and not isinstance(row[0], dict | list)
+        for row in value
+    )
 
 
 def _incremental(case: Case, dialect: Dialect) -> Plan:
     """One range after the other; what each merged with are the rows that its run removed."""
-    case.expects("steps", "expected")
-    steps = case.body["steps"]
+    case.expects("steps", "state", "initial", "expected")
+    steps, stored = case.body["steps"], _stored(case)
     for step in steps:
         if unknown := set(step) - {"add", "result", "merged", "merged_from_existing"}:
-            raise NotApplicable(f"merge_incremental with step {', '.join(sorted(unknown))}")
-    columns = Columns(case, [step["add"] for step in steps])
-    play = Play(dialect.rules_of(case), tuple(Run((event,)) for event in columns.of_ranges()))
+            raise UnknownShape(f"merge_incremental with step {', '.join(sorted(unknown))}")
+    columns = Columns(case, [*stored, *[step["add"] for step in steps]])
+    events = columns.of_ranges()
+    runs = [Run(events[: len(stored)]), *[Run((event,)) for event in events[len(stored) :]]]
+    play = Play(dialect.rules_of(case), tuple(runs))
 
     def compare(played: Sequence[list[Ran]]) -> list[str]:
         found = []
-        for number, (step, ran) in enumerate(zip(steps, played[0], strict=True)):
+        for number, (step, ran) in enumerate(zip(steps, played[0][1:], strict=True)):
             result = columns.range_of(ran.grown[0])
             before = _by_start([columns.range_of(s) for s in ran.removed])
             got = {"result": result, "merged": bool(before) and result not in before, "merged_from_existing": before}
@@ -186,11 +232,23 @@ def _by_start(ranges: list[Any]) -> list[Any]:
     return sorted(ranges, key=lambda r: (r["start"], r["end"]))
 
 
+def _stored(case: Case) -> list[Any]:
+    """The ranges that are there before: each by itself, or the first that its entry names."""
+    found = []
+    for entry in case.body.get("state", case.body.get("initial", [])):
+        named = entry.values() if isinstance(entry, dict) else entry
+        found.append(entry if _are_ranges([entry]) else next(value for value in named if _are_ranges([value])))
+    return found
+
+
 def _rows(case: Case) -> list[Any]:
     rows: list[Any] = case.body.get("rows", case.body.get("ranges"))
     return rows
 
 
 def _at_once(case: Case, dialect: Dialect, columns: Columns, compare: Any) -> Plan:
-    play = Play(dialect.rules_of(case), (Run(columns.of_ranges()),), columns.aggregates)
+    """All in one run, behind what the case says to be stored already."""
+    events, stored = columns.of_ranges(), len(_stored(case))
+    runs = (*([Run(events[:stored])] if stored else []), Run(events[stored:]))
+    play = Play(dialect.rules_of(case), runs, columns.aggregates)
     return Plan((play,), lambda played: compare(played[0][-1]))

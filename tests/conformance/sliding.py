@@ -14,10 +14,12 @@ from pyspark.sql import SparkSession
 
 from lib import columns as C
 from lib.config import Aggregate
-from lib.reading.lookups import find_windows
+from lib.reading.lookups import find_windows, retained
 from lib.rule import Rule
 from lib.windows.sliding.rule import SlidingRule
 from tests import oracle
+from tests.conformance import not_applicable
+from tests.conformance.cases import NotApplicable, UnknownShape
 from tests.few_rows import for_few_rows
 from tests.sliding_replay import Replay, in_micros
 
@@ -31,6 +33,11 @@ KNOWN = {
     *("name", "source", "system", "file", "kind", "config", "notes", "base_ts", "records", "store_queries"),
     *("expected_windows", "expected_forwarded", "expected_last_forwarded", "expected_suppressed", "expected_dropped"),
     *("expected_dropped_complete", "expected_dropped_count", "expected_forwarded_order", "expected_suppressed_order"),
+}
+FETCHES = {"fetch_windows", "fetch", "fetch_all", "all"}
+QUERY = {
+    *("op", "key", "key_from", "key_to", "start_from", "start_to", "backward", "direction", "after_record"),
+    *("expect", "expect_order"),
 }
 Case = Mapping[str, Any]
 Window = tuple[str, int]  # key and start in ms
@@ -58,11 +65,7 @@ class Played:
     finals: list[list[State]] = field(default_factory=list)
     table: dict[Window, State] = field(default_factory=dict)
     rejected: set[int] = field(default_factory=set)
-    fetched: list[list[State]] = field(default_factory=list)
-
-
-class NotApplicable(Exception):
-    """What a case asks for and this product does not have."""
+    fetched: dict[int, list[State]] = field(default_factory=dict)
 
 
 def run_cases(spark: SparkSession, cases: Sequence[Case]) -> list[tuple[str, str, str]]:
@@ -74,7 +77,7 @@ def run_cases(spark: SparkSession, cases: Sequence[Case]) -> list[tuple[str, str
             _value(case)
             _check_known(case)
             groups[case["config"]["time_difference_ms"], case["config"]["grace_ms"]].append(i)
-        except (NotApplicable, KeyError) as why:
+        except NotApplicable as why:
             results[i] = (NOT_APPLICABLE, str(why))
     for (difference, grace), members in groups.items():
         with for_few_rows(spark):
@@ -109,13 +112,14 @@ def play(spark: SparkSession, cases: Sequence[Case], difference: int, grace: int
             changed[case].append(_state(row))
         for c, _ in here:
             _note(played[c], changed[c])
+            asked = enumerate(cases[c].get("store_queries", ()))
+            now = [(n, q) for n, q in asked if q.get("after_record", len(cases[c]["records"]) - 1) == step]
+            played[c].fetched |= {n: _fetched(replay, c, cases[c], query) for n, query in now}
     if replay.rejected is not None:
         for c, n in replay.rejected.selectExpr(
             "get_json_object(event, '$.case')", "get_json_object(event, '$.n')"
         ).collect():
             played[int(c)].rejected.add(int(n))
-    for c, case in enumerate(cases):
-        played[c].fetched = [_fetched(replay, c, query) for query in case.get("store_queries", ())]
     return played
 
 
@@ -137,31 +141,46 @@ def _note(played: Played, changed: list[State]) -> None:
     played.finals.append(finals)
 
 
-def _fetched(replay: Replay, case: int, query: Mapping[str, Any]) -> list[State]:
-    if query["op"] != "fetch_windows":
-        raise NotApplicable(f"store query {query['op']}")
+def _fetched(replay: Replay, number: int, case: Case, query: Mapping[str, Any]) -> list[State]:
+    if unknown := set(query) - QUERY:
+        raise UnknownShape(f"a look-up of windows with {', '.join(sorted(unknown))}")
     assert replay.windows is not None
+    windows = replay.windows.where(C.col("case") == number)
+    if (kept := _retention(case)) is not None:
+        windows = retained(windows, C.WINDOW_END, kept * MS)
+    start_from, start_to = (query.get(name) for name in ("start_from", "start_to"))
     found = find_windows(
-        replay.windows.where(C.col("case") == case),
+        windows,
         ["k"],
+        key=query.get("key"),
         key_from=query.get("key_from"),
         key_to=query.get("key_to"),
-        start_from=query["start_from"] * MS,
-        start_to=query["start_to"] * MS,
-        backward=bool(query.get("backward")),
+        start_from=None if start_from is None else start_from * MS,
+        start_to=None if start_to is None else start_to * MS,
+        backward=bool(query.get("backward")) or query.get("direction") == "backward",
     )
     return [_state(row[1:]) for row in in_micros(found, *COLUMNS).collect()]
 
 
+def _retention(case: Case) -> int | None:
+    """How far behind the latest a window may have ended that is found, in ms; what is in a cache is, however old."""
+    config = case["config"]
+    if not str(config.get("cache", "none")).startswith("none") or "retention_ms" not in config:
+        return None
+    kept = int(config["retention_ms"])
+    return kept if config.get("emit") == "on_close" else kept - 1
+
+
 def _check_known(case: Case) -> None:
     for name in case:
-        if name not in KNOWN and not name.endswith("_basis") and not name.startswith("derived"):
-            raise NotApplicable(f"a case with {name}")
-    if any(query["op"] != "fetch_windows" or "after_record" in query for query in case.get("store_queries", ())):
-        raise NotApplicable("queries of a store while records come")
+        if name not in KNOWN and not name.endswith("_basis") and not name.startswith(("derived", "permut")):
+            raise UnknownShape(f"a case with {name}")
+    for query in case.get("store_queries", ()):
+        if query["op"] not in FETCHES:
+            raise UnknownShape(f"store query {query['op']}")
     config = case["config"]
     if config.get("emit") == "on_close" and "expected_forwarded" in case and _jumps_over_retention(case):
-        raise NotApplicable("windows that Kafka's store has forgotten before it could emit them: a table keeps them")
+        raise NotApplicable(not_applicable.LOST_UNEMITTED)
 
 
 def _jumps_over_retention(case: Case) -> bool:
@@ -195,7 +214,7 @@ def _value(case: Case) -> Value:
             return lambda records: "".join(sorted("".join(r["value"] for r in records)))
         case "collect":
             return lambda records: [r["value"] for r in records]
-    raise NotApplicable(f"aggregator {aggregator['type']!r}")
+    raise UnknownShape(f"aggregator {aggregator['type']!r}")
 
 
 def _differences(case: Case, played: Played) -> Any:
@@ -219,7 +238,8 @@ def _differences(case: Case, played: Played) -> Any:
     if "expected_suppressed" in case:
         suppressed = [shown(s) | {"after_record": i} for i, run in enumerate(played.finals) for s in run]
         yield from _compared("final result", case["expected_suppressed"], suppressed)
-    for query, found in zip(case.get("store_queries", ()), played.fetched, strict=True):
+    for number, query in enumerate(case.get("store_queries", ())):
+        found = played.fetched[number]
         yield from _compared("fetched", query["expect"], map(shown, found))
         if query.get("expect_order") == "exact":
             order = [(e["key"], e["start"]) for e in query["expect"]]

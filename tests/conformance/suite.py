@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from pyspark.sql import SparkSession
 
 from tests.conformance import beam, flink, kafka, lookups, not_applicable, numaflow, sliding, spark
-from tests.conformance.cases import Case, NotApplicable, load
+from tests.conformance.cases import Case, NotApplicable, UnknownShape, load
 from tests.conformance.plans import Plan
 from tests.conformance.plays import Ran, perform
 from tests.few_rows import for_few_rows
@@ -24,6 +24,7 @@ ADAPTERS: dict[str, Callable[[Case], Plan]] = {
     "numaflow": numaflow.adapt,
 }
 OWN_RUNNERS = {"sliding": sliding.run_cases, "store": lookups.run_cases}
+WORST_FIRST: tuple[RunResult, ...] = ("failed", "not_applicable", "passed")
 YEARS = 6000 * 365 * 86_400 * 1_000_000
 
 
@@ -37,8 +38,24 @@ class Result(NamedTuple):
 
 def run(session: SparkSession, folder: Path) -> list[Result]:
     """All cases of a folder, in its order."""
+    return run_cases(session, load(folder))
+
+
+def run_cases(session: SparkSession, cases: list[Case]) -> list[Result]:
+    """These cases; one whose records may come in any order passes if it does in each of them."""
+    in_orders: list[tuple[int, Case]] = []
+    found: dict[int, list[Result]] = {number: [] for number in range(len(cases))}
+    for number, case in enumerate(cases):
+        try:
+            in_orders += [(number, ordered) for ordered in case.orders()]
+        except UnknownShape as why:
+            found[number].append(Result(case, "failed", f"error: {why}"))
     with for_few_rows(session):
-        return _run(session, load(folder))
+        results = _run(session, [case for _, case in in_orders])
+    for (number, _), result in zip(in_orders, results, strict=True):
+        found[number].append(result)
+    worst = [min(of_case, key=lambda result: WORST_FIRST.index(result.outcome)) for of_case in found.values()]
+    return [Result(case, *result[1:]) for case, result in zip(cases, worst, strict=True)]
 
 
 def _run(session: SparkSession, cases: list[Case]) -> list[Result]:
@@ -50,6 +67,8 @@ def _run(session: SparkSession, cases: list[Case]) -> list[Result]:
                 plans.append((number, _plan(case)))
         except NotApplicable as why:
             done[number] = Result(case, "not_applicable", str(why))
+        except UnknownShape as why:
+            done[number] = Result(case, "failed", f"error: {why}")
     work: list[tuple[list[int], Callable[[], list[tuple[RunResult, str]]]]] = [
         ([number for number, _ in plans], partial(_judged, session, [plan for _, plan in plans]))
     ]
@@ -66,14 +85,14 @@ def _run(session: SparkSession, cases: list[Case]) -> list[Result]:
 
 def _plan(case: Case) -> Plan:
     if case.system not in ADAPTERS:
-        raise NotApplicable(f"cases of {case.system!r}")
+        raise UnknownShape(f"cases of {case.system!r}")
     with _known_shape(case.kind):
         if why := not_applicable.reason(case):
             raise NotApplicable(why)
         plan = ADAPTERS[case.system](case)
     for event in (event for play in plan.plays for run in play.runs for event in run.events):
         if event.at is not None and not -YEARS <= event.at <= YEARS:
-            raise NotApplicable("times thousands of years from now")
+            raise NotApplicable(not_applicable.FAR_TIMES)
     return plan
 
 
@@ -96,6 +115,9 @@ def _judged(session: SparkSession, plans: Sequence[Plan]) -> list[tuple[RunResul
         except NotApplicable as why:
             found.append(("not_applicable", str(why)))
             continue
+        except UnknownShape as why:
+            found.append(("failed", f"error: {why}"))
+            continue
         found.append(("failed" if lines else "passed", "\n".join(lines)))
         queries += [(number, query) for query in asked]
     answers = _by_runner(session, lookups.run_cases, [query for _, query in queries])
@@ -110,11 +132,13 @@ def _judged(session: SparkSession, plans: Sequence[Plan]) -> list[tuple[RunResul
 
 @contextmanager
 def _known_shape(what: str) -> Iterator[None]:
-    """What an adapter stumbles over is a shape that it does not know: not applicable, and named."""
+    """What an adapter stumbles over is a shape that it does not know: an error, and named."""
     try:
         yield
+    except UnknownShape:
+        raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
-        raise NotApplicable(f"{what} in another shape ({error!r})") from error
+        raise UnknownShape(f"{what} in another shape ({error!r})") from error
 
 
 def _by_runner(session: SparkSession, runner: Any, cases: list[dict[str, Any]]) -> list[tuple[RunResult, str]]:
@@ -122,9 +146,6 @@ def _by_runner(session: SparkSession, runner: Any, cases: list[dict[str, Any]]) 
     try:
         with _known_shape("case"):
             return [(outcome, detail) for _, outcome, detail in (runner(session, cases) if cases else [])]
-    except NotApplicable as why:
-        if len(cases) == 1:
-            return [("not_applicable", str(why))]
     except Exception as error:
         if len(cases) == 1:
             return [("failed", f"error: {str(error)[:500]}")]

@@ -6,8 +6,10 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
+import duckdb
+
 from lib.durations import parse_duration
-from tests.conformance.cases import NotApplicable
+from tests.conformance.cases import UnknownShape
 
 US, MS, S = 1, 1_000, 1_000_000
 LIMIT = 2**59  # what some systems write for the end of time fits into no timestamp
@@ -21,7 +23,7 @@ def unit_of(config: Mapping[str, Any]) -> int:
     """Microseconds in one unit of a case's times."""
     name = config.get("time_unit", "ms")
     if name not in _UNITS:
-        raise NotApplicable(f"times in {name!r}")
+        raise UnknownShape(f"times in {name!r}")
     return _UNITS[name]
 
 
@@ -62,21 +64,50 @@ def gap_of(gap: Any, record: Mapping[str, Any], key: Any, unit: int) -> str | No
     if isinstance(gap, Mapping):
         return gap_of(_looked_up(gap, record, key), record, key, unit)
     if isinstance(gap, list | bool):
-        raise NotApplicable(f"gap {gap!r}")
+        raise UnknownShape(f"gap {gap!r}")
     us = length(gap, unit)
     return str(gap) if us is None else f"{us} microseconds"  # what is no duration, the engine is to find out
 
 
 def _looked_up(rule: Mapping[str, Any], record: Mapping[str, Any], key: Any) -> Any:
-    unknown = set(rule) - {"column", "by_value", "by_key", "by_word", "default"}
-    if unknown:
-        raise NotApplicable(f"gap by {', '.join(sorted(unknown))}")
+    unknown = set(rule) - {"column", "rule", "by_value", "by_key", "by_word", "default"}
+    if unknown or not rule:
+        raise UnknownShape(f"gap by {', '.join(sorted(unknown)) or 'nothing'}")
     if "column" in rule:
         return record.get(rule["column"], rule.get("default"))
+    if "rule" in rule:
+        return by_rule(rule["rule"], record, key, rule.get("default"))
     for name, asked in (("by_key", key), ("by_value", record.get("value")), ("by_word", _first_word(key))):
         if name in rule and str(asked) in rule[name]:
             return rule[name][str(asked)]
     return rule.get("default")
+
+
+def by_rule(rule: Any, record: Mapping[str, Any], key: Any, default: Any = None) -> Any:
+    """What a rule in words makes of a record: a duration, a column or one in a unit, or an expression of SQL.
+
+    >>> by_rule("value seconds", {"value": 3}, "a"), by_rule("case when key = 'a' then 5 else 10 end", {}, "a")
+    ('3 seconds', 5)
+    """
+    if not isinstance(rule, str):
+        return rule
+    if rule in record:
+        return record[rule]
+    columns = {**record, "key": record.get("key", key)}
+    words = rule.split()
+    if len(words) == 2 and words[0] in columns and words[1].rstrip("s") in _NAMES:
+        return f"{columns[words[0]]} {words[1]}"
+    if length(rule, US) is not None:
+        return rule
+    names = [name for name, value in columns.items() if isinstance(value, str | int | float | None)]
+    given = ", ".join(f'? AS "{name}"' for name in names)
+    try:
+        with duckdb.connect() as engine:
+            found = engine.execute(f"SELECT {rule} FROM (SELECT {given})", [columns[n] for n in names]).fetchone()
+    except duckdb.Error as error:
+        raise UnknownShape(f"gap by the rule {rule!r}") from error
+    value = None if found is None else found[0]
+    return default if value is None else value
 
 
 def _first_word(key: Any) -> Any:

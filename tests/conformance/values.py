@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from lib.config import Aggregate
-from tests.conformance.cases import NotApplicable
+from tests.conformance import not_applicable
+from tests.conformance.cases import NotApplicable, UnknownShape
 from tests.conformance.plays import FIELDS, Session
 
 Read = Callable[[Session], Any]
@@ -28,7 +29,7 @@ def reading(name: str, text: str, columns: set[str], unit: int) -> Reading:
     """The reading of an aggregate as a case writes it: `sum(value)`, `count(*)`, `mean(ts) as long`, `max`, …
 
     A function without a column is meant of the column its name ends with, else of `value`, else of the time.
-    Errors: NotApplicable for a function that this product does not have.
+    Errors: NotApplicable for a function that this product does not have, UnknownShape for what is none.
     """
     plain = text.strip().lower().removesuffix(" as long")
     whole = (lambda v: None if v is None else int(v)) if text.strip().lower().endswith(" as long") else lambda v: v
@@ -44,7 +45,7 @@ def reading(name: str, text: str, columns: set[str], unit: int) -> Reading:
         return _distinct(column, lambda v: v or None, lambda v: v and sorted(v.split(joined[1])))
     called = re.fullmatch(r"(?:user-defined )?(\w+)(?:\s*\(\s*(distinct )?\s*(\w+)\s*\)|( distinct)| of (\w+))?", plain)
     if not called:
-        raise NotApplicable(f"aggregate {text!r}")
+        raise UnknownShape(f"aggregate {text!r}")
     function, column, distinct = called[1], called[3] or called[5] or column, called[2] or called[4]
     column = column.removesuffix("s") if column not in columns else column  # sum of values
     if distinct and function == "sum":
@@ -76,7 +77,7 @@ def _of_function(function: str, column: str, finish: Callable[[Any], Any]) -> Re
         "collect_set": ("set", _text(column), {}),
     }
     if function not in ours:
-        raise NotApplicable(f"aggregate {function!r}")
+        raise NotApplicable(not_applicable.NO_AGGREGATE)
     fn, of, options = ours[function]
     aggregate = _aggregate(fn, column, of, **options)
     power = 2 if function == "variance" else 1
@@ -97,7 +98,7 @@ def _aggregate(fn: str, column: str, of: str, **options: Any) -> Aggregate:
     try:
         return Aggregate.model_validate({"name": f"{fn}_{column}", "fn": fn, "of": of, **options})
     except ValidationError as error:
-        raise NotApplicable(f"aggregate {fn!r}") from error
+        raise UnknownShape(f"aggregate {fn!r} of {column!r}") from error
 
 
 def _text(column: str) -> str:

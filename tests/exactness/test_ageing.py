@@ -7,6 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.commands.init import init
+from jobs.commands.status import show, status_without_spark
+from tables.delta.settings import WITHIN_RETENTION
 from tests.exactness.play import Play
 
 pytestmark = pytest.mark.slow
@@ -59,6 +61,7 @@ def cut_off(play: Plays, aged: Plays) -> Play:
 
 
 def test_a_run_that_was_cut_off_forty_days_ago_is_finished(cut_off: Play) -> None:
+    cut_off.spark.conf.set(WITHIN_RETENTION, "true")  # as Delta has it, in a session of one's own
     cut_off.run()
     cut_off.assert_sessions("u | start | end | count \n a | 5 | 8 | 2")
     cut_off.assert_rejected("u | reason \n a | late")
@@ -75,6 +78,16 @@ def test_a_consumer_forty_days_behind_reads_on(play: Plays, aged: Plays) -> None
     behind = aged(play("a@5").add("a@6").add("a@7")).add("a@8")
     behind.run()
     behind.assert_sessions("u | start | end | count \n a | 5 | 8 | 4")
+
+
+@pytest.mark.parametrize(("days", "warns"), [(14, False), (16, True)])
+def test_status_warns_when_events_wait_for_half_of_what_the_source_keeps(
+    play: Plays, aged: Plays, capsys: pytest.CaptureFixture[str], days: float, warns: bool
+) -> None:
+    waiting = aged(play("a@5").add("a@6"), days)
+    show(status_without_spark(waiting.config))
+    told = " ".join(capsys.readouterr().out.split())
+    assert ("keeps removed files and log for 30 days: `sessionizer run` soon" in told) == warns
 
 
 @pytest.fixture

@@ -158,3 +158,21 @@ def test_sessions_whose_log_names_no_run_any_more_are_not_made_twice(play: Plays
         file.unlink()
     with pytest.raises(TableError, match=r"sessions.table .*no run"):
         done.run()
+
+
+def test_a_restore_that_a_table_cannot_follow_is_an_error_and_a_rebuild_helps(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    made = Play(spark, tmp_path / "made").runs("tick@100 | a@5 | tick@110 | b@6")
+    made.tables.rejected_events.table.checkpoint()
+    shutil.copytree(made.folder, tmp_path / "cleaned")
+    done = Play(spark, tmp_path / "cleaned")
+    for version in (0, 1):  # and the run that was late first
+        log = tmp_path / "cleaned" / "rejected_events" / "_delta_log"
+        for name in (f"{version:020}.json", f".{version:020}.json.crc", f"{version:020}.crc"):
+            (log / name).unlink(missing_ok=True)
+    with pytest.raises(TableError, match=r"rejected_events cannot follow the RESTORE.*version 1.*rebuild"):
+        restore(done, 1).run()
+    done.rebuild().assert_rejected("u | reason")
+    done.assert_sessions("u | start | end \n a | 5 | 5 \n b | 6 | 6 \n tick | 100 | 110")
+    done.assert_clean()

@@ -124,6 +124,13 @@ def worn(lake: Warehouse) -> None:
     os.utime(orphan, (0, 0))
 
 
+def outlived(lake: Warehouse) -> None:
+    """Days after all others there was one more event."""
+    consumed(lake)
+    lake.append("user | at | n \n eve | +3d 12:00 | 1")
+    lake.run()
+
+
 def clicks(lake: Warehouse) -> None:
     """A file, and no tables."""
     (lake.folder / "clicks.csv").write_text(CLICKS)
@@ -186,6 +193,7 @@ SCENARIOS = {
     ),
     "slide": Scenario("slide", waiting, {"now": NOW}, optional=ALL),
     "maintain": Scenario("maintain", worn, UPKEEP, versions=False),
+    "forgetting": Scenario("maintain", outlived, {"keep": {"sessions": DAY}, "now": NOW}, optional=TRACED),
 }
 
 

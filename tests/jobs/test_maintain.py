@@ -199,7 +199,7 @@ def files_of(folder: Path) -> dict[Path, int]:
     ("asked", "rule"),
     [
         ({"retain": parse_duration("23h")}, "--retain must be at least 24h"),
-        ({"keep": {"runs": 90 * DAY}}, "--keep must name one of rejected_events, event_sessions, session_updates"),
+        ({"keep": {"runs": 90 * DAY}}, "--keep must name one of sessions, windows, rejected_events"),
         ({"keep": {"rejected_events": DAY // 2}}, "--keep must be at least 24h"),
         ({"recent": -1}, "--recent must not be negative"),
     ],

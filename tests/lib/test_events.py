@@ -11,6 +11,7 @@ from pyspark.sql import types as T
 
 from lib import columns as C
 from lib.canonical import canonical_json, session_id
+from lib.config import Dedupe
 from lib.errors import ConfigError, SourceError
 from lib.rule import Rule
 from lib.time.watermarks import WatermarkState
@@ -47,6 +48,15 @@ def test_the_first_reason_counts(spark: SparkSession) -> None:
     ]
     found = verdicts(frame(spark, rows, "_change_type STRING, u STRING, t BIGINT, w STRING"), rule, clock)
     assert found == [row[-1] for row in rows]
+
+
+@pytest.mark.parametrize("kind", ["MAP<STRING, INT>", "ARRAY<STRUCT<a: MAP<INT, INT>>>"])
+def test_what_orders_events_and_tells_copies_can_be_compared(spark: SparkSession, kind: str) -> None:
+    events = spark.createDataFrame([], f"u STRING, event_time TIMESTAMP, m {kind}")
+    dedupe = Dedupe(by=("m",), within="1h")  # type: ignore[arg-type]
+    for rule in (Rule(("u",), HOUR, order_by=("m",)), Rule(("u",), HOUR, dedupe=dedupe)):
+        with pytest.raises(SourceError, match=r"whose values can be compared, and this is .*MAP"):
+            judge(events, rule, WatermarkState(now=NOON))
 
 
 def test_corrections_can_be_rejected_instead(spark: SparkSession) -> None:

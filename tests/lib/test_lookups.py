@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from lib.errors import UsageError
-from lib.reading.lookups import find_sessions
+from lib.reading.lookups import find_sessions, find_windows, retained
 from tests.conformance.lookups import FAILED, NOT_APPLICABLE, PASSED, run_cases
 from tests.text_tables import clock, rows
 
@@ -94,6 +95,36 @@ def test_a_look_up_that_cannot_be_is_named(sessions: DataFrame) -> None:
         find_sessions(sessions, KEY, key_from=(1, "ann", 3))
     with pytest.raises(UsageError, match="the sessions have no key"):
         find_sessions(sessions, [], key="ann")
+
+
+LATEST = 1_699_999_995_000  # ms
+
+
+@pytest.mark.parametrize("kind", ["session", "window"])
+def test_what_ended_further_behind_the_latest_than_the_retention_is_not_found(spark: SparkSession, kind: str) -> None:
+    ends = {"p": LATEST - 15_000, "q": LATEST - 10_000, "r": LATEST}
+    rows = [(key, ms * 1000 - early) for key, ms in ends.items() for early in (0, 1)]
+    us = spark.createDataFrame(rows, "k STRING, us BIGINT").coalesce(1)
+    names = {f"{kind}_{edge}": F.timestamp_micros("us") for edge in ("start", "end")}
+    found = retained(us.withColumns(names | {"session_id": F.col("k")}), f"{kind}_end", 10_000_000)
+    find = find_sessions if kind == "session" else find_windows
+
+    def look(**asked: Any) -> list[tuple[str, int]]:
+        return [(row["k"], row["us"] - LATEST * 1000) for row in find(found, ["k"], **asked).collect()]
+
+    left = [("q", -10_000_000), ("r", -1), ("r", 0)]
+    assert (look(key="p"), look(key="q"), look(key="r")) == ([], left[:1], left[1:])
+    assert look(key_from="p", key_to="r") == look() == left
+    assert look(key_from="p", key_to="q", backward=True) == left[:1]
+    assert look(backward=True) == left[::-1]
+
+
+def test_open_sessions_are_found_by_themselves(sessions: DataFrame) -> None:
+    states = sessions.withColumn(
+        "status", F.when(F.col("session_id").isin("a2", "a3", "d1"), "open").otherwise("final")
+    )
+    assert ids(find_sessions(states, KEY, key=(1, "ann"), only_open=True)) == "a2 a3"
+    assert ids(find_sessions(states, KEY, only_open=True, backward=True)) == "d1 a3 a2"
 
 
 def kafka_cases() -> list[dict[str, Any]]:

@@ -29,6 +29,7 @@ def settle(
     The first that holds: `final` iff expires_at < horizon; `closed` iff watermark > expires_at, or watermark >
     session_start + max_duration, or idle; else `open`. All strict. With `watermark.per: key`, all rows of a key that
     has had no new event for the idle timeout are final. Sessions of late events apart (`is_late`) are always final.
+    What ended before that which has been forgotten, and is not in the table, does not come back.
 
     In: what `intervals.merge_islands` returns; the watermarks as they stand before and after the run.
     Out: the columns of the sessions table but run_id, and those of `TRAIL` that the input has.
@@ -51,7 +52,7 @@ def settle(
         ended = ended | _known(C.col(C.W) > start + rule.max_duration)
     status = F.when(final, FINAL).when(ended, CLOSED).otherwise(OPEN)
     computed_id = session_id(C.cols(rule.key), key_types, start, C.col(C.SALT) if C.SALT in salted.columns else None)
-    rows = timed.select(
+    rows = _unforgotten(timed, after).select(
         *C.cols(rule.key),
         _own_id(computed_id, sessions, rule).alias(C.SESSION_ID),
         F.timestamp_micros(start).alias(C.SESSION_START),
@@ -70,6 +71,13 @@ def settle(
     )
     trail = _supersedes() if C.ABSORBED in sessions.columns else no_ids()
     return with_sql_columns(_without_stayers(rows.withColumn(C.SUPERSEDES, trail), rule), aggregates)
+
+
+def _unforgotten(sessions: DataFrame, clock: WatermarkState) -> DataFrame:
+    if clock.forgotten is None:
+        return sessions
+    there = F.size(C.col(C.ABSORBED)) > 0 if C.ABSORBED in sessions.columns else F.lit(False)
+    return sessions.where((C.col(C.REACH) >= clock.forgotten) | there)
 
 
 def last_arrival(sessions: DataFrame) -> Column:

@@ -106,6 +106,8 @@ class Sessions:
         if C.LIVE not in intervals.columns:
             intervals = intervals.withColumn(C.LIVE, F.lit(None).cast(LIVE_TYPE))
         intervals = self._with_final(intervals, changes, stored)
+        if changes.before.forgotten is not None:
+            intervals = self._unforgotten(intervals, changes.before.forgotten)
         marked, seen = compute.observed(mark_roles(intervals, rule), role_columns())
         others = to_merge(marked)
         if changes.looks_back:  # what is only looked at stays as it is
@@ -195,6 +197,13 @@ class Sessions:
         if changes.populations:
             intervals = intervals.unionByName(self._apart(near, changes), allowMissingColumns=True)
         return intervals
+
+    def _unforgotten(self, intervals: DataFrame, forgotten: int) -> DataFrame:
+        """Those of the table, and of the new ones those that may concern them, or what is to come."""
+        existing = C.col(C.LIVE).isNotNull()
+        first = F.min(F.when(existing, C.col(C.START))).over(Window.partitionBy(*C.cols(self.rule.key)))
+        told = intervals.withColumn("__first", F.least(first, F.lit(forgotten)))
+        return told.where(existing | (C.col(C.END) >= F.col("__first"))).drop("__first")
 
     def _near(self, table: DataFrame, low: int, high: int | None) -> DataFrame:
         """Rows that intervals within these times may touch; with `max_duration` all that follow, too."""

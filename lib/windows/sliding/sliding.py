@@ -102,7 +102,12 @@ class SlidingWindows:
         return Merged(timed.where(concerned).select(*C.cols(tuple(made.columns))))
 
     def settle(self, windows: DataFrame, before: WatermarkState, after: WatermarkState) -> DataFrame:
-        """Rows of the windows table in their state: final iff the end is before the horizon (strictly)."""
+        """Rows of the windows table in their state: final iff the end is before the horizon (strictly).
+
+        What ended before that which has been forgotten does not come back.
+        """
+        if after.forgotten is not None:
+            windows = windows.where(C.col(C.END) >= after.forgotten)
         final = F.coalesce(C.col(C.END) < C.col(C.H), F.lit(False))
         rows = with_clock(windows, self.rule, after).select(
             *C.cols(self.of.key),

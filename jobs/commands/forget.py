@@ -1,0 +1,43 @@
+"""What ended long ago, forgotten for good: a run that takes final rows away and keeps in mind up to when."""
+
+from jobs.run import side_tables
+from jobs.run.driver import repair
+from jobs.run.kinds import Kind
+from jobs.run.manifests import forgetting
+from jobs.run.phases import Phases, Say
+from jobs.run.retries import with_retries
+from tables.manifest import Manifest
+
+
+def forget(kind: Kind, keep: int, now: int, say: Say, *, dry_run: bool = False) -> int:
+    """Forget final rows that ended further behind the latest than this, in microseconds; how many they are.
+
+    Rows and mark are one commit with a manifest: a RESTORE to before it brings both back. Never rows in the horizon.
+    """
+
+    def step() -> int:
+        phases, position = Phases(), kind.home.position()
+        if not dry_run:
+            repair(kind, position, say)
+        done = position.manifest
+        if done is None or (before := _mark(kind, keep, done)) is None:
+            return 0
+        number = kind.home.ended(before).count()
+        if dry_run or not number:
+            return number
+        say(f"forgetting {number:,} {kind.name}")
+        manifest = forgetting(done, position, before, number, now)
+        with phases("commit"):
+            entry = kind.home.forget(before, manifest)
+        side_tables.enter(kind, manifest, phases.timing(entry))
+        return number
+
+    return with_retries(step, say, kind.name)
+
+
+def _mark(kind: Kind, keep: int, done: Manifest) -> int | None:
+    """Before which time rows have ended that are forgotten; None: there are none. It never goes back."""
+    if (latest := kind.home.latest_end()) is None:
+        return None
+    mark = latest - keep if done.horizon_after is None else min(latest - keep, done.horizon_after)
+    return mark if done.forgotten is None else max(mark, done.forgotten)

@@ -1,0 +1,178 @@
+"""Sessions and windows forgotten for good: what is left stays exact, and nothing comes back in part."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.commands.forget import forget as forget_rows
+from jobs.commands.maintain import Asked, maintain
+from jobs.run import side_tables
+from jobs.run.kinds import sessions_of
+from lib.durations import DAY
+from tests.exactness.play import Play, UsageError, at
+from tests.kills import killed_at
+
+pytestmark = pytest.mark.slow
+
+Plays = Callable[..., Play]
+# The latest session reaches to 1451: a day before it is 11, and with the tick at 1500 it is 70.
+OLD = "a@0=1 b@1=2 tick@1441=3"
+LEFT = "u | start | end | total \n b | 1 | 1 | 2 \n tick | 1441 | 1441 | 3"
+
+
+def forget(done: Play) -> Play:
+    """All sessions that ended more than a day behind the latest."""
+    forget_rows(sessions_of(done.tables), DAY, done.now, done.said.append)
+    return done
+
+
+def keep(done: Play, name: str = "sessions", dry_run: bool = False) -> int:
+    """The same by `maintain`; how many rows are told."""
+    told = maintain(done.spark, done.config, Asked(keep={name: DAY}, dry_run=dry_run, now=done.now), done.said.append)
+    return next(upkeep.forgotten_rows for upkeep in told if upkeep.table == name)
+
+
+def test_sessions_that_ended_further_behind_the_latest_are_gone_to_the_minute(play: Plays) -> None:
+    done = play(OLD)
+    before = done.position()
+    assert keep(done, dry_run=True) == 1
+    assert len(done.told("u")) == 3
+    assert keep(done) == 1
+    done.assert_sessions(LEFT)  # b's reached to 11, which is not before it
+    done.assert_clean()
+    after = done.position()
+    assert (after.mode, after.forgotten, after.source_to_version) == ("forget", at(11), before.source_to_version)
+    assert (after.watermark_after, after.live_sessions) == (before.watermark_after, before.live_sessions)
+    assert done.ledger("mode", "sessions_deleted") == [("run", 0), ("forget", 1)]
+    done.runs("tick@1442=4").assert_sessions(LEFT.replace("1441 | 3", "1442 | 7"))
+    assert done.position().forgotten == at(11)
+
+
+def test_a_mark_is_no_later_than_the_horizon(play: Plays) -> None:
+    done = forget(play("a@0 b@5 tick@1500", time={"allowed_lateness": "1488m"}))
+    done.assert_sessions("u | start \n b | 5 \n tick | 1500")
+    assert done.position().forgotten == at(12)
+
+
+def test_a_late_event_that_may_have_been_in_a_forgotten_session_is_not_amended(play: Plays) -> None:
+    done = forget(play(OLD, late_events="amend")).runs("a@5 | a@12 b@11 b@9")
+    done.assert_sessions(
+        "u | start | end | total \n a | 12 | 12 | 1 \n b | 1 | 11 | 3 \n tick | 1441 | 1441 | 3",
+    )
+    done.assert_rejected("u | event_time | reason \n a | 5 | late \n b | 9 | late")
+    done.assert_clean()
+
+
+@pytest.mark.parametrize("policy", ["separate", "quarantine"])
+def test_late_events_that_old_stay_rejected_whatever_is_asked(play: Plays, policy: str) -> None:
+    done = forget(play(OLD, late_events=policy)).runs("a@5")
+    done.readmit(0, 2000).backfill(0, 2000)
+    done.assert_sessions(LEFT)
+    done.assert_rejected("u | event_time | reason \n a | 5 | late")
+    done.assert_clean()
+
+
+def test_corrections_of_forgotten_events_make_no_session(play: Plays) -> None:
+    done = forget(play("a@0=1 a@0=9 a@5=1 b@7=2 b@13=1 tick@1446=3"))
+    assert done.position().forgotten == at(16)
+    done.source("DELETE FROM {} WHERE u = 'a' AND n = 9").run()
+    done.source("UPDATE {} SET n = 5 WHERE n = 1").run()  # a's at 0 and 5, and b's at 13, whose session is left
+    done.source("UPDATE {} SET at = TIMESTAMP'2026-01-01 00:12:00' WHERE u = 'a' AND n = 5").run()
+    done.assert_sessions("u | start | end | count | total \n b | 7 | 13 | 2 | 7 \n tick | 1446 | 1446 | 1 | 3")
+    done.assert_rejected("u | event_time | reason \n a | 12 | late \n a | 12 | late")
+    done.assert_clean()
+    done.source("DELETE FROM {} WHERE u = 'b' AND n = 5").run()  # what is left of it ended before 17
+    done.assert_clean()
+
+
+def test_erasing_a_user_erases_what_is_left(play: Plays) -> None:
+    done = forget(play("a@0 a@20 b@1 tick@1451"))
+    done.source("DELETE FROM {} WHERE u IN ('a', 'b')").run()
+    done.assert_sessions("u | start \n tick | 1451")
+    done.assert_clean()
+
+
+def test_a_backfill_and_a_rebuild_leave_forgotten_sessions_out(play: Plays) -> None:
+    done = forget(play(OLD)).backfill(0, 2000)
+    done.assert_sessions(LEFT)
+    with pytest.raises(UsageError, match="have been forgotten"):
+        done.backfill(0, 11)
+    done.rebuild().assert_sessions(LEFT)
+    assert done.position().forgotten == at(11)
+    done.runs("a@11").assert_clean()
+
+
+def test_chains_that_max_duration_cuts_go_on_from_what_is_left(spark: SparkSession, tmp_path: Path) -> None:
+    trace = str(tmp_path / "event_sessions")
+    chain = {"max_duration": "12m"}
+    done = Play(spark, tmp_path, session=chain, late_events="amend", outputs={"event_sessions": trace})
+    forget(done.runs("a@0 a@6 a@12 a@18 a@24 tick@1460"))
+    left = "u | start | end | total \n a | 18 | 24 | 2 \n a | 31 | 31 | 1 \n tick | 1460 | 1460 | 1"
+    done.backfill(0, 2000).runs("a@31").assert_sessions(left)
+    done.source("UPDATE {} SET n = 2 WHERE at = TIMESTAMP'2026-01-01 00:12:00'").run()
+    done.assert_sessions(left)
+    done.assert_clean()
+    done.rebuild().assert_sessions(left)
+    done.assert_rows(done.told_of(trace, "event_time"), "event_time \n 18 \n 24 \n 31 \n 1460")
+    done.assert_clean()
+
+
+def test_a_restore_to_before_brings_sessions_and_lateness_back(play: Plays) -> None:
+    done = forget(play(OLD, late_events="amend")).runs("a@5")
+    done.damage("RESTORE {} TO VERSION AS OF 1")
+    done.run()
+    done.assert_sessions(
+        "u | start | end | total \n a | 0 | 5 | 2 \n b | 1 | 1 | 2 \n tick | 1441 | 1441 | 3",
+    )
+    done.assert_rejected("u | reason")
+    assert (done.position().forgotten, done.ledger("mode")) == (None, [("run",), ("run",)])
+    done.assert_clean()
+
+
+def test_a_death_behind_the_commit_is_mended_by_the_next_command(play: Plays) -> None:
+    done = play(OLD)
+    with killed_at(side_tables, "enter"):
+        forget(done)
+    done.runs("a@5").assert_sessions(LEFT)
+    assert done.ledger("mode", "late") == [("run", 0), ("forget", 0), ("run", 1)]
+    done.assert_clean()
+
+
+def test_scopes_of_their_own_forget_by_one_mark(play: Plays) -> None:
+    per = {"watermark": {"per": "key"}, "idle_timeout": {"after": "2000d", "clock": "processing_time"}}
+    done = forget(play("a@0 a@900 tick@1441", time=per)).runs("c@5 a@5")
+    done.assert_rejected("u | event_time | reason \n a | 5 | late \n c | 5 | late")
+    done.assert_sessions("u | start \n a | 900 \n tick | 1441")
+    done.assert_clean()
+
+
+def test_traces_of_forgotten_sessions_are_no_difference(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path, outputs={"event_sessions": str(tmp_path / "event_sessions")})
+    forget(done.runs(OLD)).assert_clean()
+    done.source("UPDATE {} SET n = 4 WHERE u IN ('a', 'b')").run()
+    done.assert_clean()
+
+
+def test_windows_that_ended_further_behind_the_latest_are_gone(spark: SparkSession, tmp_path: Path) -> None:
+    sliding = {"table": str(tmp_path / "windows"), "time_difference": "10m", "grace": "0s", "aggregates": []}
+    done = Play(spark, tmp_path, late_events="amend", sliding=sliding).add("a@20 a@25 tick@1462").init()
+    done.run()
+    done.slide()
+    # To the minute 1462 reaches the latest of them: what ended before 22 is a day further behind.
+    assert keep(done, "windows") == 1
+    done.assert_rows(done.told_windows("u | window_end"), "u | window_end \n a | 25 \n a | 30+1000us \n tick | 1462")
+    done.add("a@21 a@22 b@25").slide()
+    done.assert_rows(
+        done.told_windows("u | window_end | count"),
+        """
+        u    | window_end | count
+        a    | 22         | 2
+        a    | 25         | 3
+        a    | 30+1000us  | 2
+        a    | 32+1000us  | 1
+        b    | 25         | 1
+        tick | 1462       | 1
+        """,
+    )
