@@ -27,13 +27,14 @@ LIVE = f"{C.IS_FINAL} = false"
 class Layout:
     """How a table of windows lies.
 
-    name: what it is called. identity: the columns that tell its rows apart; start: when a row begins. filtered_by: the
-    columns that files are left closed by, after the key columns.
+    name: what it is called. identity: the columns that tell its rows apart; start: when a row begins; order: how those
+    of a key are shown. filtered_by: the columns that files are left closed by, after the key columns.
     """
 
     name: str
     identity: tuple[str, ...]
     start: str
+    order: tuple[str, ...]
     filtered_by: tuple[str, ...]
     partition_by: tuple[str, ...]
     change_feed: bool

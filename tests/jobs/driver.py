@@ -24,6 +24,7 @@ from jobs.commands.verify import Asked, verify
 from jobs.ingest.file_reader import IngestOptions
 from jobs.ingest.ingest import ingest
 from jobs.run.driver import run, slide
+from jobs.run.kinds import kind_of
 from jobs.run.phases import RunOptions
 from jobs.spark import spark_session
 from lib.config import Config
@@ -41,16 +42,16 @@ def _slide(spark: SparkSession, config: Config, **options: Any) -> list[int]:
     return [r.manifest.events["accepted"] for r in slide(spark, config, RunOptions(**options), tell)]
 
 
-def _backfill(spark: SparkSession, config: Config, **asked: Any) -> int:
-    return len(backfill(spark, config, LookBack(**asked), tell))
+def _backfill(spark: SparkSession, config: Config, windows: bool = False, **asked: Any) -> int:
+    return len(backfill(kind_of(spark, config, windows=windows), LookBack(**asked), tell))
 
 
-def _readmit(spark: SparkSession, config: Config, **asked: Any) -> int:
-    return len(readmit(spark, config, LookBack(**asked), tell))
+def _readmit(spark: SparkSession, config: Config, windows: bool = False, **asked: Any) -> int:
+    return len(readmit(kind_of(spark, config, windows=windows), LookBack(**asked), tell))
 
 
-def _rebuild(spark: SparkSession, config: Config, **asked: Any) -> int:
-    return rebuild(spark, config, say=tell, **asked).manifest.events["accepted"]
+def _rebuild(spark: SparkSession, config: Config, windows: bool = False, **asked: Any) -> int:
+    return rebuild(kind_of(spark, config, windows=windows), say=tell, **asked).manifest.events["accepted"]
 
 
 def _ingest(spark: SparkSession, config: Config, files: list[str], **options: Any) -> list[int]:

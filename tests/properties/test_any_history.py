@@ -138,21 +138,21 @@ class AnyHistory(RuleBasedStateMachine):
     def backfill(self, span: tuple[int, int], kill: tuple[int, bool] | None) -> None:
         low, high = FIRST + span[0] * STEP, FIRST + sum(span) * STEP
         look = LookBack(low, high, chunk=20 * STEP, now=NOW)
-        self.done_although_killed(kill, lambda: backfill(self.spark, self.warehouse.config, look))
+        self.done_although_killed(kill, lambda: backfill(self.warehouse.kind, look))
         self.take_in(low, high)
         self.check()
 
     @rule(span=spans)
     def readmit(self, span: tuple[int, int]) -> None:
         low, high = FIRST + span[0] * STEP, FIRST + sum(span) * STEP
-        readmit(self.spark, self.warehouse.config, LookBack(low, high, now=NOW))
+        readmit(self.warehouse.kind, LookBack(low, high, now=NOW))
         self.take_in(low, high)
         self.check()
 
     @rule(of_rule=rules, kill=kills)
     def change_rule_and_rebuild(self, of_rule: dict[str, Any], kill: tuple[int, bool] | None) -> None:
         self.warehouse.config = self.warehouse.configured(**self.sections(of_rule))
-        self.done_although_killed(kill, lambda: rebuild(self.spark, self.warehouse.config, now=NOW))
+        self.done_although_killed(kill, lambda: rebuild(self.warehouse.kind, now=NOW))
         times = [t for _, t in self.source.values()]
         watermark = max(t for t in (*times, self.book.watermark) if t is not None)
         self.book = Book(of_rule, dict(self.source), set(), watermark, self.operations)
