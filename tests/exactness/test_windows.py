@@ -211,7 +211,6 @@ def test_late_to_the_unit(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_verify_finds_what_differs(spark: SparkSession, tmp_path: Path) -> None:
     done = slides(spark, tmp_path, "a@5=1 a@9=2 b@5=3 a@700=4")
-    three = ("event_count", "is_final", "total")
     for damage, kind, columns in (
         ("UPDATE {} SET total = 5 WHERE u = 'b'", "differs", ["total"]),
         (

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from jobs.commands.look_back import LookBack, backfill, readmit, rebuild
 from jobs.commands.maintain import Asked as Upkeep
 from jobs.commands.maintain import maintain
 from jobs.commands.verify import Asked, verify
+from jobs.commands.verify_windows import verify_windows
 from jobs.ingest.file_reader import IngestOptions
 from jobs.ingest.ingest import ingest
 from jobs.run.driver import run, slide
@@ -68,7 +70,8 @@ def _maintain(spark: SparkSession, config: Config, **asked: Any) -> list[str]:
 
 
 def _verify(spark: SparkSession, config: Config) -> bool:
-    return verify(spark, config, Asked(), tell).clean
+    is_right = verify(spark, config, Asked(), tell).clean
+    return is_right and (config.sliding is None or verify_windows(spark, config, Asked(), tell).clean)
 
 
 def _restore(spark: SparkSession, config: Config, back: int) -> int:
@@ -85,6 +88,7 @@ JOBS: dict[str, Job] = {
     "run": _run,
     "slide": _slide,
     "backfill": _backfill,
+    "backfill of windows": partial(_backfill, windows=True),
     "readmit": _readmit,
     "rebuild": _rebuild,
     "ingest": _ingest,
