@@ -11,7 +11,6 @@ from lib import columns as C
 from lib.admission.verdicts import LATE, REASONS
 from lib.config import Config
 from lib.errors import ConfigError
-from lib.windows.sliding.rule import sliding_of
 
 UNEXPECTED_ROWS = "unexpected_rows_expectation"
 MOSTLY = 0.95  # share of source rows that must have a key and a time: single ones that have not are rejected events
@@ -51,7 +50,8 @@ def sessions_suite(config: Config) -> Suite:
 
 def windows_suite(config: Config) -> Suite:
     """Of the windows table."""
-    sliding = sliding_of(config)
+    sliding = config.sliding
+    assert sliding is not None
     start, end, last = (f"unix_micros({name})" for name in (C.WINDOW_START, C.WINDOW_END, C.LAST_EVENT_TIME))
     keys = () if config.source.null_keys == "group" else config.source.key
     identity = ", ".join(C.quoted(name) for name in (*config.source.key, C.WINDOW_START))

@@ -4,7 +4,6 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from lib import columns as C
-from lib.admission.validate import raw_us
 from lib.aggregates.binding import Aggregate, with_sql_columns
 from lib.compare import SCALE, same_value, tolerances
 from lib.joins import joined
@@ -23,7 +22,7 @@ def expected_windows(
 
     In: accepted events, as `validate` returns them; the watermarks as they stand.
     """
-    raw = raw_us(events)
+    raw = C.col(C.RAW_US if C.RAW_US in events.columns else C.US)
     timed = events.withColumn(C.US, raw - F.pmod(raw, F.lit(rule.unit)))
     inside = _inside(_starts(timed, rule), timed, rule)
     whole = inside.groupBy(*C.cols(rule.key), C.col(C.START)).agg(

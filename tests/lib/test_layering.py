@@ -28,7 +28,7 @@ ROOMS = {
     "lib": {"lib.config", "lib.time"},
 }
 # Modules of jobs that know both halves: they make changes of the accepted bag, and windows of these.
-COMPOSE = {"pipeline.py", "context.py", "kinds.py", "verify.py"}
+COMPOSE = {"pipeline.py", "context.py", "kinds.py", "verify.py", "verify_windows.py"}
 STARTS_A_JOB = {"collect", "count", "first", "head", "take", "isEmpty", "toPandas", "localCheckpoint", "checkpoint"}
 STARTS_A_JOB |= {"persist", "cache", "foreach", "show", "write"}
 MOST_MODULES, MOST_LINES = 12, 300
