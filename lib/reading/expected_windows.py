@@ -93,10 +93,10 @@ def broken_window_rules(table: DataFrame, rule: SlidingRule) -> dict[str, DataFr
 def _starts(timed: DataFrame, rule: SlidingRule) -> DataFrame:
     """Where windows start: the left one of each time; the right one, if the next time of the key lies in it."""
     d, u, t = rule.difference, rule.unit, C.col(C.US)
-    times = timed.select(*C.cols(rule.key), t).distinct()
-    after = F.lead(t).over(Window.partitionBy(*C.cols(rule.key)).orderBy(t))
+    by_time = Window.partitionBy(*C.cols(rule.key)).orderBy(t)
+    times = timed.select(*C.cols(rule.key), t).distinct().withColumn("__after", F.lead(t).over(by_time))
     left = F.when((t >= 0) & (t < d), F.lit(0)).otherwise(t - d)
-    right = F.when(after <= t + u + d, t + u)
+    right = F.when(F.col("__after") <= t + u + d, t + u)
     starts = F.explode(F.array_compact(F.array(left, right))).alias(C.START)
     return times.select(*C.cols(rule.key), starts).distinct()
 

@@ -97,7 +97,7 @@ def read_local_status(tables: LocalTableSet, last_runs: int) -> dict[str, Status
     """Without Spark. Errors: NeedsSpark."""
     tables.require()
     found = {"sessions": _local_status(tables.sessions, tables.runs, tables.events, SPANS["sessions"], last_runs)}
-    if (windows := tables.existing().get("windows")) is not None:
+    if (windows := tables.of_windows.get("windows")) is not None and windows.exists():
         runs = tables.of_windows["window_runs"]
         found["windows"] = _local_status(windows, runs, tables.events, SPANS["windows"], last_runs)
     return found

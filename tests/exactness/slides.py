@@ -1,5 +1,6 @@
 """Plays of sliding windows by the same verbs as those of sessions; and what the definition makes of their events."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +58,9 @@ class Slides(Play):
         columns = ("u", C.WINDOW_START, C.WINDOW_END, C.EVENT_COUNT, "numbers")
         table = quick_tables.read(self.place(), columns)
         rows = self.kind.home.table.read().select(*columns).collect() if table is None else table
-        told = {(u, us(s)): sorted(n) for u, s, _, _, n in rows}
+        told = {(u, in_utc(s)): sorted(n) for u, s, _, _, n in rows}
         assert len(told) == len(rows), "a window is there twice"
-        assert all(us(e) - us(s) == D * MINUTE and count == len(n) for _, s, e, count, n in rows)
+        assert all(in_utc(e) - in_utc(s) == D * MINUTE and count == len(n) for _, s, e, count, n in rows)
         return told
 
     def place(self) -> str:
@@ -80,6 +81,10 @@ def slides(spark: SparkSession, folder: Path, events: str, **sections: Any) -> S
     made = Slides(spark, folder / "play", **sections)
     made.runs(events)
     return made
+
+
+def in_utc(time: datetime) -> int:
+    return us(time.replace(tzinfo=UTC))
 
 
 def numbered(events: str) -> list[tuple[str, int, int]]:
