@@ -26,6 +26,7 @@ from bench.clicks import Clicks, make_source
 from bench.ways import Ours
 from jobs.commands.look_back import LookBack, backfill
 from jobs.run.driver import run
+from jobs.run.kinds import kind_of
 from jobs.run.phases import RunOptions
 from jobs.spark import spark_session
 from tables.delta import Commit
@@ -60,7 +61,7 @@ class Timed:
         table.update(f"{wrong} AND crc32(session_id) % 10 = 0", {"revenue": F.col("revenue") + 1})
         asked = LookBack(low * 1_000_000, (low + DAY) * 1_000_000)
         started = time.perf_counter()
-        (report,) = backfill(self.spark, self.config, asked)
+        (report,) = backfill(kind_of(self.spark, self.config), asked)
         took = time.perf_counter() - started
         assert report.manifest.sessions["updated"] > 0, report.manifest
         return took

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
+from lib.joins import joined
 from lib.time.spans import Spans
 from lib.time.watermarks import WatermarkState
 
@@ -28,6 +30,10 @@ class Again:
     low: int
     high: int
     keys: DataFrame | None = None
+
+    def of_keys(self, frame: DataFrame, key: tuple[str, ...]) -> DataFrame:
+        """The rows of these keys."""
+        return frame if self.keys is None else joined(frame, F.broadcast(self.keys), key, "left_semi")
 
 
 @dataclass(frozen=True)

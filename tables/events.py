@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from tables.queries.local import LocalTable
 
 ANEW = (
-    "`sessionizer rebuild` makes all sessions anew from the source as it stands (before a first run set "
-    "source.start: earliest; for sliding windows remove their table and that of their rejected "
-    "events, then `sessionizer init` and `sessionizer slide`)"
+    "`sessionizer rebuild` makes all sessions anew from the source as it stands, `rebuild --windows` all sliding "
+    "windows (before a first run set source.start: earliest)"
 )
 
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lib.rule import Rule
 
-Mode = Literal["run", "backfill", "readmit", "rebuild", "verify", "slide", "forget"]
+Mode = Literal["run", "backfill", "readmit", "rebuild", "verify", "forget"]
 MARK = "sessionizer_run"
 POLICY = (
     *("watermark_from", "watermark_delay", "allowed_lateness", "lateness", "revive"),

@@ -20,8 +20,8 @@ REMEDY_OF_SESSIONS = (
     "there anew by `sessionizer rebuild`, or name new tables, those of `outputs`, too, and run `sessionizer init`"
 )
 REMEDY_OF_WINDOWS = (
-    "undo the change of the source or of sliding.aggregates, or name new tables of windows and of their rejected "
-    "events, and run `sessionizer init`"
+    "a source column has changed its type, or sliding.aggregates have: undo it, make windows that are there anew by "
+    "`sessionizer rebuild --windows`, or name new tables, those of `sliding`, and run `sessionizer init`"
 )
 
 
@@ -35,7 +35,7 @@ class TableSet:
         self.events = Events(spark, config)
         place = Table(spark, config.outputs.rejected_events, "outputs.rejected_events")
         self.rejected_events = RejectedEvents(config, place)
-        self.runs = Runs(spark, config)
+        self.runs = Runs(Table(spark, config.outputs.runs, "outputs.runs", small=True), "sessions")
 
     @cached_property
     def sessions(self) -> WindowTable:
@@ -46,6 +46,7 @@ class TableSet:
             identity=(C.SESSION_ID,),
             start=C.SESSION_START,
             end=C.EXPIRES_AT,
+            order=(C.SESSION_END, C.SESSION_START, C.SESSION_ID),
             filtered_by=(C.SESSION_START, C.SESSION_END, C.EXPIRES_AT, C.SESSION_ID),
             partition_by=tuple(of.partition_by),
             change_feed=of.change_feed,
@@ -68,6 +69,7 @@ class TableSet:
             identity=(*key, C.WINDOW_START),
             start=C.WINDOW_START,
             end=C.WINDOW_END,
+            order=(C.WINDOW_START,),
             filtered_by=(C.WINDOW_START, C.WINDOW_END),
             partition_by=(C.IS_FINAL,),
             change_feed=True,  # it is the one that tells every change
@@ -81,6 +83,11 @@ class TableSet:
         """The events that are in no window. Errors: as above."""
         place = sliding_of(self.config).rejected_events
         return RejectedEvents(self.config, Table(self.spark, place, "sliding.rejected_events"))
+
+    @cached_property
+    def window_runs(self) -> Runs:
+        """The ledger of the windows. Errors: as above."""
+        return Runs(Table(self.spark, sliding_of(self.config).runs, "sliding.runs", small=True), "windows")
 
     @cached_property
     def event_outputs(self) -> dict[str, EventOutput]:

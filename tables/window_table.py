@@ -28,14 +28,15 @@ FEW = 50_000  # rows that one task writes as quickly as several, into one file
 class Layout:
     """How a table of windows lies.
 
-    name: what it is called. identity: the columns that tell its rows apart; start, end: when a row begins and is over.
-    filtered_by: the columns that files are left closed by, after the key columns.
+    name: what it is called. identity: the columns that tell its rows apart; start, end: when a row begins and is over;
+    order: how those of a key are shown. filtered_by: the columns that files are left closed by, after the key columns.
     """
 
     name: str
     identity: tuple[str, ...]
     start: str
     end: str
+    order: tuple[str, ...]
     filtered_by: tuple[str, ...]
     partition_by: tuple[str, ...]
     change_feed: bool

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from jobs.commands.init import init
 from jobs.run.driver import run
+from jobs.run.kinds import Kind, kind_of
 from jobs.run.phases import RunOptions, RunReport
 from lib import columns as C
 from lib.config import Config
@@ -70,6 +71,16 @@ class Warehouse:
     @property
     def tables(self) -> TableSet:
         return TableSet(self.spark, self.config)
+
+    @property
+    def kind(self) -> Kind:
+        """Sessions, as configured."""
+        return kind_of(self.spark, self.config)
+
+    @property
+    def windows(self) -> Kind:
+        """Sliding windows, as configured."""
+        return kind_of(self.spark, self.config, windows=True)
 
     # The source.
 

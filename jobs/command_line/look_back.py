@@ -23,6 +23,7 @@ def backfill(
     from_: Annotated[str, typer.Option("--from", metavar="TIME", help="Sessions that end at or after this.")],
     to: Annotated[str, typer.Option("--to", metavar="TIME", help="Sessions that start before this.")],
     config: opt.Config = opt.CONFIG,
+    windows: opt.Windows = False,
     key: Annotated[
         list[str] | None, typer.Option(help="Only this key; several times for several. JSON where it has many columns.")
     ] = None,
@@ -39,6 +40,7 @@ def backfill(
     from jobs.commands.look_back import LookBack
     from jobs.commands.look_back import backfill as recompute
     from jobs.reporting.run_output import as_document, show_backfill
+    from jobs.run.kinds import kind_of
 
     low, high = opt.instant(from_, "--from"), opt.instant(to, "--to")
     if low is None or high is None:
@@ -46,9 +48,9 @@ def backfill(
     if (length := opt.duration(chunk, "--chunk")) <= 0:
         raise UsageError("--chunk must be longer than nothing", value=chunk, remedy="write it as 36h or 7d")
     with opt.session(config, quiet=as_json) as (spark, loaded, say):
-        keys = _keys(key, loaded)
-        asked = LookBack(low, high, keys, length, dry_run)
-        done = recompute(spark, loaded, asked, say, lambda _, n, of: say.bar(n, of, "spans"))
+        asked = LookBack(low, high, _keys(key, loaded), length, dry_run)
+        kind = kind_of(spark, loaded, windows=windows)
+        done = recompute(kind, asked, say, lambda _, n, of: say.bar(n, of, "spans"))
         opt.result(as_document(done), as_json, lambda: show_backfill(done))
 
 
@@ -57,6 +59,7 @@ def readmit(
     from_: Annotated[str | None, typer.Option("--from", metavar="TIME", help="Late events from this time on.")] = None,
     to: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Late events before this time.")] = None,
     config: opt.Config = opt.CONFIG,
+    windows: opt.Windows = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change; write nothing.")] = False,
     as_json: opt.Json = False,
 ) -> None:
@@ -64,34 +67,39 @@ def readmit(
     from jobs.commands.look_back import FUTURE, LookBack
     from jobs.commands.look_back import readmit as take_in
     from jobs.reporting.run_output import as_document, show_backfill
+    from jobs.run.kinds import kind_of
 
     low, high = opt.instant(from_, "--from"), opt.instant(to, "--to")
     asked = LookBack(-FUTURE if low is None else low, FUTURE if high is None else high, dry_run=dry_run)
     with opt.session(config, quiet=as_json) as (spark, loaded, say):
-        done = take_in(spark, loaded, asked, say)
+        done = take_in(kind_of(spark, loaded, windows=windows), asked, say)
         opt.result(as_document(done), as_json, lambda: show_backfill(done))
 
 
 @app.command(epilog="Example: sessionizer rebuild --yes")
 def rebuild(
     config: opt.Config = opt.CONFIG,
+    windows: opt.Windows = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: opt.Json = False,
 ) -> None:
     """Make all sessions anew from the source as it stands, in one commit; RESTORE brings the old ones back."""
     from jobs.commands.look_back import rebuild as make_anew
     from jobs.reporting.run_output import as_document, show_backfill
+    from jobs.run.kinds import kind_of
 
-    if not yes and not (sys.stdin.isatty() and typer.confirm("Replace all sessions by newly computed ones?")):
-        raise UsageError("rebuild replaces all sessions, and nobody has said yes", remedy="add --yes")
+    what = "windows" if windows else "sessions"
+    if not yes and not (sys.stdin.isatty() and typer.confirm(f"Replace all {what} by newly computed ones?")):
+        raise UsageError(f"rebuild replaces all {what}, and nobody has said yes", remedy="add --yes")
     with opt.session(config, quiet=as_json) as (spark, loaded, say):
-        done = [make_anew(spark, loaded, say=say)]
+        done = [make_anew(kind_of(spark, loaded, windows=windows), say=say)]
         opt.result(as_document(done), as_json, lambda: show_backfill(done))
 
 
 @app.command(epilog="Example: sessionizer verify · sessionizer verify --from 2026-01-01 --to 2026-01-08 --sample 1%")
 def verify(
     config: opt.Config = opt.CONFIG,
+    windows: opt.Windows = False,
     from_: Annotated[
         str | None, typer.Option("--from", metavar="TIME", help="Sessions that end at or after this.")
     ] = None,
@@ -101,11 +109,12 @@ def verify(
 ) -> None:
     """Recompute the sessions from their events and compare row by row; exit 1 if anything differs."""
     from jobs.commands.verify import Asked, as_document, show
-    from jobs.commands.verify import verify as compare
+    from jobs.commands.verify import verify as of_sessions
+    from jobs.commands.verify_windows import verify_windows as of_windows
 
     asked = Asked(opt.instant(from_, "--from"), opt.instant(to, "--to"), opt.share(sample))
     with opt.session(config, quiet=as_json) as (spark, loaded, say):
-        verdict = compare(spark, loaded, asked, say)
+        verdict = (of_windows if windows else of_sessions)(spark, loaded, asked, say)
         opt.result(as_document(verdict), as_json, lambda: show(verdict))
     if not verdict.clean:
         raise typer.Exit(1)

@@ -23,9 +23,7 @@ def sessions(
     latest_end: Annotated[str | None, typer.Option(metavar="TIME", help="session_end <= this.")] = None,
     only_open: Annotated[bool, typer.Option("--open", help="Those that have not ended; oldest first.")] = False,
     backward: opt.Backward = False,
-    as_of: Annotated[
-        str | None, typer.Option(metavar="VERSION|TIME", help="The table as it was at this version or time.")
-    ] = None,
+    as_of: opt.AsOf = None,
     retention: opt.Retention = None,
     limit: opt.Limit = None,
     as_json: opt.Json = False,
@@ -34,7 +32,6 @@ def sessions(
     from jobs.queries.lookups import LookUp, as_documents, show
     from tables.table_set import TableSet
 
-    is_version = as_of is not None and as_of.isdecimal()
     asked = LookUp(
         key=tuple(key or ()),
         key_from=tuple(key_from or ()),
@@ -44,8 +41,7 @@ def sessions(
         latest_end=opt.instant(latest_end, "--latest-end"),
         only_open=only_open,
         backward=backward,
-        version=int(as_of) if as_of is not None and is_version else None,
-        at=None if is_version else opt.instant(as_of, "--as-of"),
+        **opt.version_or_time(as_of),
         limit=limit,
         retention=None if retention is None else opt.duration(retention, "--retention"),
     )
@@ -60,6 +56,7 @@ def sessions(
 def changes(
     mode: Annotated[str, typer.Option(help="append (turned final) | update (differ or gone) | complete (all rows).")],
     config: opt.Config = opt.CONFIG,
+    windows: opt.Windows = False,
     run: Annotated[str | None, typer.Option(metavar="RUN", help="Of this run: run_id or run_seq.")] = None,
     since_run: Annotated[
         str | None, typer.Option(metavar="RUN", help="Of all runs after this one; 0 is before the first.")
@@ -70,14 +67,12 @@ def changes(
 ) -> None:
     """What a run (by default the last) or all runs after one have changed, for those who follow the sessions."""
     from jobs.queries.changes import Asked, document, show
-    from tables.table_set import TableSet
+    from jobs.run.kinds import kind_of
 
     asked = Asked(mode, run, since_run)
     with opt.session(config, quiet=as_json or as_csv) as (spark, loaded, _):
-        tables = TableSet(spark, loaded)
-        opt.result(
-            document(tables, asked) if as_json else None, as_json, lambda: show(tables, asked, limit, as_csv=as_csv)
-        )
+        kind = kind_of(spark, loaded, windows=windows)
+        opt.result(document(kind, asked) if as_json else None, as_json, lambda: show(kind, asked, limit, as_csv=as_csv))
 
 
 @app.command(
@@ -92,14 +87,13 @@ def windows(
     start_from: Annotated[str | None, typer.Option("--from", metavar="TIME", help="window_start >= this.")] = None,
     start_to: Annotated[str | None, typer.Option("--to", metavar="TIME", help="window_start <= this.")] = None,
     backward: opt.Backward = False,
-    as_of: Annotated[int | None, typer.Option(min=0, metavar="VERSION", help="The table as it was then.")] = None,
+    as_of: opt.AsOf = None,
     retention: opt.Retention = None,
     limit: opt.Limit = None,
     as_json: opt.Json = False,
 ) -> None:
     """Look up the sliding windows of a key, or of a range of keys, in time order."""
-    from jobs.queries.lookups import WindowLookUp, look_up_windows, show_windows
-    from jobs.queries.sql import documents
+    from jobs.queries.lookups import WindowLookUp, as_documents, show
     from tables.table_set import TableSet
 
     asked = WindowLookUp(
@@ -109,11 +103,10 @@ def windows(
         start_from=opt.instant(start_from, "--from"),
         start_to=opt.instant(start_to, "--to"),
         backward=backward,
-        version=as_of,
+        **opt.version_or_time(as_of),
         limit=limit,
         retention=None if retention is None else opt.duration(retention, "--retention"),
     )
     with opt.session(config, quiet=as_json) as (spark, loaded, _):
         tables = TableSet(spark, loaded)
-        found = documents(look_up_windows(tables, asked)) if as_json else None
-        opt.result(found, as_json, lambda: show_windows(tables, asked))
+        opt.result(as_documents(tables, asked) if as_json else None, as_json, lambda: show(tables, asked))

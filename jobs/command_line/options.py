@@ -36,6 +36,9 @@ Retention = Annotated[
 ]
 Limit = Annotated[int | None, typer.Option(min=1, help="Rows at most; a table shows 200 without it.")]
 Shown = Annotated[int, typer.Option(min=1, help="Rows shown at most in a terminal table.")]
+AsOf = Annotated[str | None, typer.Option(metavar="VERSION|TIME", help="The table as it was at this version or time.")]
+Windows = Annotated[bool, typer.Option("--windows", help="The sliding windows instead of the sessions.")]
+LogJson = Annotated[bool, typer.Option("--log-json", help="A line of JSON on stderr for each run.")]
 Csv = Annotated[bool, typer.Option("--csv", help="All rows as CSV.")]
 
 
@@ -53,6 +56,12 @@ def instant(text: str | None, option: str) -> int | None:
         raise UsageError(f"{option} must be a time", value=text, remedy="write it as 2026-11-21T10:00:00Z") from error
     aware = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
     return (aware - EPOCH) // timedelta(microseconds=1)
+
+
+def version_or_time(text: str | None) -> dict[str, int | None]:
+    """What --as-of says, as `version` or as `at`."""
+    is_version = text is not None and text.isdecimal()
+    return {"version": int(text)} if text is not None and is_version else {"at": instant(text, "--as-of")}
 
 
 def share(text: str | None, option: str = "--sample") -> float | None:

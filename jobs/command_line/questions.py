@@ -118,6 +118,7 @@ def report(
 )
 def check(
     config: opt.Config = opt.CONFIG,
+    windows: opt.Windows = False,
     suite: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="A suite of your own about sessions, JSON or YAML.")
     ] = None,
@@ -132,13 +133,14 @@ def check(
     from jobs.commands.check import Asked, as_document, show
     from jobs.commands.check import check as validate
     from jobs.quality.checks import require_library
+    from jobs.run.kinds import kind_of
     from jobs.run.phases import wall_clock
 
     require_library()
     lag = None if max_lag is None else opt.duration(max_lag, "--max-lag")
     asked = Asked(wall_clock(), opt.share(max_late, "--max-late") or 0.0, lag, tuple(suite or ()), docs)
     with opt.session(config, quiet=as_json) as (spark, loaded, say):
-        checked = validate(spark, loaded, asked, say)
+        checked = validate(kind_of(spark, loaded, windows=windows), asked, say)
     opt.result(as_document(checked), as_json, lambda: show(checked))
     if checked.exit_code:
         raise typer.Exit(checked.exit_code)

@@ -53,7 +53,7 @@ def maintain(
 
 @app.command(epilog="Example: sessionizer status")
 def status(config: opt.Config = opt.CONFIG, as_json: opt.Json = False) -> None:
-    """Where the sessions table stands: position, lag, watermark, counts, last runs."""
+    """Where the tables of sessions and windows stand: position, lag, watermark, counts, last runs."""
     from jobs.commands.status import show, status_without_spark
     from jobs.commands.status import status as look
     from jobs.config_file import load_config

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from jobs.console import stdout, table
 from jobs.quality.checks import Quality, Verdict
@@ -16,13 +16,14 @@ from jobs.quality.expectations import (
     rejected_events_suite,
     runs_suite,
     sessions_suite,
+    windows_suite,
 )
+from jobs.run.kinds import Kind
 from jobs.run.phases import Say
 from lib import columns as C
-from lib.config import Config
-from tables.table_set import TableSet
 
-BUILT_IN = ("sessions", "rejected_events", "events", "runs")
+SUITES = {"sessions": sessions_suite, "windows": windows_suite}
+BUILT_IN = (*SUITES, "rejected_events", "events", "runs")
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Asked:
     """What to check, beside what is always checked. Times: microseconds.
 
     most_late: share of all events. longest_lag: of the watermark behind `now`; None: however long.
-    suites: files of the user's own, about sessions. docs: the folder for Data Docs.
+    suites: files of the user's own, about these rows. docs: the folder for Data Docs.
     """
 
     now: int
@@ -55,24 +56,25 @@ class Checked:
         return 0 if all(v.holds for v in self.verdicts) else 1
 
 
-def check(spark: SparkSession, config: Config, asked: Asked, say: Say) -> Checked:
+def check(kind: Kind, asked: Asked, say: Say) -> Checked:
     """Run the suites of all tables, and the user's own."""
-    tables = TableSet(spark, config)
-    tables.require()
-    own = [*([Path(config.expectations)] if config.expectations else []), *asked.suites]
+    kind.require()
+    config = kind.tables.config
+    own = [*([Path(kind.expectations)] if kind.expectations else []), *asked.suites]
     suites = {_suite_name(file, own): read_suite(file) for file in own}
     oldest = None if asked.longest_lag is None else asked.now - asked.longest_lag
-    sessions, events = tables.sessions.table.read().drop(C.STATE), tables.events.table.read()
+    rows, events = kind.home.table.read().drop(C.STATE), kind.tables.events.table.read()
+    rejects = rejected_events_suite(kind.rule.time_unit)
     say("importing Great Expectations")
     quality = Quality(asked.docs)
     verdicts: list[Verdict] = []
     for frame, named_by, checks in (
-        (sessions, C.SESSION_ID, {"sessions": sessions_suite(config), **suites}),
-        (tables.rejected_events.table.read(), C.EVENT_HASH, {"rejected_events": rejected_events_suite()}),
-        (events, None, {"events": events_suite(config, events.columns)}),
-        (tables.runs.table.read(), C.RUN_ID, {"runs": runs_suite(asked.most_late, oldest)}),
+        (rows, kind.home.layout.identity, {kind.name: SUITES[kind.name](config), **suites}),
+        (kind.rejected_events.table.read(), (C.EVENT_HASH,), {"rejected_events": rejects}),
+        (events, (), {"events": events_suite(config, events.columns)}),
+        (kind.runs.table.read(), (C.RUN_ID,), {"runs": runs_suite(asked.most_late, oldest)}),
     ):
-        whole = frame is sessions and suites  # a suite of one's own may look at any column
+        whole = frame is rows and suites  # a suite of one's own may look at any column
         held = (frame if whole else _named(frame, [*checks.values()], named_by)).persist()  # each takes several looks
         try:
             for name, suite in checks.items():
@@ -89,7 +91,7 @@ def _suite_name(file: Path, own: Sequence[Path]) -> str:
     return file.stem if alone else str(file)
 
 
-def _named(frame: DataFrame, suites: Sequence[Suite], named_by: str | None) -> DataFrame:
+def _named(frame: DataFrame, suites: Sequence[Suite], named_by: tuple[str, ...]) -> DataFrame:
     """The columns that suites may mean: a look into their arguments, which finds too many rather than too few."""
     text = f"{named_by} {[e.kwargs for suite in suites for e in suite]}".lower()
     return frame.select(*C.cols(tuple(name for name in frame.columns if name.lower() in text)))

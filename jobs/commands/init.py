@@ -34,18 +34,12 @@ def init(spark: SparkSession, config: Config, retention_days: int | None, say: C
         source.change_settings(wanted)
     events = source.read()
     _make(sessions_of(tables), events, say)
-    schemas = output_schemas(tables, events) if tables.event_outputs else {}
-    for name, output in tables.event_outputs.items():
-        if output.table.create_if_missing(schemas[name], {}):
-            say(f"made {output.table.location}")
-    if tables.runs.create_if_missing():
-        say(f"made {config.outputs.runs}")
     if config.sliding is not None:
         _make(sliding_of(tables), events, say)
 
 
 def _make(kind: Kind, events: DataFrame, say: Callable[[str], None]) -> None:
-    """Make the table of windows and that of its rejected events where they are missing."""
+    """Make the table of windows and those beside it where they are missing."""
     schema = schema_of(kind.make, kind.rule, events)
     if kind.home.table.exists():
         kind.home.check_schema(schema)
@@ -54,3 +48,9 @@ def _make(kind: Kind, events: DataFrame, say: Callable[[str], None]) -> None:
         say(f"made {kind.home.table.location}")
     if kind.rejected_events.create_if_missing(events.schema):
         say(f"made {kind.rejected_events.table.location}")
+    schemas = output_schemas(kind, events) if kind.outputs else {}
+    for name, output in kind.outputs.items():
+        if output.table.create_if_missing(schemas[name], {}):
+            say(f"made {output.table.location}")
+    if kind.runs.create_if_missing():
+        say(f"made {kind.runs.table.location}")

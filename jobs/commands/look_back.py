@@ -1,4 +1,4 @@
-"""Backfill, readmit, rebuild: sessions made again from events that have been consumed before."""
+"""Backfill, readmit, rebuild: sessions, or windows, made again from events that have been consumed before."""
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
@@ -9,25 +9,22 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from jobs.console import iso
 from jobs.run.compute import outlasting
 from jobs.run.context import RunContext
 from jobs.run.driver import commit, repair, settled
-from jobs.run.kinds import Kind, sessions_of
+from jobs.run.kinds import Kind
 from jobs.run.manifests import manifest_of
 from jobs.run.phases import Phases, RunReport, Say, wall_clock
 from jobs.run.policies import check_rule
 from jobs.run.retries import with_retries
 from lib import columns as C
 from lib.admission.freed import Readmission, asked_for
-from lib.config import Config
 from lib.durations import DAY
 from lib.errors import SessionizerError, UsageError
 from tables.manifest import Mode
-from tables.table_set import TableSet
 
 IMPOSSIBLE = (SessionizerError, PySparkException, Py4JJavaError)  # what stops a repair, but for races
 FUTURE = 10**17  # µs: further ahead than any clock
@@ -35,7 +32,7 @@ FUTURE = 10**17  # µs: further ahead than any clock
 
 @dataclass(frozen=True)
 class LookBack:
-    """What to recompute: sessions that touch [low, high) (microseconds), of these keys (JSON objects; none: all)."""
+    """What to recompute: rows that touch [low, high) (microseconds), of these keys (JSON objects; none: all)."""
 
     low: int
     high: int
@@ -56,50 +53,44 @@ class LookBack:
 
 
 def backfill(
-    spark: SparkSession,
-    config: Config,
+    kind: Kind,
     asked: LookBack,
     say: Say = lambda _: None,
     on_chunk: Callable[[RunReport, int, int], None] = lambda *_: None,
 ) -> list[RunReport]:
-    """Recompute every session that touches the span, as of the consumed source version; chunk by chunk.
+    """Recompute every session, or window, that touches the span, as of the consumed source version; chunk by chunk.
 
     Watermark and position stay as they are. A backfill that was cut off goes on behind its last chunk when it is
     asked for again. `on_chunk` hears of each chunk: its report, its number from 1 on, how many there are.
     """
     if asked.low >= asked.high:
         raise UsageError("--from must be earlier than --to")
-    tables = TableSet(spark, config)
-    tables.require()
-    asked = _left(tables, asked)
+    kind.require()
+    asked = _left(kind, asked)
     if asked.low >= asked.high:
         raise UsageError(
-            f"--to must be later than {iso(asked.low)}: sessions that ended before it have been forgotten",
+            f"--to must be later than {iso(asked.low)}: {kind.name} that ended before it have been forgotten",
             value=iso(asked.high),
-            remedy="a RESTORE of sessions to a version before `maintain --keep sessions=…` has them, while it is there",
+            remedy=f"a RESTORE of {kind.name} to before `maintain --keep {kind.name}=…` has them, while it is there",
         )
     chunks = asked.chunks()
-    begun = 0 if asked.dry_run else _done_before(tables, asked)
+    begun = 0 if asked.dry_run else _done_before(kind, asked)
     reports = []
     for number, (low, high) in list(enumerate(chunks, 1))[begun:]:
         say(f"recomputing span {number} of {len(chunks)}")
-        step = partial(_look_back, sessions_of(tables), "backfill", asked.arguments(low, high), asked, say)
-        report = with_retries(step, say)
+        step = partial(_look_back, kind, "backfill", asked.arguments(low, high), asked, say)
+        report = with_retries(step, say, kind.name)
         reports.append(report)
         on_chunk(report, number, len(chunks))
     return reports
 
 
-def readmit(spark: SparkSession, config: Config, asked: LookBack, say: Say = lambda _: None) -> list[RunReport]:
-    """Take the quarantined late events of a span into the sessions after all; they leave rejected_events."""
-    tables = TableSet(spark, config)
-    tables.require()
-    kind = sessions_of(tables)
+def readmit(kind: Kind, asked: LookBack, say: Say = lambda _: None) -> list[RunReport]:
+    """Take the quarantined late events of a span in after all; they leave the rejected events."""
+    kind.require()
     settled(kind, say)
-    asked = _left(tables, asked)
-    wanted = asked_for(
-        tables.rejected_events.table.read(), Readmission(asked.low, asked.high, corrections=True), kind.rule
-    )
+    asked, rejects = _left(kind, asked), kind.rejected_events.table.read()
+    wanted = asked_for(rejects, Readmission(asked.low, asked.high, corrections=True), kind.rule)
     time = F.unix_micros(C.col(C.EVENT_TIME))
     bounds = wanted.agg(F.min(time).alias("low"), F.max(time).alias("high")).collect()[0]
     if bounds["low"] is None:
@@ -107,24 +98,23 @@ def readmit(spark: SparkSession, config: Config, asked: LookBack, say: Say = lam
     low, high = int(bounds["low"]), int(bounds["high"]) + 1
     whole = LookBack(low, high, None, high - low, asked.dry_run, asked.now)
     step = partial(_look_back, kind, "readmit", whole.arguments(low, high), whole, say)
-    return [with_retries(step, say)]
+    return [with_retries(step, say, kind.name)]
 
 
-def rebuild(spark: SparkSession, config: Config, now: int | None = None, say: Say = lambda _: None) -> RunReport:
-    """Make all sessions anew from the source as it stands, by the present rule, in one atomic overwrite.
+def rebuild(kind: Kind, now: int | None = None, say: Say = lambda _: None) -> RunReport:
+    """Make all rows anew from the source as it stands, by the present rule, in one atomic overwrite.
 
     Nothing is late, and the position is the version read, so that this serves a source, too, that was made again or
     has lost its changes. The table as it was stays reachable by time travel; RESTORE brings it back with its position.
     """
-    tables = TableSet(spark, config)
-    tables.require()
+    kind.require()
     asked = LookBack(0, 0, now=now)
-    return with_retries(partial(_look_back, sessions_of(tables), "rebuild", {}, asked, say), say)
+    return with_retries(partial(_look_back, kind, "rebuild", {}, asked, say), say, kind.name)
 
 
-def _left(tables: TableSet, asked: LookBack) -> LookBack:
+def _left(kind: Kind, asked: LookBack) -> LookBack:
     """What is asked for, from where something is left: what has been forgotten stays so."""
-    done = tables.sessions.position().manifest
+    done = kind.home.position().manifest
     forgotten = None if done is None else done.forgotten
     return asked if forgotten is None or asked.low >= forgotten else replace(asked, low=forgotten)
 
@@ -147,19 +137,19 @@ def _look_back(kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: Look
         )
     say("reading events again")
     with phases("sessionize"), kind.tables.events.reading(context.increment):
-        at_once = mode == "rebuild" and kind.tables.config.expectations is None
+        at_once = mode == "rebuild" and kind.expectations is None
         result = context.result(at_once=at_once)
     manifest = manifest_of(context, result, phases.started)
     if asked.dry_run:
-        return RunReport(manifest, phases.timing(), dry_run=True, changes=outlasting(result.changes))
-    say(f"writing {result.counts['rows']:,} sessions" if result.counts else "writing sessions")
+        return RunReport(manifest, phases.timing(), kind.name, dry_run=True, changes=outlasting(result.changes))
+    say(f"writing {result.counts['rows']:,} {kind.name}" if result.counts else f"writing {kind.name}")
     return commit(context, result, manifest, phases)
 
 
-def _done_before(tables: TableSet, asked: LookBack) -> int:
+def _done_before(kind: Kind, asked: LookBack) -> int:
     """How many chunks of just this backfill are done, if it has not come to its end."""
-    manifest, chunks = tables.sessions.position().manifest, asked.chunks()
-    done = next((m for m in tables.sessions.manifests() if m.mode == "backfill"), None)
+    manifest, chunks = kind.home.position().manifest, asked.chunks()
+    done = next((m for m in kind.home.manifests() if m.mode == "backfill"), None)
     if manifest is None or done is None or done.rule_fingerprint != manifest.rule_fingerprint:
         return 0
     last = (done.arguments["low"], done.arguments["high"])

@@ -145,7 +145,8 @@ def _charges(tables: TableSet, asked: Asked) -> list[_Charge]:
     charges.append(_Charge("runs", tables.runs.table))
     if _slides(tables):
         charges.append(_Charge("windows", tables.windows.table, tables.windows))
-        charges.append(_Charge("windows_rejected_events", tables.rejected_window_events.table))
+        charges.append(_Charge("rejected_window_events", tables.rejected_window_events.table))
+        charges.append(_Charge("window_runs", tables.window_runs.table))
     return charges
 
 

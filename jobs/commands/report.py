@@ -1,4 +1,4 @@
-"""report: the sessions table on one page, for people who were not there."""
+"""report: sessions, and sliding windows, on one page, for people who were not there."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from jobs.queries import sql, sql_duckdb
 from jobs.reporting import charts
 from jobs.reporting.pages import write_page
 from jobs.reporting.report_queries import DAY_LONG, HALVES, Engine, Found, Row, ask_all
+from jobs.reporting.report_windows import WindowsPart, windows_part
 from jobs.reporting.run_output import MUCH_LATE
 from lib import __version__
 from lib.config import Config
@@ -36,21 +37,31 @@ def by_duckdb(config: Config) -> Engine:
     """Answers without Spark. Errors: NeedsSpark where the tables do not lie on paths or use what only Spark reads."""
     tables = LocalTableSet(config)
     tables.require()
-    for table in (tables.sessions, tables.rejected_events, tables.runs):
+    known = tables.existing()
+    for table in known.values():
         table.dataset()
-    return Engine("DuckDB", lambda query: sql_duckdb.documents(sql_duckdb.checked_query(config, query)), '"')
+
+    def ask(query: str) -> list[Row]:
+        return sql_duckdb.documents(sql_duckdb.checked_query(config, query))
+
+    return Engine("DuckDB", ask, '"', has_windows="windows" in known)
 
 
 def by_spark(spark: SparkSession, config: Config) -> Engine:
     """Answers by Spark: any table."""
-    TableSet(spark, config).require()
-    return Engine("Spark", lambda query: sql.documents(sql.query_frame(spark, config, query)), "`")
+    tables = TableSet(spark, config)
+    tables.require()
+
+    def ask(query: str) -> list[Row]:
+        return sql.documents(sql.query_frame(spark, config, query))
+
+    return Engine("Spark", ask, "`", has_windows=config.sliding is not None and tables.windows.table.exists())
 
 
 def write_report(engine: Engine, config: Config, file: Path, now_us: int) -> dict[str, Any]:
     """Write the page; returns the figures at its top."""
-    found = ask_all(engine, config)
-    checks = _checks(found)
+    found, windows = ask_all(engine, config), windows_part(engine, config)
+    checks = _checks(found, windows)
     tiles = _tiles(found)
     write_page(
         "report.html",
@@ -69,6 +80,7 @@ def write_report(engine: Engine, config: Config, file: Path, now_us: int) -> dic
         phases=_phases(found),
         runs=found.runs[::-1][:10],
         rejected=found.rejected,
+        windows=windows,
         checks=checks,
         config=yaml.safe_dump(masked(config), sort_keys=False, allow_unicode=True),
     )
@@ -173,7 +185,7 @@ def _phases(found: Found) -> list[dict[str, Any]]:
     return sorted(told, key=lambda phase: -phase["share"])
 
 
-def _checks(found: Found) -> list[Check]:
+def _checks(found: Found, windows: WindowsPart | None) -> list[Check]:
     t, read, late = found.totals, found.ledger["events_read"] or 0, found.ledger["late"] or 0
     parts = ("accepted", "late", "invalid", "duplicates")
     unaccounted = sum(abs(run["events_read"] - sum(run[name] for name in parts)) for run in found.runs)
@@ -183,6 +195,7 @@ def _checks(found: Found) -> list[Check]:
         Check("start ≤ end ≤ expires_at", t["disordered"] or 0),
         Check("final rows, and no others, are in the final partition", t["inconsistent"] or 0),
         Check("every run accounts for all the events it read", unaccounted),
+        *[Check(rule, broken) for rule, broken in (windows.broken if windows else {}).items()],
         Check("sessions of at most a day", t["over_a_day"] or 0, fatal=False),
         Check(f"at most {MUCH_LATE:.0%} of events late", late if read and late / read > MUCH_LATE else 0, fatal=False),
     ]

@@ -1,15 +1,18 @@
-"""status: where the sessions table stands, at a glance."""
+"""status: where the tables of sessions and of windows stand, at a glance."""
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from jobs.console import iso, short, stdout, table
+from jobs.reporting.run_output import CHANGES
 from lib import columns as C
 from lib.config import Config
 from lib.durations import format_duration
 from lib.errors import without_passwords
+from lib.windows.sliding.rule import SlidingRule
 from tables.delta import ROWS_WRITTEN
 from tables.queries.local import LocalTableSet
 from tables.queries.status import Status, read_local_status, read_status
@@ -17,6 +20,7 @@ from tables.runs import TIMES
 from tables.table_set import TableSet
 
 LAST_RUNS = 5
+COMMANDS, ENDS = {"sessions": "run", "windows": "slide"}, {"sessions": "expires", "windows": "ends"}
 
 
 def status(spark: SparkSession, config: Config) -> dict[str, Any]:
@@ -29,13 +33,29 @@ def status_without_spark(config: Config) -> dict[str, Any]:
     return _document(read_local_status(LocalTableSet(config), LAST_RUNS), config)
 
 
-def _document(now: Status, config: Config) -> dict[str, Any]:
-    manifest, totals, latest = now.manifest, now.totals, now.latest_version
-    consumed = manifest.source_to_version if manifest else None
-    return {
+def _document(found: Mapping[str, Status], config: Config) -> dict[str, Any]:
+    """Of sessions; those of windows are a document in it, where there are windows."""
+    sessions, windows = found["sessions"], found.get("windows")
+    document = {
         "sessions_table": without_passwords(config.sessions.table),
         "source_table": without_passwords(config.source.table),
         "rule": config.rule_summary(),
+        **_standing(sessions, "sessions", ("open", "closed", "final")),
+    }
+    if windows is None or config.sliding is None:
+        return document
+    of_windows = {
+        "windows_table": without_passwords(config.sliding.table),
+        "rule": SlidingRule.of(config).summary(),
+        **_standing(windows, "windows", ("open", "final")),
+    }
+    return {**document, "windows": of_windows}
+
+
+def _standing(now: Status, of: str, statuses: tuple[str, ...]) -> dict[str, Any]:
+    manifest, totals, latest = now.manifest, now.totals, now.latest_version
+    consumed = manifest.source_to_version if manifest else None
+    return {
         "consumed_version": consumed,
         "latest_version": latest,
         "versions_behind": len(now.behind) if consumed is not None else latest + 1,
@@ -46,7 +66,7 @@ def _document(now: Status, config: Config) -> dict[str, Any]:
         "horizon": iso(manifest.horizon_after) if manifest else None,
         "forgotten_before": iso(manifest.forgotten) if manifest else None,
         "watermark_lag_seconds": _lag(manifest.watermark_after) if manifest else None,
-        "sessions": {name: now.by_status.get(name, 0) for name in ("open", "closed", "final")},
+        of: {name: now.by_status.get(name, 0) for name in statuses},
         "oldest_open": now.oldest and {name: iso(us) for name, us in now.oldest.items()},
         "runs": now.runs,
         "events": dict(totals),
@@ -58,30 +78,39 @@ def _document(now: Status, config: Config) -> dict[str, Any]:
 
 def show(found: dict[str, Any]) -> None:
     """The document for a person."""
-    out, sessions, events = stdout(), found["sessions"], found["events"]
-    rows: list[tuple[str, str]] = [("sessions", f"{found['sessions_table']}  (gap {found['rule'].get('gap')})")]
-    rows.append(("source", f"{found['source_table']}  {_position(found)}"))
+    _show(found, "sessions", f"gap {found['rule'].get('gap')}", found["source_table"])
+    if (windows := found.get("windows")) is not None:
+        stdout().print()
+        _show(windows, "windows", f"time_difference {windows['rule']['time_difference']}", found["source_table"])
+
+
+def _show(found: dict[str, Any], of: str, rule: str, source: str) -> None:
+    out, events = stdout(), found["events"]
     lag = found["watermark_lag_seconds"]
     ago = "" if lag is None else f"  ({_long(int(lag))} behind the clock)"
-    rows.append(("watermark", f"{found['watermark'] or 'none yet'}{ago}"))
-    rows.append(("horizon", f"{found['horizon'] or 'none yet'}  (older events are late)"))
-    rows.append(("rows", f"{sessions['open']:,} open, {sessions['closed']:,} closed, {sessions['final']:,} final"))
     read = f"{events['events_read']:,} read in {found['runs']:,} runs"
     shares = f"{found['late_percent']:.2f} % late, {found['invalid_percent']:.2f} % invalid"
-    rows.append(("events", f"{read}: {shares}"))
+    rows = [
+        (of, f"{found[f'{of}_table']}  ({rule})"),
+        ("source", f"{source}  {_position(found)}"),
+        ("watermark", f"{found['watermark'] or 'none yet'}{ago}"),
+        ("horizon", f"{found['horizon'] or 'none yet'}  (older events are late)"),
+        ("rows", ", ".join(f"{n:,} {status}" for status, n in found[of].items())),
+        ("events", f"{read}: {shares}"),
+    ]
     if oldest := found["oldest_open"]:
-        rows.append(("oldest open", f"since {oldest[C.SESSION_START]}, expires at {oldest[C.EXPIRES_AT]}"))
+        since, *until = oldest.values()
+        rows.append(("oldest open", f"since {since}, {ENDS[of]} at {until[-1]}"))
     out.print(table(["", ""], rows))
     if (waits := found["oldest_waiting_seconds"] or 0) > (kept := found["source_keeps_seconds"]) / 2:
         days = max(60, 2 * kept // 86_400)
         out.print(
             f"warning: events wait for {_long(int(waits))}, and the source keeps removed files and log for "
-            f"{_long(kept)}: `sessionizer run` soon, or `sessionizer init --retention-days {days}`"
+            f"{_long(kept)}: `sessionizer {COMMANDS[of]}` soon, or `sessionizer init --retention-days {days}`"
         )
     if found["last_runs"]:
-        headers = ["run", "finished", "events", "late", "created", "extended", "merged", "final", "seconds"]
-        changes = [f"sessions_{name}" for name in ("created", "extended", "merged", "finalised")]
-        names = (C.RUN_SEQ, "finished_at", "events_read", "late", *changes)
+        headers = ["run", "finished", "events", "late", *CHANGES[of][:-1], "final", "seconds"]
+        names = (C.RUN_SEQ, "finished_at", "events_read", "late", *[f"{of}_{name}" for name in CHANGES[of]])
         lines = [[*[r[n] for n in names], (r["seconds"] or {}).get("total")] for r in found["last_runs"]]
         out.print()
         out.print(table(headers, lines, title="last runs"))

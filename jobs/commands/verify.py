@@ -12,7 +12,7 @@ from jobs.console import stdout, table
 from jobs.run.compute import Checkpoints
 from jobs.run.context import RunContext
 from jobs.run.driver import settled
-from jobs.run.kinds import sessions_of
+from jobs.run.kinds import Kind, sessions_of
 from jobs.run.phases import Say, wall_clock
 from jobs.run.policies import check_rule
 from lib import columns as C
@@ -45,7 +45,10 @@ class Asked:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found. wrong: the first differing sessions; broken: rows that break a rule, by rule."""
+    """What was found. wrong: the first differing rows; broken: rows that break a rule, by rule.
+
+    of: what the rows are; identity: the columns that tell them apart.
+    """
 
     sessions: int
     events: int
@@ -54,6 +57,8 @@ class Verdict:
     wrong: Sequence[dict[str, Any]] = ()
     broken: dict[str, int] = field(default_factory=dict)
     examples: dict[str, list[str]] = field(default_factory=dict)
+    of: str = "sessions"
+    identity: tuple[str, ...] = (C.SESSION_ID,)
 
     @property
     def clean(self) -> bool:
@@ -80,21 +85,21 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
     rule, whole, forgotten = context.rule, asked == Asked(), context.clock.forgotten
     rows = Checkpoints().held(_left(_asked_for(tables.sessions.table.read(position.version), asked, rule), forgotten))
     broken = dict(broken_rules(rows, rule))
-    broken["the counts of every run add up"] = _ledger_gaps(tables)
+    broken["the counts of every run add up"] = ledger_gaps(kind)
     if whole:
         broken |= _of_traces(context, rows, rule)
     with tables.events.reading(context.increment):
         source = _source(context, asked, rule)
         events = accepted(source, context.past().rejected(), rule)
-        broken |= _of_rejects(context, source, events, whole=whole)
+        broken |= judged_rejects(context, source, events, whole=whole)
         if whole and not _is_recomputed(rule) and forgotten is None:
             broken["each accepted event is in one session"] = miscounted(rows, events, rule)
-        counted = _counted(broken)
-        examples = {name: [str(tuple(r)) for r in broken[name].limit(3).collect()] for name, n in counted.items() if n}
+        counts = counted(broken)
+        examples = {name: [str(tuple(r)) for r in broken[name].limit(3).collect()] for name, n in counts.items() if n}
         say("recomputing the sessions from their events")
         told, number = _compared(context, rows, events, asked)
     wrong = [row.asDict(recursive=True) for row in told.orderBy(C.SESSION_ID).limit(SHOWN).collect()]
-    return Verdict(rows.count(), number, _is_recomputed(rule), told.count(), wrong, counted, examples)
+    return Verdict(rows.count(), number, _is_recomputed(rule), told.count(), wrong, counts, examples)
 
 
 def show(verdict: Verdict) -> None:
@@ -104,14 +109,15 @@ def show(verdict: Verdict) -> None:
         if number:
             out.print(f"broken: {name}: {number:,} rows, such as {printable('; '.join(verdict.examples[name]))}")
     for row in verdict.wrong:
-        out.print(f"\n{row[C.SESSION_ID]}: {_TOLD[row[KIND]]}")
+        named = ", ".join(printable(str(row[name])) for name in verdict.identity)
+        out.print(f"\n{named}: {_TOLD[row[KIND]]}")
         out.print(table(["column", "in the table", "recomputed"], _side_by_side(row)))
     if verdict.differing > len(verdict.wrong):
         out.print(f"\n… and {verdict.differing - len(verdict.wrong):,} more")
-    checked = f"{verdict.sessions:,} sessions" + (f" of {verdict.events:,} events" if verdict.recomputed else "")
-    rules = f"{len(verdict.broken)} rules"
+    checked = f"{verdict.sessions:,} {verdict.of}" + (f" of {verdict.events:,} events" if verdict.recomputed else "")
+    rules, option = f"{len(verdict.broken)} rules", " --windows" if verdict.of == "windows" else ""
     if not verdict.recomputed:
-        out.print("lateness is session, without revive: sessions depend on arrival, so that only rules were checked")
+        out.print(f"lateness is session: {verdict.of} depend on arrival, so that only rules were checked")
     if verdict.clean:
         out.print(
             f"The table is right: {checked}, recomputed and compared; {rules} hold."
@@ -120,17 +126,17 @@ def show(verdict: Verdict) -> None:
         )
     else:
         out.print(
-            f"\nThe table is wrong: {verdict.differing:,} of {checked} differ. `sessionizer backfill` or "
-            "`rebuild` makes them right."
+            f"\nThe table is wrong: {verdict.differing:,} of {checked} differ. `sessionizer backfill{option}` or "
+            f"`rebuild{option}` makes them right."
         )
 
 
 def as_document(verdict: Verdict) -> dict[str, Any]:
     """The same for machines."""
-    named = (C.SESSION_ID, KIND, WHICH, FOUND, EXPECTED)
+    named = (*verdict.identity, KIND, WHICH, FOUND, EXPECTED)
     return {
         "clean": verdict.clean,
-        "sessions": verdict.sessions,
+        verdict.of: verdict.sessions,
         "events": verdict.events,
         "recomputed": verdict.recomputed,
         "differing": verdict.differing,
@@ -140,8 +146,8 @@ def as_document(verdict: Verdict) -> dict[str, Any]:
 
 
 _TOLD = {
-    "missing": "the table lacks this session",
-    "extra": "the table has a session that its events do not make",
+    "missing": "the table lacks this row",
+    "extra": "the table has a row that its events do not make",
     DIFFERS: "the table has another value",
 }
 
@@ -163,7 +169,7 @@ def _is_recomputed(rule: Rule) -> bool:
 def _compared(context: RunContext, rows: DataFrame, events: DataFrame, asked: Asked) -> tuple[DataFrame, int]:
     """Where these rows of the table are not what the events make, and the number of events."""
     rule, compute = context.rule, Checkpoints()
-    events = _sampled(events, asked, rule)
+    events = sampled(events, asked, rule.key)
     if not _is_recomputed(rule):
         rows, events = rows.where(C.col(C.IS_LATE)), events.where(C.col(C.POPULATION).isNotNull())
     facts = facts_of(rule, context.sample())
@@ -172,7 +178,7 @@ def _compared(context: RunContext, rows: DataFrame, events: DataFrame, asked: As
     return compute.held(differences(rows, _asked_for(made, asked, rule), rule, facts)), seen["events"] or 0
 
 
-def _of_rejects(context: RunContext, source: DataFrame, events: DataFrame, *, whole: bool) -> dict[str, DataFrame]:
+def judged_rejects(context: RunContext, source: DataFrame, events: DataFrame, *, whole: bool) -> dict[str, DataFrame]:
     """What is wrong in rejected_events. source, events: all rows of it, and all that are accepted, if whole."""
     rejects, rule = context.past().rejected(), context.rule
     if rejects is None:
@@ -234,7 +240,7 @@ def _asked_for(rows: DataFrame, asked: Asked, rule: Rule) -> DataFrame:
         rows = rows.where(C.col(C.SESSION_END) >= timestamp(asked.low))
     if asked.high is not None:
         rows = rows.where(C.col(C.SESSION_START) < timestamp(asked.high))
-    return _sampled(rows, asked, rule)
+    return sampled(rows, asked, rule.key)
 
 
 def _left(sessions: DataFrame, forgotten: int | None) -> DataFrame:
@@ -242,21 +248,22 @@ def _left(sessions: DataFrame, forgotten: int | None) -> DataFrame:
     return sessions if forgotten is None else sessions.where(C.col(C.EXPIRES_AT) >= timestamp(forgotten))
 
 
-def _sampled(rows: DataFrame, asked: Asked, rule: Rule) -> DataFrame:
-    if asked.sample is None or not rule.key:
+def sampled(rows: DataFrame, asked: Asked, key: tuple[str, ...]) -> DataFrame:
+    """The rows of the keys that are asked for."""
+    if asked.sample is None or not key:
         return rows
-    return rows.where(F.pmod(F.xxhash64(*C.cols(rule.key)), F.lit(1_000_000)) < int(asked.sample * 1_000_000))
+    return rows.where(F.pmod(F.xxhash64(*C.cols(key)), F.lit(1_000_000)) < int(asked.sample * 1_000_000))
 
 
-def _counted(frames: dict[str, DataFrame]) -> dict[str, int]:
+def counted(frames: dict[str, DataFrame]) -> dict[str, int]:
     """How many rows each of the frames has, in one job."""
     counts = [frame.agg(F.lit(name).alias("name"), F.count(F.lit(1)).alias("rows")) for name, frame in frames.items()]
     return {row["name"]: row["rows"] for row in reduce(DataFrame.unionByName, counts).collect()}
 
 
-def _ledger_gaps(tables: TableSet) -> DataFrame:
+def ledger_gaps(kind: Kind) -> DataFrame:
     """Runs whose counts do not add up."""
-    runs = tables.runs.table.read()
+    runs = kind.runs.table.read()
     parts = sum((C.col(n) for n in ("late", "invalid", "duplicates")), C.col("accepted"))
     return runs.where((C.col("mode") == "run") & (C.col("events_read") != parts)).select(C.RUN_ID)
 
@@ -264,5 +271,6 @@ def _ledger_gaps(tables: TableSet) -> DataFrame:
 def _side_by_side(row: dict[str, Any]) -> list[list[str]]:
     found, expected = row[FOUND] or {}, row[EXPECTED] or {}
     names = row[WHICH] if row[KIND] == DIFFERS else list(found or expected)
-    shown = [n for n in (*names, C.SESSION_START, C.SESSION_END) if n in (found or expected)]
+    edges = (C.SESSION_START, C.SESSION_END, C.WINDOW_START, C.WINDOW_END)
+    shown = [n for n in (*names, *edges) if n in (found or expected)]
     return [[n, str(found.get(n, "-")), str(expected.get(n, "-"))] for n in dict.fromkeys(shown)]

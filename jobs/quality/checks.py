@@ -53,16 +53,16 @@ class Quality:
             site = {"class_name": "SiteBuilder", "site_index_builder": index, "store_backend": backend}
             self.context.add_data_docs_site("site", site)
 
-    def validate(self, frame: DataFrame, name: str, suite: Suite, named_by: str | None = None) -> list[Verdict]:
-        """The verdict on each expectation. named_by: the column whose values tell which rows break one.
+    def validate(self, frame: DataFrame, name: str, suite: Suite, named_by: tuple[str, ...] = ()) -> list[Verdict]:
+        """The verdict on each expectation. named_by: the columns whose values tell which rows break one.
 
         Queries are a suite of their own: GE shows their rows (200 at most) only where it would give all rows of others.
         """
         queries = [e for e in suite if e.type == UNEXPECTED_ROWS]
         others = [e for e in suite if e.type != UNEXPECTED_ROWS]
         told: dict[str, Any] = {"result_format": "SUMMARY", "partial_unexpected_count": SHOWN}
-        if named_by is not None:
-            told["unexpected_index_column_names"] = [named_by]
+        if named_by:
+            told["unexpected_index_column_names"] = [*named_by]
         batch = self.source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("all")
         parts = ((name, others, told), (f"{name}_queries", queries, {"result_format": "COMPLETE"}))
         results = [self._run(frame, batch, *part) for part in parts if part[1]]
@@ -82,10 +82,13 @@ class Quality:
         return list(validated.results)
 
 
-def gate(rows: DataFrame, file: Path) -> None:
-    """Raise a RunFailed unless the sessions that a run is about to write are as the suite of this file expects."""
+def gate(rows: DataFrame, file: Path, name: str, identity: tuple[str, ...]) -> None:
+    """Raise a RunFailed unless the rows that a run is about to write are as the suite of this file expects.
+
+    name: what they are; identity: the columns that tell them apart.
+    """
     suite = read_suite(file)
-    verdicts = Quality().validate(rows, "about_to_be_written", suite, C.SESSION_ID)
+    verdicts = Quality().validate(rows, "about_to_be_written", suite, identity)
     if errors := [v for v in verdicts if v.error is not None]:
         raise RunFailed(
             f"{len(errors)} expectations of {file} could not be evaluated: "
@@ -94,7 +97,7 @@ def gate(rows: DataFrame, file: Path) -> None:
         )
     if broken := [v for v in verdicts if not v.holds]:
         raise RunFailed(
-            f"the sessions to be written break {len(broken)} expectations of {file}: "
+            f"the {name} to be written break {len(broken)} expectations of {file}: "
             + "; ".join(f"{v.expectation} ({v.about}) in {_rows(v)}" for v in broken),
             remedy="mend the source, or the expectations if they are wrong; nothing was written",
         )

@@ -48,13 +48,34 @@ def sessions_suite(config: Config) -> Suite:
     ]
 
 
-def rejected_events_suite() -> Suite:
-    """Of rejected_events."""
+def windows_suite(config: Config) -> Suite:
+    """Of the windows table."""
+    sliding = config.sliding
+    assert sliding is not None
+    start, end, last = (f"unix_micros({name})" for name in (C.WINDOW_START, C.WINDOW_END, C.LAST_EVENT_TIME))
+    keys = () if config.source.null_keys == "group" else config.source.key
+    identity = ", ".join(C.quoted(name) for name in (*config.source.key, C.WINDOW_START))
+    return [
+        *[_values("not_be_null", name, "whose window it is") for name in (*keys, C.WINDOW_START, C.WINDOW_END)],
+        _not_all(f"{identity}, count(*) AS rows", "count(*) > 1", "a window is one row", by=identity),
+        _no_rows(f"{end} - {start} <> {sliding.time_difference}", "sliding.time_difference"),
+        _no_rows(f"{start} % {sliding.time_unit} <> 0", "windows start at whole time units"),
+        _no_rows(f"{last} NOT BETWEEN {start} AND {end}", "the last event of a window lies in it"),
+        _values("be_between", C.EVENT_COUNT, "no window without events", min_value=1),
+        _values("not_be_null", C.IS_FINAL, "a window is final or open"),
+    ]
+
+
+def rejected_events_suite(time_unit: int) -> Suite:
+    """Of rejected events; the rule truncates times to this unit before it judges them."""
+    time = f"unix_micros({C.EVENT_TIME})"
+    judged = f"{time} - pmod({time}, {time_unit})"
     return [
         *[_values("not_be_null", name, "what was rejected, when") for name in (C.EVENT_HASH, C.REASON)],
         _values("be_in_set", C.REASON, "the reasons there are", value_set=[*REASONS]),
         _no_rows(
-            f"{C.REASON} = '{LATE}' AND {C.EVENT_TIME} >= {C.HORIZON}", "only what is older than the horizon is late"
+            f"{C.REASON} = '{LATE}' AND {judged} >= unix_micros({C.HORIZON})",
+            "only what is older than the horizon is late",
         ),
     ]
 
@@ -122,6 +143,6 @@ def _no_rows(condition: str, why: str) -> Expectation:
     return Expectation(UNEXPECTED_ROWS, {"unexpected_rows_query": f"SELECT * FROM {{batch}} WHERE {condition}"}, why)
 
 
-def _not_all(figures: str, condition: str, why: str) -> Expectation:
-    query = f"SELECT {figures} FROM {{batch}} HAVING {condition}"
+def _not_all(figures: str, condition: str, why: str, by: str = "") -> Expectation:
+    query = f"SELECT {figures} FROM {{batch}}{f' GROUP BY {by}' if by else ''} HAVING {condition}"
     return Expectation(UNEXPECTED_ROWS, {"unexpected_rows_query": query}, why)

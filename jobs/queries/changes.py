@@ -1,5 +1,6 @@
-"""changes: what runs have changed or made final, for those who follow the sessions table."""
+"""changes: what runs have changed or made final, for those who follow the table of sessions or of windows."""
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,14 +9,13 @@ from pyspark.sql import DataFrame
 from jobs.console import print_csv, stderr
 from jobs.queries import sql
 from jobs.queries.lookups import NOT_SHOWN
+from jobs.run.kinds import Kind
 from lib import columns as C
 from lib.errors import TableError, UsageError
 from lib.reading.lookups import in_order
 from lib.reading.net_changes import CHANGE, net_changes
 from tables.queries.history import History, RunCommit
-from tables.table_set import TableSet
 
-WHAT = "sessions, or its change feed, of these runs"
 MODES = ("append", "update", "complete")
 START_ANEW = "start anew from `changes --mode complete`, and go on from the last run that it names"
 
@@ -40,7 +40,7 @@ class Asked:
             raise UsageError("--since-run goes with --mode append or update: complete gives all rows")
 
 
-def changes(tables: TableSet, asked: Asked) -> tuple[RunCommit, DataFrame]:
+def changes(kind: Kind, asked: Asked) -> tuple[RunCommit, DataFrame]:
     """The rows that a consumer asks for, in order and without `_state`, and the last run that is in them.
 
     complete: all rows, as they are or as the run left them.
@@ -49,36 +49,39 @@ def changes(tables: TableSet, asked: Asked) -> tuple[RunCommit, DataFrame]:
     whatever lay in between: merges, RESTORE, OPTIMIZE, changes by hand.
     Errors: UsageError for a run that there never was; TableError where the change feed is off or gone.
     """
-    tables.sessions.require()
-    history = History(tables)
+    kind.home.require()
+    history, layout = History(kind.home, kind.runs), kind.home.layout
     version, last = history.now()
     if asked.run is not None:
         last = history.run(asked.run)
     since = None if asked.since_run is None else history.run(asked.since_run)
-    columns = tuple(name for name in tables.sessions.table.schema.names if name != C.STATE)
+    columns = tuple(name for name in kind.home.table.schema.names if name != C.STATE)
     match asked.mode:
         case "complete":
-            rows = history.read(version if asked.run is None else _version(last))
+            rows = history.read(version if asked.run is None else _version(last, kind))
         case "append":
-            tables.runs.table.require("`sessionizer init` makes it")
+            kind.runs.table.require("`sessionizer init` makes it")
             ids = [str(last.run_id)] if since is None else history.later_runs(since, last)
             rows = history.read(version).where(C.col(C.IS_FINAL) & C.col(C.RUN_ID).isin(ids))
         case _:
             if any(name.lower() == CHANGE for name in columns):
                 raise UsageError(
-                    f"--mode update adds a column named {CHANGE}, and the sessions table has one of its own",
+                    f"--mode update adds a column named {CHANGE}, and the {kind.name} table has one of its own",
                     remedy="rename that one",
                 )
-            first, to = (_version(last), _version(last)) if since is None else (_version(since) + 1, version)
-            rows = net_changes(history.changes(max(first, 0), max(to, 0)), columns)
+            if since is None:
+                first = to = _version(last, kind)
+            else:
+                first, to = _version(since, kind) + 1, version
+            rows = net_changes(history.changes(max(first, 0), max(to, 0)), columns, layout.identity)
             columns = (CHANGE, *columns)
-    return last, in_order(rows.select(*C.cols(columns)), tables.config.source.key)
+    return last, in_order(rows.select(*C.cols(columns)), (*kind.rule.key, *layout.order))
 
 
-def document(tables: TableSet, asked: Asked) -> dict[str, Any]:
+def document(kind: Kind, asked: Asked) -> dict[str, Any]:
     """Mode, last run and row objects; times as ISO-8601 UTC."""
-    with History(tables).reading(WHAT, START_ANEW):
-        last, rows = changes(tables, asked)
+    with _reading(kind):
+        last, rows = changes(kind, asked)
         return {
             "mode": asked.mode,
             "last_run": last.run_id,
@@ -87,10 +90,10 @@ def document(tables: TableSet, asked: Asked) -> dict[str, Any]:
         }
 
 
-def show(tables: TableSet, asked: Asked, limit: int, *, as_csv: bool = False) -> None:
+def show(kind: Kind, asked: Asked, limit: int, *, as_csv: bool = False) -> None:
     """All rows as CSV, or a table of the first ones; where to go on from is a note on stderr."""
-    with History(tables).reading(WHAT, START_ANEW):
-        last, rows = changes(tables, asked)
+    with _reading(kind):
+        last, rows = changes(kind, asked)
         if as_csv:
             print_csv(sql.text_rows(rows))
         else:
@@ -99,10 +102,15 @@ def show(tables: TableSet, asked: Asked, limit: int, *, as_csv: bool = False) ->
         stderr().print(f"last run: {last.run_id}; the next changes: --since-run {last.run_seq}")
 
 
-def _version(run: RunCommit) -> int:
+def _reading(kind: Kind) -> AbstractContextManager[None]:
+    what = f"{kind.name}, or its change feed, of these runs"
+    return History(kind.home, kind.runs).reading(what, START_ANEW)
+
+
+def _version(run: RunCommit, kind: Kind) -> int:
     if run.version is None:
         raise TableError(
-            "the history of sessions does not reach back to this run any more",
+            f"the history of {kind.name} does not reach back to this run any more",
             value=run.run_id,
             remedy=f"{START_ANEW}; what turned final is still there: --mode append",
         )

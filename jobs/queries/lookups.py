@@ -1,6 +1,7 @@
 """sessions and windows: look-ups in these tables, as they are or as they were."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,20 +12,21 @@ from jobs.queries import sql
 from lib import columns as C
 from lib.errors import UsageError
 from lib.reading.lookups import Instant, find_sessions, find_windows, microseconds, retained
+from lib.windows.sliding.rule import sliding_of
 from tables.queries.history import History
 from tables.table_set import TableSet
 
 NOT_SHOWN = (C.EXPIRES_AT, C.END_REASON, C.IS_FINAL, C.IS_LATE, C.SUPERSEDES, C.SESSION_DATE, C.RUN_ID)
 SHOWN = 200
-WHAT = "sessions as they were then"
 
 
 @dataclass(frozen=True)
 class OfKeys:
     """What any look-up may ask. Keys: text, one a key column.
 
-    The table is read as of `version`, or as it is. `limit`: None is all rows. `retention`: rows that ended further
-    behind the latest are not found, in microseconds; None: as the configuration says.
+    The table is read as of `version`, or as of the time `at` (microseconds), or as it is. `limit`: None is all rows.
+    `retention`: rows that ended further behind the latest are not found, in microseconds; None: as the configuration
+    says.
     """
 
     key: tuple[str, ...] = ()
@@ -32,6 +34,7 @@ class OfKeys:
     key_to: tuple[str, ...] = ()
     backward: bool = False
     version: int | None = None
+    at: int | None = None
     limit: int | None = None
     retention: int | None = None
 
@@ -54,13 +57,12 @@ class OfKeys:
 
 @dataclass(frozen=True)
 class LookUp(OfKeys):
-    """What the command line asks for. Times: microseconds since the epoch; `at`: the table is read as of then."""
+    """What the command line asks of sessions. Times: microseconds since the epoch."""
 
     earliest_end: int | None = None
     latest_start: int | None = None
     latest_end: int | None = None
     only_open: bool = False
-    at: int | None = None
 
 
 @dataclass(frozen=True)
@@ -72,50 +74,51 @@ class WindowLookUp(OfKeys):
 
 
 def sessions_at(tables: TableSet, version: int | None = None, at: Instant | None = None) -> DataFrame:
-    """The sessions as of a version, or as of a time (the last version that is not after it), or as they are.
-
-    Errors: UsageError for a version that is not there yet, TableError for one that is gone.
-    """
-    tables.sessions.require()
-    history = History(tables)
-    if at is not None:
-        version = history.version_at(microseconds(at))
-    return tables.sessions.table.read() if version is None else history.read(version)
+    """The sessions as of a version, or as of a time, or as they are (`History.as_of`)."""
+    return _of_sessions(tables).as_of(version, None if at is None else microseconds(at))
 
 
-def look_up(tables: TableSet, asked: LookUp) -> DataFrame:
+def windows_at(tables: TableSet, version: int | None = None, at: Instant | None = None) -> DataFrame:
+    """The same of the sliding windows."""
+    return _of_windows(tables).as_of(version, None if at is None else microseconds(at))
+
+
+def look_up(tables: TableSet, asked: LookUp | WindowLookUp) -> DataFrame:
     """The rows that a look-up finds, in order, without `_state`."""
-    rows, key = sessions_at(tables, asked.version, asked.at).drop(C.STATE), tables.config.source.key
-    rows = asked.of(rows, C.SESSION_END, tables.config.sessions.retention)
-    return find_sessions(rows, key, **asked.arguments(rows, key))
+    key = tables.config.source.key
+    if isinstance(asked, LookUp):
+        rows = sessions_at(tables, asked.version, asked.at).drop(C.STATE)
+        rows = asked.of(rows, C.SESSION_END, tables.config.sessions.retention)
+        return find_sessions(rows, key, **asked.arguments(rows, key))
+    rows = windows_at(tables, asked.version, asked.at).drop(C.STATE)
+    rows = asked.of(rows, C.WINDOW_END, sliding_of(tables.config).retention)
+    return find_windows(rows, key, **asked.arguments(rows, key))
 
 
-def as_documents(tables: TableSet, asked: LookUp) -> list[Any]:
+def as_documents(tables: TableSet, asked: LookUp | WindowLookUp) -> list[Any]:
     """Row objects; times as ISO-8601 UTC."""
-    with History(tables).reading(WHAT):
+    with _reading(tables, asked):
         return sql.documents(asked.first(look_up(tables, asked)))
 
 
-def show(tables: TableSet, asked: LookUp) -> None:
+def show(tables: TableSet, asked: LookUp | WindowLookUp) -> None:
     """A table of the columns that a person wants to see."""
-    with History(tables).reading(WHAT):
-        sql.show(asked.first(look_up(tables, asked).drop(*NOT_SHOWN)), asked.limit or SHOWN)
+    hidden = NOT_SHOWN if isinstance(asked, LookUp) else (C.RUN_ID,)
+    with _reading(tables, asked):
+        sql.show(asked.first(look_up(tables, asked).drop(*hidden)), asked.limit or SHOWN)
 
 
-def look_up_windows(tables: TableSet, asked: WindowLookUp) -> DataFrame:
-    """The windows that a look-up finds, as above."""
-    tables.windows.require()
-    if asked.version is not None and asked.version > (latest := tables.windows.table.version):
-        raise UsageError(f"the windows table has no such version, its latest is {latest}", value=asked.version)
-    rows, key = tables.windows.table.read(asked.version).drop(C.STATE), tables.config.source.key
-    sliding = tables.config.sliding
-    rows = asked.of(rows, C.WINDOW_END, None if sliding is None else sliding.retention)
-    return asked.first(find_windows(rows, key, **asked.arguments(rows, key)))
+def _of_sessions(tables: TableSet) -> History:
+    return History(tables.sessions, tables.runs)
 
 
-def show_windows(tables: TableSet, asked: WindowLookUp) -> None:
-    """A table for a person."""
-    sql.show(look_up_windows(tables, asked).drop(C.RUN_ID), asked.limit or SHOWN)
+def _of_windows(tables: TableSet) -> History:
+    return History(tables.windows, tables.window_runs)
+
+
+def _reading(tables: TableSet, asked: LookUp | WindowLookUp) -> AbstractContextManager[None]:
+    history = _of_sessions(tables) if isinstance(asked, LookUp) else _of_windows(tables)
+    return history.reading(f"{history.name} as they were then")
 
 
 def _fitting(values: tuple[str, ...], sessions: DataFrame, key: Sequence[str], option: str) -> tuple[str, ...] | None:

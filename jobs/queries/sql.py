@@ -68,7 +68,11 @@ def views(spark: SparkSession, config: Config, query: str) -> None:
         "runs": tables.runs.table,
     }
     if config.sliding is not None:
-        known |= {"windows": tables.windows.table, "rejected_window_events": tables.rejected_window_events.table}
+        known |= {
+            "windows": tables.windows.table,
+            "rejected_window_events": tables.rejected_window_events.table,
+            "window_runs": tables.window_runs.table,
+        }
     frames = {name: found.read() for name, found in known.items() if found.exists()}
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
@@ -78,7 +82,7 @@ def views(spark: SparkSession, config: Config, query: str) -> None:
         if "windows" in view.reads and "windows" not in frames:
             continue
         if "feed" in view.reads:
-            history = History(tables)
+            history = History(tables.sessions, tables.runs)
             frames["feed"] = history.changes(history.feed_start(time.time_ns() // 1000), tables.sessions.table.version)
         used: dict[str, Any] = {name: frames[name] for name in view.reads}
         spark.sql(view.text, **used).createOrReplaceTempView(view.name)

@@ -8,24 +8,23 @@ from prometheus_client import CollectorRegistry, write_to_textfile
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from jobs.reporting.run_output import WINDOWS
+from jobs.run.kinds import Kind
 from lib.errors import UsageError, without_passwords
 from tables.manifest import Manifest
 from tables.queries.status import read_totals
-from tables.runs import SESSIONS
-from tables.table_set import TableSet
+from tables.runs import CHANGES
 
 COUNTERS = {
     "events_read": "Events read from the source",
-    "accepted": "Events that went into sessions",
+    "accepted": "Events that count",
     "late": "Events too old to be accepted",
-    "invalid": "Events that could be part of no session",
+    "invalid": "Events without a time, without a key, or of the future",
     "duplicates": "Copies of accepted events",
     "amended": "Late events that were accepted all the same",
     "files_read": "Files of the source that runs have read",
     "bytes_read": "Bytes of the source that runs have read",
-    "files_written": "Files of sessions that runs have written",
-    "bytes_written": "Bytes of sessions that runs have written",
+    "files_written": "Files of the table that runs have written",
+    "bytes_written": "Bytes of the table that runs have written",
 }
 Values = float | None | Mapping[str, float | None]
 NAMES = {"accepted": "events_accepted", "late": "late_events", "invalid": "invalid_events", "amended": "amended_events"}
@@ -42,52 +41,37 @@ def check_writable(file: Path) -> None:
         )
 
 
-def write_metrics(tables: TableSet, file: Path, now_us: int) -> None:
+def write_metrics(kind: Kind, file: Path, now_us: int) -> None:
     """Replace the file by the metrics as they are now; a reader sees the old ones or the new ones.
 
     Counters are sums over the ledger: they grow from run to run, whoever ran.
     """
-    found, of = read_totals(tables), _Metrics(without_passwords(tables.config.sessions.table))
+    found, of, name = (
+        read_totals(kind.home, kind.runs),
+        _Metrics(without_passwords(kind.home.table.location)),
+        kind.name,
+    )
     of.counter("runs", "Runs by mode", found.runs, "mode")
-    for name, text in COUNTERS.items():
-        of.counter(NAMES.get(name, name), text, found.sums[name])
-    of.counter("rejected_events", "Events that no session took, by reason", found.rejected, "reason")
-    changes = {name: found.sums[f"sessions_{name}"] for name in SESSIONS}
-    of.counter("sessions", "Sessions by what runs did to them", changes, "change")
-    of.counter("sessions_emitted", "Sessions that turned final", changes["finalised"])
+    for counted, text in COUNTERS.items():
+        of.counter(NAMES.get(counted, counted), text, found.sums[counted])
+    of.counter("rejected_events", "Events that do not count, by reason", found.rejected, "reason")
+    changes = {change: found.sums[f"{name}_{change}"] for change in CHANGES[name]}
+    of.counter(name, f"{name.capitalize()} by what runs did to them", changes, "change")
+    of.counter(f"{name}_emitted", f"{name.capitalize()} that turned final", changes["finalised"])
     of.counter("run_seconds", "Seconds that runs took, by phase", found.seconds, "phase")
-    of.gauge("unique_keys", "Keys with a session that may still change", found.keys)
-    of.gauge("idle_keys", "Those of them without an open session", found.idle_keys)
+    of.gauge("unique_keys", f"Keys with {name} that may still change", found.keys)
+    of.gauge("idle_keys", f"Those of them without open {name}", found.idle_keys)
     if found.manifest is not None:
-        of.gauge("live_sessions", "Sessions that may still change", found.manifest.live_sessions)
+        of.gauge(f"live_{name}", f"{name.capitalize()} that may still change", found.manifest.live_sessions)
         of.position(found.manifest, now_us)
     if (last := found.last_run) is not None:
         finished = last["finished_at"] or last["started_at"]
         of.gauge("last_run_timestamp_seconds", "When the last run finished", finished / 1e6)
         of.gauge("last_run_seconds", "Seconds of the last run, by phase", last["seconds"] or {}, "phase")
-        changes = {name: last[f"sessions_{name}"] for name in SESSIONS}
-        of.gauge("last_run_sessions", "Sessions by what the last run did to them", changes, "change")
+        changes = {change: last[f"{name}_{change}"] for change in CHANGES[name]}
+        of.gauge(f"last_run_{name}", f"{name.capitalize()} by what the last run did to them", changes, "change")
         of.gauge("last_run_events_read", "Events that the last run read", last["events_read"])
         of.gauge("last_run_late_events", "Late events of the last run", last["late"])
-    of.write(file)
-
-
-def write_window_metrics(tables: TableSet, file: Path, seconds: Mapping[str, float] | None, now_us: int) -> None:
-    """The same for sliding windows: where they stand, and the last run. seconds: its phases, if it ran just now.
-
-    There is no ledger of these runs, hence no counters.
-    """
-    of = _Metrics(without_passwords(tables.windows.table.location))
-    if (m := tables.windows.position().manifest) is not None:
-        of.gauge("open_windows", "Windows that may still change", m.live_sessions)
-        of.position(m, now_us)
-        of.gauge("last_run_start_timestamp_seconds", "When the last run began", m.started_at / 1e6)
-        of.gauge("last_run_seconds", "Seconds of the last run, by phase", seconds or {}, "phase")
-        changes = {name: m.sessions[name] for name in WINDOWS}
-        of.gauge("last_run_windows", "Windows by what the last run did to them", changes, "change")
-        of.gauge("last_run_events_read", "Events that the last run read", m.events["events_read"])
-        of.gauge("last_run_late_events", "Late events of the last run", m.events["late"])
-        of.gauge("last_run_rejected_events", "Events that no window took, by reason", m.rejected, "reason")
     of.write(file)
 
 

@@ -16,11 +16,15 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Engine:
-    """What answers queries: rows as documents, times as ISO-8601 UTC; and how it quotes a column's name."""
+    """What answers queries: rows as documents, times as ISO-8601 UTC; and how it quotes a column's name.
+
+    has_windows: whether there are sliding windows.
+    """
 
     name: str
     ask: Callable[[str], list[Row]]
     quote: str
+    has_windows: bool = False
 
     def column(self, name: str) -> str:
         """The column of exactly this name."""

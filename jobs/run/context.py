@@ -57,14 +57,15 @@ class RunContext:
         began = increment.first if done is None or done.source_to_version is None else done.source_began
         clock = _clock_of(done, kind, events, now, position.version + 1)
         schema = _fitting(kind, done, events)
-        return cls(kind, position, increment, clock, kind.rule, override, began, schema, kind.mode)
+        return cls(kind, position, increment, clock, kind.rule, override, began, schema)
 
     @classmethod
     def again(cls, kind: Kind, manifest: Manifest) -> "RunContext":
         """Of a run that has committed already."""
         last = -1 if manifest.source_to_version is None else manifest.source_to_version
-        reads = manifest.mode == kind.mode
-        increment = Increment(manifest.source_from_version, last) if reads else Increment(last + 1, last)
+        increment = (
+            Increment(manifest.source_from_version, last) if manifest.mode == "run" else Increment(last + 1, last)
+        )
         rule, version = manifest.as_judged(kind.rule), manifest.sessions_version
         clock = WatermarkState(
             manifest.now,
@@ -82,7 +83,7 @@ class RunContext:
     @classmethod
     def anew(cls, kind: Kind, position: Position, now: int) -> "RunContext":
         """Of a rebuild: the whole source as it stands. Another source than the one read before sets the clock anew."""
-        done, consumed = _consumed(position)
+        done, consumed = _consumed(kind, position)
         last, rule, number = kind.tables.events.table.version, kind.rule, position.version + 1
         clock, increment, began = WatermarkState(now, run_seq=number), Increment(last + 1, last), None
         events = kind.tables.events.as_of(last, None)
@@ -97,7 +98,7 @@ class RunContext:
         cls, kind: Kind, position: Position, now: int, mode: Mode, arguments: Mapping[str, Any]
     ) -> "RunContext":
         """Of a job that reads no new events: backfill, readmit, verify."""
-        done, last = _consumed(position)
+        done, last = _consumed(kind, position)
         kind.tables.events.check_same(done)
         events = kind.tables.events.as_of(last, None)
         clock = _clock_of(done, kind, events, now, position.version + 1)
@@ -207,7 +208,7 @@ class RunContext:
         table, done = self._table(), self.position.manifest
         if self.rule.watermark_per != "key" or table.is_empty or not _has_scopes_of(done, self.kind):
             return self.clock
-        events = self._events() if self.mode == self.kind.mode else self._keys_touched()
+        events = self._events() if self.mode == "run" else self._keys_touched()
         then, now = self.kind.home.table.schema, events.schema
         if any(then[name].dataType != now[name].dataType for name in self.rule.key):
             return self.clock
@@ -231,11 +232,11 @@ class RunContext:
         return self.kind.rejected_events.before(self.clock.run_seq)
 
 
-def _consumed(position: Position) -> tuple[Manifest, int]:
+def _consumed(kind: Kind, position: Position) -> tuple[Manifest, int]:
     """The manifest in force, and the source version that has been consumed."""
     done = position.manifest
     if done is None or done.source_to_version is None:
-        raise UsageError("nothing has been consumed yet", remedy="`sessionizer run` comes first")
+        raise UsageError("nothing has been consumed yet", remedy=f"`sessionizer {kind.command}` comes first")
     return done, done.source_to_version
 
 

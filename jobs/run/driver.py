@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from jobs.run import side_tables
 from jobs.run.compute import outlasting
 from jobs.run.context import RunContext
-from jobs.run.kinds import Kind, sessions_of, sliding_of
+from jobs.run.kinds import Kind, kind_of
 from jobs.run.manifests import manifest_of, stands, with_counts
 from jobs.run.phases import Phases, RunOptions, RunReport, Say, wall_clock
 from jobs.run.pipeline import NO_OVERRIDE, RunResult
@@ -20,7 +20,6 @@ from tables.events import Increment
 from tables.manifest import Manifest
 from tables.position import Position
 from tables.runs import Timing
-from tables.table_set import TableSet
 
 Done = Callable[[RunReport], None]
 
@@ -28,26 +27,35 @@ Done = Callable[[RunReport], None]
 def run(
     spark: SparkSession, config: Config, options: RunOptions, say: Say = lambda _: None, done: Done = lambda _: None
 ) -> list[RunReport]:
-    """Increments of sessions until caught up, or one; `done` hears of each as it is complete. No report: nothing new.
-
-    A run that another one has overtaken starts over from the new version.
-    Errors: SourceError, TableError, ConfigError as named; RunFailed after too many races in a row.
-    """
-    tables = TableSet(spark, config)
-    tables.require()
-    return _increments(sessions_of(tables), options, say, done)
+    """Increments of sessions."""
+    return increments(kind_of(spark, config), options, say, done)
 
 
 def slide(
     spark: SparkSession, config: Config, options: RunOptions, say: Say = lambda _: None, done: Done = lambda _: None
 ) -> list[RunReport]:
-    """The same of sliding windows."""
-    tables = TableSet(spark, config)
-    kind = sliding_of(tables)
-    tables.events.require()
-    for table in (kind.home.table, kind.rejected_events.table):
-        table.require("`sessionizer init` makes it")
-    return _increments(kind, options, say, done)
+    """Increments of sliding windows."""
+    return increments(kind_of(spark, config, windows=True), options, say, done)
+
+
+def increments(
+    kind: Kind, options: RunOptions, say: Say = lambda _: None, done: Done = lambda _: None
+) -> list[RunReport]:
+    """Increments until caught up, or one; `done` hears of each as it is complete. No report: nothing new.
+
+    A run that another one has overtaken starts over from the new version.
+    Errors: SourceError, TableError, ConfigError as named; RunFailed after too many races in a row.
+    """
+    kind.require()
+    reports: list[RunReport] = []
+    while (report := with_retries(partial(_increment, kind, options, say), say, kind.name)) is not None:
+        reports.append(report)
+        done(report)
+        if options.once or options.dry_run:
+            break
+        if report.manifest.arguments:  # what was asked of the watermark is done once
+            options = replace(options, override=NO_OVERRIDE)
+    return reports
 
 
 def repair(kind: Kind, position: Position, say: Say) -> None:
@@ -107,19 +115,7 @@ def commit(context: RunContext, result: RunResult, manifest: Manifest, phases: P
         side_tables.write(context, result, manifest)
     timing = phases.timing(entry)
     side_tables.enter(context.kind, manifest, timing)
-    return RunReport(manifest, timing)
-
-
-def _increments(kind: Kind, options: RunOptions, say: Say, done: Done) -> list[RunReport]:
-    reports: list[RunReport] = []
-    while (report := with_retries(partial(_increment, kind, options, say), say, kind.name)) is not None:
-        reports.append(report)
-        done(report)
-        if options.once or options.dry_run:
-            break
-        if report.manifest.arguments:  # what was asked of the watermark is done once
-            options = replace(options, override=NO_OVERRIDE)
-    return reports
+    return RunReport(manifest, timing, context.kind.name)
 
 
 def _increment(kind: Kind, options: RunOptions, say: Say) -> RunReport | None:
@@ -150,7 +146,7 @@ def _increment(kind: Kind, options: RunOptions, say: Say) -> RunReport | None:
     manifest = manifest_of(context, result, phases.started)
     if options.dry_run:
         check_expectations(context, result, phases)
-        return RunReport(manifest, phases.timing(), dry_run=True, changes=outlasting(result.changes))
+        return RunReport(manifest, phases.timing(), kind.name, dry_run=True, changes=outlasting(result.changes))
     say(f"writing {result.counts['rows']:,} changed {kind.name}" if result.counts else f"writing {kind.name}")
     return commit(context, result, manifest, phases)
 
@@ -162,14 +158,14 @@ def _more_is_left(kind: Kind, increment: Increment, options: RunOptions) -> bool
 
 def _may_idle(kind: Kind, done: Manifest | None) -> bool:
     """Whether sessions may end by the run's clock alone."""
-    if kind.rule.idle_after is None or kind.rule.idle_clock != "processing_time" or not kind.has_ledger:
+    if kind.rule.idle_after is None or kind.rule.idle_clock != "processing_time":
         return False
     return done is not None and done.live_sessions != 0
 
 
 def _may_write_at_once(kind: Kind, increment: Increment, options: RunOptions) -> bool:
     """Whether nothing has to be known of the rows before they are written."""
-    return not increment.is_empty and not options.dry_run and kind.tables.config.expectations is None
+    return not increment.is_empty and not options.dry_run and kind.expectations is None
 
 
 def _nothing_new(done: Manifest | None) -> Increment:

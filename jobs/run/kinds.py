@@ -1,9 +1,9 @@
 """The two kinds of windows that a run can make, each with its tables: sessions, and sliding windows."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import types as T
 
 from lib import columns as C
@@ -13,15 +13,19 @@ from lib.admission.validate import schema_hash
 from lib.admission.verdicts import effect
 from lib.aggregates.binding import OF_WINDOWS, bind
 from lib.compute import Figures
+from lib.config import Config
 from lib.rule import Rule
 from lib.time.watermarks import WatermarkState
 from lib.windows.sessions.memberships import Memberships, event_sessions, session_updates
 from lib.windows.sessions.sessions import Sessions
 from lib.windows.sliding.rule import SlidingRule
+from lib.windows.sliding.rule import sliding_of as sliding_section
 from lib.windows.sliding.sliding import SlidingWindows
 from lib.windows.windows import Stored, Windows
-from tables.manifest import Mode
+from tables.delta import Table
+from tables.event_outputs import EventOutput
 from tables.rejected_events import RejectedEvents
+from tables.runs import Runs
 from tables.table_set import TableSet
 from tables.window_table import WindowTable
 
@@ -48,12 +52,15 @@ class _Planned:
 class Kind:
     """What a run has to know of the windows that it makes.
 
-    rule: what events are judged by. summary: what decides what a row is, fingerprint: its hash. make: the steps by a
-    rule, for rows of these columns, at a wall clock in microseconds. anew: what helps where the rule has changed.
-    mode: that of an ordinary run. has_ledger: whether each run has a row in `runs`.
+    name: of its rows. command: what an ordinary run is started by; option: what other commands mean it by. rule: what
+    events are judged by. summary: what decides what a row is, fingerprint: its hash. make: the steps by a rule, for
+    rows of these columns, at a wall clock in microseconds. lateness: the field that says how late an event may be.
+    runs: the ledger. outputs: the optional tables that follow each event. expectations: a file.
     """
 
     name: str
+    command: str
+    option: str
     tables: TableSet
     rule: Rule
     shape: object
@@ -62,9 +69,26 @@ class Kind:
     make: Callable[[Rule, DataFrame, int], Windows]
     home: WindowTable
     rejected_events: RejectedEvents
-    anew: str
-    mode: Mode = "run"
-    has_ledger: bool = True
+    runs: Runs
+    lateness: str
+    expectations: str | None
+    outputs: Mapping[str, EventOutput] = field(default_factory=dict)
+
+    @property
+    def anew(self) -> str:
+        """What helps where the rule has changed."""
+        again = f"`sessionizer rebuild{self.option}` makes all {self.name} anew by the new rule"
+        return f"{again}; or set the old rule again"
+
+    def side_tables(self) -> list[Table]:
+        """The tables that a run writes after its own; the ledger is the last."""
+        return [self.rejected_events.table, *[t.table for t in self.outputs.values()], self.runs.table]
+
+    def require(self) -> None:
+        """Raise unless every table is there and the source records its changes."""
+        self.tables.events.require()
+        for table in (self.home.table, *self.side_tables()):
+            table.require("`sessionizer init` makes it")
 
     def schema_hash(self, events: DataFrame) -> str:
         """A hash of what the columns of the table follow from."""
@@ -76,6 +100,8 @@ def sessions_of(tables: TableSet) -> Kind:
     rule = Rule.of(tables.config)
     return Kind(
         name="sessions",
+        command="run",
+        option="",
         tables=tables,
         rule=rule,
         shape=rule,
@@ -84,7 +110,10 @@ def sessions_of(tables: TableSet) -> Kind:
         make=lambda rule, events, now: Sessions(rule, bind(rule, events), now),
         home=tables.sessions,
         rejected_events=tables.rejected_events,
-        anew="`sessionizer rebuild` makes all sessions anew by the new rule; or set the old rule again",
+        runs=tables.runs,
+        lateness="time.allowed_lateness",
+        expectations=tables.config.expectations,
+        outputs=tables.event_outputs,
     )
 
 
@@ -93,6 +122,8 @@ def sliding_of(tables: TableSet) -> Kind:
     rule = SlidingRule.of(tables.config)
     return Kind(
         name="windows",
+        command="slide",
+        option=" --windows",
         tables=tables,
         rule=rule.events,
         shape=rule,
@@ -103,11 +134,16 @@ def sliding_of(tables: TableSet) -> Kind:
         ),
         home=tables.windows,
         rejected_events=tables.rejected_window_events,
-        anew="set the old rule again, or remove the windows table and its rejected events, then `sessionizer init` "
-        "and `sessionizer slide`",
-        mode="slide",
-        has_ledger=False,
+        runs=tables.window_runs,
+        lateness="sliding.grace",
+        expectations=sliding_section(tables.config).expectations,
     )
+
+
+def kind_of(spark: SparkSession, config: Config, *, windows: bool = False) -> Kind:
+    """Sessions of a configuration, or its sliding windows. Errors: ConfigError where it has none."""
+    tables = TableSet(spark, config)
+    return sliding_of(tables) if windows else sessions_of(tables)
 
 
 def schema_of(make: Callable[[Rule, DataFrame, int], Windows], rule: Rule, events: DataFrame) -> T.StructType:
@@ -121,9 +157,9 @@ def schema_of(make: Callable[[Rule, DataFrame, int], Windows], rule: Rule, event
     return T.StructType([*fields[:-1], T.StructField(C.RUN_ID, T.StringType()), fields[-1]]).toNullable()
 
 
-def output_schemas(tables: TableSet, events: DataFrame) -> dict[str, T.StructType]:
+def output_schemas(kind: Kind, events: DataFrame) -> dict[str, T.StructType]:
     """The columns of event_sessions and of session_updates, run_id included; reads nothing."""
-    rule = Rule.of(tables.config)
+    rule = kind.rule
     judged = Admission(events, rule, NO_TIME, None, _Planned(), is_first=True).judged()
     named = judged.withColumn(C.SESSION, C.col(C.VERDICT))
     ids = judged.select(C.col(C.VERDICT).alias("__old_id"), C.col(C.VERDICT).alias(C.SESSION_ID))

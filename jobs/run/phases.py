@@ -28,10 +28,11 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class RunReport:
-    """One increment, done or (dry run) only computed."""
+    """One increment, done or (dry run) only computed. of: `sessions` or `windows`."""
 
     manifest: Manifest
     timing: Timing
+    of: str = "sessions"
     dry_run: bool = False
     changes: DataFrame | None = field(default=None, repr=False)
 

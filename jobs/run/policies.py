@@ -37,9 +37,8 @@ def check_policies(result: RunResult, context: RunContext) -> None:
             value=f"{rows} change rows",
             remedy=f"set corrections: apply, which recomputes the {context.kind.name} they touch",
         )
-    lateness = "time.allowed_lateness" if context.kind.name == "sessions" else "sliding.grace"
     for policy, reasons, remedy in (
-        ("late_events", (LATE,), f"set a longer {lateness}, or late_events: quarantine or amend"),
+        ("late_events", (LATE,), f"set a longer {context.kind.lateness}, or late_events: quarantine or amend"),
         ("invalid_events", INVALID, "mend the source, or set invalid_events: quarantine"),
     ):
         if getattr(rule, policy) == "fail" and (number := sum(rejects.get(r, 0) for r in reasons)):
@@ -52,12 +51,12 @@ def check_policies(result: RunResult, context: RunContext) -> None:
 
 def check_expectations(context: RunContext, result: RunResult, phases: Phases) -> None:
     """Raise where rows to be written are not as expected."""
-    expected = context.kind.tables.config.expectations
-    if expected is None or context.kind.name != "sessions" or not result.counts or not result.counts["rows"]:
+    expected, identity = context.kind.expectations, context.kind.home.layout.identity
+    if expected is None or not result.counts or not result.counts["rows"]:
         return
     rows = result.changes.where(C.col(C.CHANGE) != DELETE).drop(C.CHANGE, C.STATE)
     with phases("expectations"):
-        gate(rows, Path(expected))
+        gate(rows, Path(expected), context.kind.name, identity)
 
 
 def _first_of(result: RunResult, reasons: tuple[str, ...]) -> str:

@@ -9,7 +9,6 @@ from lib.aggregates.binding import bind
 from lib.errors import TableError
 from lib.windows.sessions.memberships import event_sessions, session_updates
 from tables.delta import Commit, Superseded, Table
-from tables.event_outputs import EventOutput
 from tables.manifest import Manifest
 from tables.rejected_events import RejectedEvents
 from tables.runs import Timing
@@ -24,10 +23,10 @@ def write(context: RunContext, result: RunResult, manifest: Manifest, restored: 
     restored: the version of the RESTORE, if any, that has put this run in force again (here and below).
     """
     kind = context.kind
-    if outputs := _outputs(kind):
+    if kind.outputs:
         of, live = result.memberships(), context.stored().live
         adds_only = not manifest.sessions.get("moved") and of.removed is None
-        for name, table in outputs.items():
+        for name, table in kind.outputs.items():
             if _has(kind, name, table.table, manifest, restored):
                 continue
             rows = (
@@ -44,9 +43,8 @@ def write(context: RunContext, result: RunResult, manifest: Manifest, restored: 
 
 def enter(kind: Kind, manifest: Manifest, timing: Timing, restored: int | None = None) -> None:
     """Write the row of the ledger, which says that the run is complete."""
-    if kind.has_ledger:
-        with suppress(Superseded):  # as above
-            kind.tables.runs.append(manifest, timing, _commit(kind, RUNS, manifest, restored))
+    with suppress(Superseded):  # as above
+        kind.runs.append(manifest, timing, _commit(kind, RUNS, manifest, restored))
 
 
 def undo_after(kind: Kind, run_seq: int, restored: int) -> None:
@@ -55,8 +53,8 @@ def undo_after(kind: Kind, run_seq: int, restored: int) -> None:
     It lies between the numbers of the runs before and after it, so that its own traces are undone by the next, too.
     The ledger comes first: a run that has stalled may still write to tables that are not barred, but is not entered.
     """
-    tables: dict[str, Table | RejectedEvents] = {RUNS: kind.tables.runs.table} if kind.has_ledger else {}
-    tables |= {name: output.table for name, output in _outputs(kind).items()}
+    tables: dict[str, Table | RejectedEvents] = {RUNS: kind.runs.table}
+    tables |= {name: output.table for name, output in kind.outputs.items()}
     for role, table in (tables | {REJECTED: kind.rejected_events}).items():
         undoing = Commit(_fence(kind, role), restored)
         table.bar(undoing)
@@ -65,10 +63,8 @@ def undo_after(kind: Kind, run_seq: int, restored: int) -> None:
 
 def of_runs(kind: Kind) -> list[Table]:
     """The tables beside it, but rejected_events where no run has written to it."""
-    found = [output.table for output in _outputs(kind).values()]
-    if kind.rejected_events.is_of_runs:
-        found.append(kind.rejected_events.table)
-    return [*found, kind.tables.runs.table] if kind.has_ledger else found
+    rejects, *others = kind.side_tables()
+    return [rejects, *others] if kind.rejected_events.is_of_runs else others
 
 
 def check_no_rows(kind: Kind, tables: list[Table]) -> None:
@@ -84,23 +80,15 @@ def check_no_rows(kind: Kind, tables: list[Table]) -> None:
 
 def is_entered(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
     """Whether nothing is missing of this run: the ledger has it."""
-    if not kind.has_ledger:
-        return is_complete(kind, manifest, restored)
-    return _has(kind, RUNS, kind.tables.runs.table, manifest, restored)
+    return _has(kind, RUNS, kind.runs.table, manifest, restored)
 
 
 def is_complete(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
     """Whether all but the ledger have what this run owes them; one that forgets owes them nothing."""
     if manifest.mode == "forget":
         return True
-    outputs = _outputs(kind).items()
-    has_all = all(_has(kind, name, output.table, manifest, restored) for name, output in outputs)
+    has_all = all(_has(kind, name, output.table, manifest, restored) for name, output in kind.outputs.items())
     return has_all and not _lacks_rejects(kind, manifest, restored)
-
-
-def _outputs(kind: Kind) -> dict[str, EventOutput]:
-    """The optional tables that follow each event."""
-    return kind.tables.event_outputs if kind.name == "sessions" else {}
 
 
 def _lacks_rejects(kind: Kind, manifest: Manifest, restored: int | None) -> bool:

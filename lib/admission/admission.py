@@ -140,7 +140,8 @@ class Admission:
         """Accepted events near these, as they were before any of these came: what copies are found by."""
         if self.past is None or self.rule.dedupe is None:
             return None
-        spans = day_spans(valid, C.col(C.US), self.compute, self.rule.dedupe.within)
+        margin = self.rule.dedupe.within + self.rule.time_unit - 1  # spans are of times that are not truncated
+        spans = day_spans(valid, C.col(C.US), self.compute, margin)
         return self._before(valid, rejects)(spans)
 
     def _before(self, valid: DataFrame, rejects: DataFrame | None) -> Callable[[Spans], DataFrame]:

@@ -47,7 +47,7 @@ def copies_of(gone: DataFrame, rejects: DataFrame, rule: Rule) -> DataFrame:
     assert rule.dedupe is not None
     lost = gone.groupBy(*C.cols(rule.key)).agg(F.collect_set(raw_us(gone)).alias("__lost"))
     near = joined(rejects.where(C.col(C.REASON) == DUPLICATE), lost, rule.key, "inner")
-    time, within = F.unix_micros(C.col(C.EVENT_TIME)), rule.dedupe.within
+    time, within = F.unix_micros(C.col(C.EVENT_TIME)), rule.dedupe.within + rule.time_unit - 1
     return near.where(F.exists("__lost", lambda t: F.abs(t - time) <= within)).drop("__lost")
 
 

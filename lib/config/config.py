@@ -12,7 +12,7 @@ from lib import columns as C
 from lib.config.aggregate import Aggregate
 from lib.config.outputs import Limits, Outputs
 from lib.config.sessions import SessionRule, Sessions
-from lib.config.sliding import Sliding
+from lib.config.sliding import BESIDE, Sliding
 from lib.config.source import Source
 from lib.config.time import Time
 from lib.config.types import File, Section, SparkValue, beside, broken_rule, first_repeated, overlap
@@ -77,7 +77,7 @@ class Config(Section):
             f"outputs.{name}": location for name, location in self.outputs if location is not None
         }
         if self.sliding is not None:
-            tables |= {f"sliding.{name}": getattr(self.sliding, name) for name in ("table", "rejected_events")}
+            tables |= {f"sliding.{name}": getattr(self.sliding, name) for name in ("table", *BESIDE)}
         for (one, here), (other, there) in combinations(tables.items(), 2):
             if overlap(here, there):
                 raise broken_rule(
@@ -119,14 +119,9 @@ class Config(Section):
         if self.late_events == "separate":
             why = "an event that is too late for its windows has none of its own"
             raise _not_with_sliding("late_events: separate", why, "Use quarantine, drop, amend or fail")
-        if self.corrections == "quarantine":
-            why = "windows are computed from the source as it is"
-            raise _not_with_sliding("corrections: quarantine", why, "Use apply or fail")
         if self.time.watermark.per == "key":
-            why = "windows keep the watermarks of up to 1,000 scopes"
+            why = "windows do not idle, so that those of a key that never returns would stay open forever"
             raise _not_with_sliding("time.watermark.per: key", why, "Use table, or a list of key columns")
-        if self.source.dedupe is not None:
-            raise _not_with_sliding("source.dedupe", "windows count every event", "Make the source free of copies")
         return self
 
     def rule_summary(self) -> dict[str, object]:

@@ -5,8 +5,10 @@ from typing import Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from lib.config.aggregate import Aggregate
-from lib.config.types import Gap, Location, Section, Wait, beside, broken_rule
+from lib.config.types import File, Gap, Location, Section, Wait, beside, broken_rule
 from lib.durations import format_duration
+
+BESIDE = {"rejected_events": "rejected_window_events", "runs": "window_runs"}  # names of tables beside the windows
 
 
 class Sliding(Section):
@@ -42,12 +44,20 @@ class Sliding(Section):
         validate_default=True,
         description="Late and invalid events of the windows; default: beside the windows table",
     )
+    runs: Location = Field(
+        default_factory=str,
+        validate_default=True,
+        description="One row per run of the windows; default: beside the windows table",
+    )
+    expectations: File | None = Field(
+        None, description="A Great Expectations suite that windows must meet before a run writes them"
+    )
 
-    @field_validator("rejected_events", mode="before")
+    @field_validator("rejected_events", "runs", mode="before")
     @classmethod
     def _default_to_beside_windows(cls, location: object, info: ValidationInfo) -> object:
-        table = info.data.get("table")
-        return beside(table, "rejected_window_events") if table and not location else location
+        table, name = info.data.get("table"), BESIDE[str(info.field_name)]
+        return beside(table, name) if table and not location else location
 
     @model_validator(mode="after")
     def _windows_start_on_whole_units(self) -> Self:

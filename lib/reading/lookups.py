@@ -55,7 +55,8 @@ def find_sessions(  # noqa: PLR0913  (what a look-up may ask, each by its name, 
         found = found.where(C.col(C.SESSION_END) <= timestamp(microseconds(latest_end)))
     if only_open:
         found = found.where(C.col(C.STATUS) == OPEN)
-    return in_order(found, () if key is not None else key_columns, backward=backward)
+    by_time = (C.SESSION_END, C.SESSION_START, C.SESSION_ID)
+    return in_order(found, (*_unless_one(key, key_columns), *by_time), backward=backward)
 
 
 def find_windows(  # noqa: PLR0913  (as above; Kafka's window store calls it fetch)
@@ -79,8 +80,7 @@ def find_windows(  # noqa: PLR0913  (as above; Kafka's window store calls it fet
         found = found.where(C.col(C.WINDOW_START) >= timestamp(microseconds(start_from)))
     if start_to is not None:
         found = found.where(C.col(C.WINDOW_START) <= timestamp(microseconds(start_to)))
-    order = C.cols((*(() if key is not None else key_columns), C.WINDOW_START))
-    return found.orderBy(*[c.desc() if backward else c.asc() for c in order])
+    return in_order(found, (*_unless_one(key, key_columns), C.WINDOW_START), backward=backward)
 
 
 def retained(rows: DataFrame, end: str, retention: int) -> DataFrame:
@@ -111,10 +111,14 @@ def microseconds(instant: Instant) -> int:
     return ((instant if instant.tzinfo else instant.replace(tzinfo=UTC)) - EPOCH) // timedelta(microseconds=1)
 
 
-def in_order(sessions: DataFrame, key_columns: Sequence[str], *, backward: bool = False) -> DataFrame:
-    """Rows by these key columns, session_end, session_start and id: a total order; or exactly the other way."""
-    order = C.cols((*key_columns, C.SESSION_END, C.SESSION_START, C.SESSION_ID))
-    return sessions.orderBy(*[c.desc() if backward else c.asc() for c in order])
+def in_order(rows: DataFrame, columns: tuple[str, ...], *, backward: bool = False) -> DataFrame:
+    """Rows by these columns, or exactly the other way."""
+    return rows.orderBy(*[c.desc() if backward else c.asc() for c in C.cols(columns)])
+
+
+def _unless_one(key: Any, key_columns: Sequence[str]) -> Sequence[str]:
+    """What rows are ordered by first, unless they are of one key."""
+    return () if key is not None else key_columns
 
 
 def _not_below(sessions: DataFrame, bound: dict[str, Any]) -> Column:

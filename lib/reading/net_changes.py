@@ -1,4 +1,4 @@
-"""What has become of each session between two versions of the table: the change feed, compacted."""
+"""What has become of each session, or window, between two versions of the table: the change feed, compacted."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -11,10 +11,10 @@ CHANGE = "change"
 BEFORE_CHANGE = ("delete", "update_preimage")  # of `_change_type`: the row as it was
 
 
-def net_changes(feed: DataFrame, columns: tuple[str, ...]) -> DataFrame:
-    """One row per session that is there and was not, is not the same, or is gone.
+def net_changes(feed: DataFrame, columns: tuple[str, ...], identity: tuple[str, ...] = (C.SESSION_ID,)) -> DataFrame:
+    """One row per session, or what these columns tell apart, that is there and was not, is not the same, or is gone.
 
-    In: `columns` of the sessions table, `_change_type` and `_commit_version`, from the change feed of any stretch
+    In: `columns` of the table, `_change_type` and `_commit_version`, from the change feed of any stretch
     of versions. Rows that a RESTORE or a rebuild takes out and puts back as they were are no change.
     Out: `change` STRING (`insert`, `update`, `delete`) and `columns`; a deleted row is the row as it was last.
     """
@@ -26,7 +26,7 @@ def net_changes(feed: DataFrame, columns: tuple[str, ...]) -> DataFrame:
         F.struct(*C.cols(columns)).alias("row"),
     )
     moment = F.struct(C.col(C.COMMIT_VERSION), is_after)  # within a version, what was comes before what is
-    ends = feed.groupBy(C.col(C.SESSION_ID)).agg(
+    ends = feed.groupBy(*C.cols(identity)).agg(
         F.min_by(image, moment).alias("first"), F.max_by(image, moment).alias("last")
     )
     was_there, is_there = ~F.col("first.is_there"), F.col("last.is_there")

@@ -1,11 +1,13 @@
 """The accepted bag, counted: source - rejected insertions + rejected deletions, by the hash of whole rows."""
 
+from typing import Literal
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lib import columns as C
-from lib.admission.validate import validate
+from lib.admission.validate import raw_us, validate
 from lib.admission.verdicts import BESIDE, IN, OUT
 from lib.bags import hashed, own_columns
 from lib.canonical import from_canonical_json
@@ -14,7 +16,7 @@ from lib.rule import Rule
 from lib.time.watermarks import WatermarkState
 
 FOREVER = 2**61  # µs: a present that nothing is ahead of; what was of the future when it came, rejected_events knows
-REJECTED, APART, THERE, ROW = "rejected", "apart", "there", "row"
+PLACE, REJECTED, APART, THERE, ROW = "__place", "rejected", "apart", "there", "row"
 
 
 def judged(source: DataFrame, rule: Rule) -> DataFrame:
@@ -31,7 +33,7 @@ def accepted(rows: DataFrame, rejects: DataFrame | None, rule: Rule) -> DataFram
     valid = rows.where(C.col(C.VERDICT).isNull())
     if rejects is None:
         return valid.withColumn(C.POPULATION, none)
-    untouched = joined(valid, _places(rejects, rule), (*rule.key, C.US), "left_anti").withColumn(C.POPULATION, none)
+    untouched = _placed(valid, rejects, rule, "left_anti").withColumn(C.POPULATION, none)
     alike = joined(_there(rows, rejects, rule), _counted(rejects), (C.HASH,), "left")
     apart = F.coalesce(F.col(APART), F.array().cast("array<bigint>"))
     copies = F.concat(apart, F.array_repeat(none, F.col(THERE).cast("int")))
@@ -65,15 +67,15 @@ def _counted(rejects: DataFrame) -> DataFrame:
 
 def _there(rows: DataFrame, rejects: DataFrame, rule: Rule) -> DataFrame:
     """The rows of the source where any are rejected, of whichever hash, each once."""
-    near = hashed(joined(rows, _places(rejects, rule), (*rule.key, C.US), "left_semi"))
+    near = hashed(_placed(rows, rejects, rule, "left_semi"))
     row: Column = F.struct(*C.cols(tuple(rows.columns)))
     return near.groupBy(C.col(C.HASH)).agg(F.count(F.lit(1)).alias(THERE), F.first(row).alias(ROW))
 
 
-def _places(rejects: DataFrame, rule: Rule) -> DataFrame:
-    """Key and time of what is rejected: few rows have to be hashed."""
-    time = F.unix_micros(C.col(C.EVENT_TIME)).alias(C.US)
-    return _kept_out(rejects).select(*C.cols(rule.key), time).distinct()
+def _placed(rows: DataFrame, rejects: DataFrame, rule: Rule, how: Literal["left_semi", "left_anti"]) -> DataFrame:
+    """The rows where something is rejected, by key and time, or the others: few rows have to be hashed."""
+    places = _kept_out(rejects).select(*C.cols(rule.key), F.unix_micros(C.col(C.EVENT_TIME)).alias(PLACE)).distinct()
+    return joined(rows.withColumn(PLACE, raw_us(rows)), places, (*rule.key, PLACE), how).drop(PLACE)
 
 
 def _kept_out(rejects: DataFrame) -> DataFrame:

@@ -34,7 +34,7 @@ def expected_sessions(events: DataFrame, rule: Rule, facts: Sequence[Fact], cloc
         *[fact.expected.alias(fact.name) for fact in facts],
         *nearness,
     )
-    return _with_state(_with_sql(_described(sessions, rule), rule), rule, clock)
+    return _with_state(with_sql(_described(sessions, rule), rule), rule, clock)
 
 
 def _started(events: DataFrame, rule: Rule) -> DataFrame:
@@ -113,7 +113,7 @@ def _described(sessions: DataFrame, rule: Rule) -> DataFrame:
     )
 
 
-def _with_sql(sessions: DataFrame, rule: Rule) -> DataFrame:
+def with_sql(sessions: DataFrame, rule: Rule) -> DataFrame:
     """The columns that the configuration makes of others, one after the other."""
     for made in rule.aggregates:
         if made.sql is not None:
@@ -124,7 +124,7 @@ def _with_sql(sessions: DataFrame, rule: Rule) -> DataFrame:
 
 def _with_state(sessions: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame:
     """Sessions with status, end_reason and is_final; all that is compared with the watermark is so strictly."""
-    timed = _timed(sessions, rule, clock)
+    clocked = timed(sessions, rule, clock)
     watermark, horizon, reach, start = (C.col(name) for name in (C.W, C.H, C.REACH, C.START))
     passed = watermark > reach
     idle = F.lit(False)
@@ -135,11 +135,11 @@ def _with_state(sessions: DataFrame, rule: Rule, clock: WatermarkState) -> DataF
     status = F.when(final, FINAL).when(passed | idle | (watermark > too_long), CLOSED).otherwise(OPEN)
     alone = idle & ~passed & ~C.col(C.IS_LATE)
     reason = F.when(too_long < reach, MAX_DURATION).when(alone, IDLE).otherwise(GAP)
-    ended = timed.withColumns({C.STATUS: status, C.IS_FINAL: final})
+    ended = clocked.withColumns({C.STATUS: status, C.IS_FINAL: final})
     return ended.withColumn(C.END_REASON, F.when(C.col(C.STATUS) != OPEN, reason))
 
 
-def _timed(sessions: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame:
+def timed(sessions: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame:
     """Sessions with the watermark and the horizon of their scope; null where none is known.
 
     No horizon lies before what has been forgotten.

@@ -23,10 +23,11 @@ def without_cause(rejects: DataFrame, runs: DataFrame, rule: Rule) -> dict[str, 
     told = rejects.withColumn("__own", C.col(C.HORIZON)).drop(C.HORIZON)
     met = joined(told, F.broadcast(runs), (C.RUN_SEQ,), "left")
     reason, time = C.col(C.REASON), C.col(C.EVENT_TIME)
+    judged = F.unix_micros(time) - F.pmod(F.unix_micros(time), F.lit(rule.time_unit))
     horizon = F.coalesce(C.col(C.HORIZON), F.col("__own"))
-    not_ahead = F.unix_micros(time) <= F.col(LIMIT)
+    not_ahead = judged <= F.col(LIMIT)
     wrong = {
-        "late events are older than the horizon of their run": (reason == LATE) & (time >= horizon),
+        "late events are older than the horizon of their run": (reason == LATE) & (judged >= F.unix_micros(horizon)),
         "events of the future were ahead of their run": (reason == IN_THE_FUTURE) & not_ahead,
     }
     return {name: met.where(condition).select(*_shown(rule)) for name, condition in wrong.items()}

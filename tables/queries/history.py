@@ -1,4 +1,4 @@
-"""The sessions table as it was: by version, by time, by run; and its changes since."""
+"""A table of sessions or windows as it was: by version, by time, by run; and its changes since."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,8 @@ from lib.errors import TableError, UsageError
 from tables.delta import CHANGE_FEED, GONE
 from tables.manifest import Manifest
 from tables.position import HARMLESS
-from tables.table_set import TableSet
+from tables.runs import Runs
+from tables.window_table import WindowTable
 
 # The same of its log and of its changes.
 OF_LOG_OR_FEED = ("DELTA_TRUNCATED_TRANSACTION_LOG", "DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE")
@@ -21,7 +22,7 @@ OF_LOG_OR_FEED = ("DELTA_TRUNCATED_TRANSACTION_LOG", "DELTA_MISSING_CHANGE_DATA"
 
 @dataclass(frozen=True)
 class RunCommit:
-    """A run, and the version of sessions that it made; None: the history no longer has it."""
+    """A run, and the version of the table that it made; None: the history no longer has it."""
 
     run_id: str | None
     run_seq: int
@@ -32,12 +33,13 @@ BEFORE_ALL_RUNS = RunCommit(None, 0, -1)
 
 
 class History:
-    """What the sessions table was, and how it came to be what it is."""
+    """What a table was, and how it came to be what it is. runs: its ledger."""
 
-    def __init__(self, tables: TableSet) -> None:
-        self.runs = tables.runs.table
-        self.table = tables.sessions.table
-        self.sessions = tables.sessions
+    def __init__(self, home: WindowTable, runs: Runs) -> None:
+        self.home = home
+        self.table = home.table
+        self.name = home.layout.name
+        self.runs = runs.table
 
     def version_at(self, us: int) -> int:
         """The latest version that is not after this time. Errors: TableError if there is none (any more)."""
@@ -47,23 +49,33 @@ class History:
                 return oldest.version
         made = oldest is not None and oldest.version == 0
         raise TableError(
-            "the sessions table has no version of that time: "
+            f"the {self.name} table has no version of that time: "
             + ("it was made later" if made else "Delta has cleaned up the log of those days"),
             remedy="" if oldest is None else f"the oldest version it knows is {oldest.version}",
         )
+
+    def as_of(self, version: int | None = None, us: int | None = None) -> DataFrame:
+        """All rows as of a version, or of a time (the last version that is not after it), or as they are.
+
+        Errors: UsageError for a version that is not there yet, TableError for one that is gone.
+        """
+        self.home.require()
+        if us is not None:
+            version = self.version_at(us)
+        return self.table.read() if version is None else self.read(version)
 
     def read(self, version: int) -> DataFrame:
         """All rows as of a version; to be called, and the rows to be read, within `reading`."""
         latest = self.table.version
         if version > latest:
-            raise UsageError(f"the sessions table has no such version, its latest is {latest}", value=version)
+            raise UsageError(f"the {self.name} table has no such version, its latest is {latest}", value=version)
         return self.table.read(version)
 
     def changes(self, first: int, last: int) -> DataFrame:
         """The change feed from version `first` to `last`, inclusive; within `reading`, as above."""
         if self.table.setting(CHANGE_FEED) != "true":
             raise TableError(
-                "the sessions table does not record its changes (sessions.change_feed)",
+                f"the {self.name} table does not record its changes",
                 remedy=f"turn the table property {CHANGE_FEED} on and read from the next run on; "
                 "`changes --mode append` and `--mode complete` need no change feed",
             )
@@ -88,7 +100,7 @@ class History:
 
     def now(self) -> tuple[int, RunCommit]:
         """The latest version, and the run in force there: the last one, unless a RESTORE has undone it."""
-        position = self.sessions.position()
+        position = self.home.position()
         run = BEFORE_ALL_RUNS if position.manifest is None else self.run(position.manifest.run_id)
         return position.version, run
 

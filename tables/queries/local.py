@@ -20,6 +20,7 @@ from tables.events import require_source
 
 READABLE_FEATURES = {"timestampNtz", "vacuumProtocolCheck"}  # of those that Delta tables may ask readers for
 PARTITION = "partition."  # what the names of partition columns begin with in a list of files
+OF_WINDOWS = {"windows": "table", "rejected_window_events": "rejected_events", "window_runs": "runs"}
 NEAR = 10  # commits that a first look at the history takes
 
 
@@ -161,6 +162,11 @@ class LocalTableSet:
         self.sessions = LocalTable(config.sessions.table, "sessions.table")
         self.rejected_events = LocalTable(config.outputs.rejected_events, "outputs.rejected_events")
         self.runs = LocalTable(config.outputs.runs, "outputs.runs")
+        self.of_windows = {
+            name: LocalTable(getattr(config.sliding, field), f"sliding.{field}")
+            for name, field in OF_WINDOWS.items()
+            if config.sliding is not None
+        }
 
     def require(self) -> None:
         """Raise unless the tables that every configuration has are there, and the source records its changes."""
@@ -176,7 +182,4 @@ class LocalTableSet:
             "rejected_events": self.rejected_events,
             "runs": self.runs,
         }
-        if (sliding := self.config.sliding) is not None:
-            found["windows"] = LocalTable(sliding.table, "sliding.table")
-            found["rejected_window_events"] = LocalTable(sliding.rejected_events, "sliding.rejected_events")
-        return {name: table for name, table in found.items() if table.exists()}
+        return {name: table for name, table in (found | self.of_windows).items() if table.exists()}

@@ -6,35 +6,36 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lib import columns as C
 from lib.config import Config
 from lib.durations import DAY, HOUR, MINUTE, SECOND
 from lib.errors import SessionizerError
-from lib.windows.sessions.lifecycle import OPEN
-from tables.delta import BYTES_WRITTEN, LOG_KEPT, REMOVED_FILES_KEPT, Entry
+from lib.windows.sessions.lifecycle import FINAL, OPEN
+from tables.delta import BYTES_WRITTEN, LOG_KEPT, REMOVED_FILES_KEPT, Entry, Table
 from tables.manifest import Manifest
 from tables.position import position_of
 from tables.queries.local import LocalTable, LocalTableSet, NeedsSpark
-from tables.runs import EVENTS, FILES, SESSIONS, TIMES
+from tables.runs import EVENTS, FILES, TIMES, Runs, change_columns
 from tables.table_set import TableSet
+from tables.window_table import WindowTable
 
 SMALL_BYTES, SMALL_LIVE = 32 << 20, 200_000  # compressed bytes of new events, and live rows: what counts as little
-SPAN = (C.SESSION_START, C.SESSION_END, C.EXPIRES_AT)
 KEPT = {REMOVED_FILES_KEPT: "interval 1 week", LOG_KEPT: "interval 30 days"}  # with what Delta has by itself
+SPANS = {"sessions": (C.SESSION_START, C.SESSION_END, C.EXPIRES_AT), "windows": (C.WINDOW_START, C.WINDOW_END)}
 UNITS = {"second": SECOND, "minute": MINUTE, "hour": HOUR, "day": DAY, "week": 7 * DAY}
-SUMMED = (*EVENTS, *[f"sessions_{name}" for name in SESSIONS], *FILES)
 
 
 @dataclass(frozen=True)
 class Status:
-    """What the tables say. Times: microseconds.
+    """What the tables say of sessions, or of windows. Times: microseconds.
 
     behind: commits of the source after the last one consumed. kept: how long the source keeps what runs have to read:
-    its removed files, and the log that names them. oldest: session_start, session_end and expires_at of the open
-    session that began first; None: none is open. totals: sums over the ledger, by its column. last_runs: rows of the
-    ledger, newest first.
+    its removed files, and the log that names them. oldest: start, end and, of a session, expires_at of the open one
+    that began first; None: none is open. totals: sums over the ledger, by its column. last_runs: rows of the ledger,
+    newest first.
     """
 
     manifest: Manifest | None
@@ -53,7 +54,7 @@ class Totals:
     """Sums over all runs of the ledger, so that they only grow; the last run; and the keys that are live now.
 
     runs: by mode. rejected, seconds: by reason, by phase.
-    keys: those with a session that may still change; idle_keys: those of them without an open one.
+    keys: those with a row that may still change; idle_keys: those of them without an open one.
     last_run: its row of the ledger, times in microseconds.
     """
 
@@ -67,47 +68,57 @@ class Totals:
     last_run: Mapping[str, Any] | None
 
 
-def read_status(tables: TableSet, last_runs: int) -> Status:
-    """By Spark: any table."""
+def read_status(tables: TableSet, last_runs: int) -> dict[str, Status]:
+    """By Spark: any table. Of sessions and, where they have been made, of windows."""
     tables.require()
-    manifest = tables.sessions.position().manifest
-    latest = tables.events.table.version
-    sessions = tables.sessions.table.read()
-    counts = sessions.groupBy(C.STATUS).count().collect()
-    open_ones = sessions.where(~C.col(C.IS_FINAL) & (C.col(C.STATUS) == OPEN))
-    times = F.min(F.struct(*[F.unix_micros(C.col(name)).alias(name) for name in SPAN])).alias("oldest")
-    oldest = open_ones.agg(times).collect()[0]["oldest"]
-    sums = tables.runs.sums(EVENTS)
+    found = {"sessions": _status(tables.sessions, tables.runs, tables.events.table, last_runs)}
+    if tables.config.sliding is not None and tables.windows.table.exists():
+        found["windows"] = _status(tables.windows, tables.window_runs, tables.events.table, last_runs)
+    return found
+
+
+def _status(home: WindowTable, runs: Runs, events: Table, last_runs: int) -> Status:
+    manifest, rows = home.position().manifest, home.table.read()
+    status = _status_column(rows)
+    counts = rows.groupBy(status.alias("status")).count().collect()
+    times = F.min(F.struct(*[F.unix_micros(C.col(n)).alias(n) for n in SPANS[home.layout.name]])).alias("oldest")
+    oldest = rows.where(~C.col(C.IS_FINAL) & (status == OPEN)).agg(times).collect()[0]["oldest"]
+    sums = runs.sums(EVENTS)
     return Status(
         manifest,
-        latest,
-        list(tables.events.table.history(_waiting(manifest, latest))),
-        min(tables.events.table.kept_us()),
-        {row[C.STATUS]: row["count"] for row in counts},
+        *_source(events, manifest),
+        {row["status"]: row["count"] for row in counts},
         oldest and oldest.asDict(),
         sums["runs"],
         {name: sums[name] for name in EVENTS},
-        tables.runs.last(last_runs),
+        runs.last(last_runs),
     )
 
 
-def read_local_status(tables: LocalTableSet, last_runs: int) -> Status:
+def read_local_status(tables: LocalTableSet, last_runs: int) -> dict[str, Status]:
     """Without Spark. Errors: NeedsSpark."""
+    tables.require()
+    found = {"sessions": _local_status(tables.sessions, tables.runs, tables.events, SPANS["sessions"], last_runs)}
+    if (windows := tables.of_windows.get("windows")) is not None and windows.exists():
+        runs = tables.of_windows["window_runs"]
+        found["windows"] = _local_status(windows, runs, tables.events, SPANS["windows"], last_runs)
+    return found
+
+
+def _local_status(
+    home: LocalTable, runs: LocalTable, events: LocalTable, span: tuple[str, ...], last_runs: int
+) -> Status:
     import pyarrow as pa  # noqa: PLC0415
 
-    tables.require()
-    manifest = position_of(tables.sessions).manifest
-    latest = tables.events.version
+    manifest = position_of(home).manifest
     try:
-        (by_status, oldest), ledger = _counts(tables.sessions), _rows(tables.runs)
+        (by_status, oldest), ledger = _counts(home, span), _rows(runs)
     except (OSError, pa.ArrowException) as error:
         raise NeedsSpark(f"a file cannot be read without it ({str(error).splitlines()[0]})") from error
     ledger.sort(key=lambda row: -row[C.RUN_SEQ])
     return Status(
         manifest,
-        latest,
-        list(tables.events.history(_waiting(manifest, latest))),
-        min(microseconds_of(tables.events.setting(name) or usual) for name, usual in KEPT.items()),
+        *_source(events, manifest),
         by_status,
         oldest,
         len(ledger),
@@ -116,23 +127,35 @@ def read_local_status(tables: LocalTableSet, last_runs: int) -> Status:
     )
 
 
-def read_totals(tables: TableSet) -> Totals:
+def _source(events: Table | LocalTable, manifest: Manifest | None) -> tuple[int, Sequence[Entry], int]:
+    """Its latest version, the commits that no run has read, how long it keeps what they removed."""
+    latest = events.version
+    behind = list(events.history(_waiting(manifest, latest)))
+    return latest, behind, min(microseconds_of(events.setting(name) or usual) for name, usual in KEPT.items())
+
+
+def read_totals(home: WindowTable, runs: Runs) -> Totals:
     """From the ledger and the live rows, in a second or so."""
-    ledger, last = tables.runs.table.read(), tables.runs.last(1)
-    live = tables.sessions.table.read().where(~C.col(C.IS_FINAL))
-    is_open = F.bool_or(C.col(C.STATUS) == "open").alias("is_open")
-    by_key = live.groupBy(*C.cols(tuple(tables.config.source.key)), F.lit(0).alias("__any")).agg(is_open)
+    ledger, last = runs.table.read(), runs.last(1)
+    live = home.live()
+    is_open = F.bool_or(_status_column(live) == OPEN).alias("is_open")
+    by_key = live.groupBy(*C.cols(home.key), F.lit(0).alias("__any")).agg(is_open)
     keys = by_key.agg(F.count(F.lit(1)), F.count_if(~C.col("is_open"))).collect()[0]
     return Totals(
         runs={row["mode"]: row["count"] for row in ledger.groupBy("mode").count().collect()},
-        sums=tables.runs.sums(SUMMED),
+        sums=runs.sums((*EVENTS, *change_columns(runs.of), *FILES)),
         rejected=_summed(ledger, "rejected"),
         seconds=_summed(ledger, "seconds"),
         keys=keys[0],
         idle_keys=keys[1],
-        manifest=tables.sessions.position().manifest,
+        manifest=home.position().manifest,
         last_run=last[0] if last else None,
     )
+
+
+def _status_column(rows: DataFrame) -> Column:
+    """The status of sessions; windows are open until they are final."""
+    return C.col(C.STATUS) if C.STATUS in rows.columns else F.when(C.col(C.IS_FINAL), FINAL).otherwise(OPEN)
 
 
 def microseconds_of(interval: str) -> int:
@@ -141,20 +164,20 @@ def microseconds_of(interval: str) -> int:
     return sum(int(number) * UNITS[unit] for number, unit in parts)
 
 
-def _counts(sessions: LocalTable) -> tuple[dict[str, int], dict[str, int] | None]:
-    """Sessions by status, and the oldest open one. Of final ones the log knows how many: history stays closed."""
-    files = sessions.files()
+def _counts(home: LocalTable, span: tuple[str, ...]) -> tuple[dict[str, int], dict[str, int] | None]:
+    """Rows by status, and the oldest open one. Of final ones the log knows how many: history stays closed."""
+    files = home.files()
     final = sum(file.count() for file in files if file.partition[C.IS_FINAL])
     statuses: Counter[str] = Counter()
     times: list[tuple[int, ...]] = []
     for file in files:
         if not file.partition[C.IS_FINAL]:
-            rows = file.read([C.STATUS, *SPAN])
-            found = rows[C.STATUS].to_pylist()
+            rows = file.read([C.STATUS, *span])
+            found = rows[C.STATUS].to_pylist() if C.STATUS in rows.column_names else [OPEN] * rows.num_rows
             statuses.update(found)
-            spans = zip(*[_as_numbers(rows[name]).to_pylist() for name in SPAN], strict=True)
+            spans = zip(*[_as_numbers(rows[name]).to_pylist() for name in span], strict=True)
             times += [span for status, span in zip(found, spans, strict=True) if status == OPEN]
-    return {**statuses, "final": final}, dict(zip(SPAN, min(times), strict=True)) if times else None
+    return {**statuses, FINAL: final}, dict(zip(span, min(times), strict=True)) if times else None
 
 
 def _as_numbers(times: Any) -> Any:

@@ -156,15 +156,15 @@ class Play(Warehouse):
 
     def backfill(self, low: float, high: float, *keys: str) -> "Play":
         """Of the minutes from `low` to `high`; keys as JSON objects."""
-        backfill(self.spark, self.config, LookBack(at(low), at(high), keys or None, now=self.now))
+        backfill(self.kind, LookBack(at(low), at(high), keys or None, now=self.now))
         return self
 
     def readmit(self, low: float = 0, high: float = 1440) -> "Play":
-        readmit(self.spark, self.config, LookBack(at(low), at(high), now=self.now))
+        readmit(self.kind, LookBack(at(low), at(high), now=self.now))
         return self
 
     def rebuild(self) -> "Play":
-        rebuild(self.spark, self.config, now=self.now)
+        rebuild(self.kind, now=self.now)
         return self
 
     def slide(self, to_version: int | None = None) -> "Play":

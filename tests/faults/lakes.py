@@ -23,14 +23,15 @@ from tests.warehouse import FIRST_EVENTS, MORE_EVENTS, NOW, Warehouse
 CLICKS = "user,at,n\nann,2026-01-01T08:00:00Z,1\nann,yesterday,2\nbob,2026-01-01T08:10:00Z,3\n"
 TABLES = (
     *("events", "sessions", "rejected_events", "event_sessions", "session_updates", "runs"),
-    *("windows", "windows_rejected_events"),
+    *("windows", "windows_rejected_events", "windows_runs"),
 )
 # What differs between two runs that do the same.
 BY_THE_WAY = {C.RUN_ID, "started_at", "finished_at", "seconds", "files_written", "bytes_written"}
-BY_VERSION = {C.RUN_SEQ, "sessions_version"}
+BY_VERSION = {C.RUN_SEQ, "sessions_version", "windows_version"}
+LEDGERS = ("runs", "windows_runs")
 TRACED = ("event_sessions",)
 ALL = ("event_sessions", "session_updates", "windows")
-WINDOWS = {"table": "", "rejected_events": "_rejected_events"}
+WINDOWS = {"table": "", "rejected_events": "_rejected_events", "runs": "_runs"}
 Contents = dict[str, Counter[str]]
 
 
@@ -43,22 +44,26 @@ def lake_at(spark: SparkSession, folder: Path, *optional: str, **sections: Any) 
     return Warehouse(spark, folder, **made | sections)
 
 
-def last_run(folder: Path) -> int:
-    """The number of the last run that the ledger has."""
-    numbers = LocalTable(str(folder / "runs"), "runs").dataset().to_table(columns=[C.RUN_SEQ])[C.RUN_SEQ].to_pylist()
-    return max(numbers, default=0)
+def last_runs(folder: Path) -> dict[str, int]:
+    """The number of the last run that each ledger has."""
+    found = {}
+    for name in LEDGERS:
+        if (folder / name).is_dir():
+            rows = LocalTable(str(folder / name), name).dataset().to_table(columns=[C.RUN_SEQ])
+            found[name] = max(rows[C.RUN_SEQ].to_pylist(), default=0)
+    return found
 
 
-def contents(folder: Path, *, versions: bool = True, up_to: int | None = None) -> Contents:
+def contents(folder: Path, *, versions: bool = True, up_to: Mapping[str, int] | None = None) -> Contents:
     """The rows of every table as texts, read without Spark.
 
-    versions: also what follows from their numbers. up_to: the last run of which the ledger is shown.
+    versions: also what follows from their numbers. up_to: the last run of which each ledger is shown.
     """
     unlike = BY_THE_WAY | (set() if versions else BY_VERSION)
     found: Contents = {}
     for name in TABLES:
         if (folder / name / "_delta_log").is_dir() and any((folder / name / "_delta_log").glob("*.json")):
-            shown = pc.field(C.RUN_SEQ) <= up_to if name == "runs" and up_to is not None else None
+            shown = pc.field(C.RUN_SEQ) <= up_to[name] if up_to is not None and name in up_to else None
             rows: pa.Table = LocalTable(str(folder / name), name).dataset().to_table(filter=shown)
             kept = rows.select([c for c in rows.column_names if c not in unlike]).to_pylist()
             found[name] = Counter(repr(row) for row in kept)
@@ -100,6 +105,12 @@ def consumed(lake: Warehouse) -> None:
     """Sessions of FIRST_EVENTS and of MORE_EVENTS."""
     waiting(lake)
     lake.run()
+
+
+def slid(lake: Warehouse) -> None:
+    """Windows of FIRST_EVENTS and of MORE_EVENTS."""
+    waiting(lake)
+    JOBS["slide"](lake.spark, lake.config, now=NOW)
 
 
 def corrected(lake: Warehouse) -> None:
@@ -192,6 +203,14 @@ SCENARIOS = {
         "rebuild", consumed, {"now": NOW}, {"session": {"gap": "45m"}}, TRACED, versions=False, again=True
     ),
     "slide": Scenario("slide", waiting, {"now": NOW}, optional=ALL),
+    "backfill of windows": Scenario(
+        "backfill",
+        slid,
+        {**SPAN, "windows": True, "chunk": (SPAN["high"] - SPAN["low"]) // 2},
+        optional=("windows",),
+        versions=False,
+        again=True,
+    ),
     "maintain": Scenario("maintain", worn, UPKEEP, versions=False),
     "forgetting": Scenario("maintain", outlived, {"keep": {"sessions": DAY}, "now": NOW}, optional=TRACED),
 }

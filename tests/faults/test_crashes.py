@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from tables.delta import Table
 from tables.delta.place import LOCK_FILE
-from tests.faults.lakes import SCENARIOS, Contents, Scenario, Stock, contents, last_run, lost_and_doubled
+from tests.faults.lakes import SCENARIOS, Contents, Scenario, Stock, contents, last_runs, lost_and_doubled
 from tests.few_rows import FOR_FEW_ROWS
 from tests.jobs.driver import JOBS
 from tests.kills import WRITES, Killed, each_write, killing
@@ -108,7 +108,7 @@ def tried(scenario: Scenario, stock: Stock, folder: Path) -> Deaths:
 
 def outcome(scenario: Scenario, folder: Path, undisturbed: Path | None = None) -> Contents:
     """What the tables hold; of the ledger as much as without disturbance."""
-    up_to = last_run(undisturbed or folder) if scenario.again else None
+    up_to = last_runs(undisturbed or folder) if scenario.again else None
     return contents(folder, versions=scenario.versions, up_to=up_to)
 
 

@@ -105,7 +105,7 @@ def test_names_that_need_quotes_from_the_source_to_the_answer(spark: SparkSessio
     assert verify(spark, lake.config, Asked(), lake.said.append).clean
 
     key = f'{{"{USER}": "ann", "{SHOP}": "a"}}'
-    backfill(spark, lake.config, LookBack(us(clock("10:00")), us(clock("12:00")), (key,)), lake.said.append)
+    backfill(lake.kind, LookBack(us(clock("10:00")), us(clock("12:00")), (key,)), lake.said.append)
     after = [before[0], ("ann", "a", 4, 15, "ann:1", 19, [1, 2], True, "final"), before[2]]
     assert lake.sessions(*columns) == after
     assert verify(spark, lake.config, Asked(), lake.said.append).clean
@@ -162,7 +162,7 @@ def test_source_columns_named_as_ours_are_values_like_others(spark: SparkSession
     assert (reason, '"_state":"late_state"' in event) == ("late", True)
     assert verify(spark, lake.config, Asked(), lake.said.append).clean
     day = timedelta(days=1) // timedelta(microseconds=1)
-    backfill(spark, lake.config, LookBack(us(clock("00:00")), us(clock("00:00")) + day), lake.said.append)
+    backfill(lake.kind, LookBack(us(clock("00:00")), us(clock("00:00")) + day), lake.said.append)
     assert verify(spark, lake.config, Asked(), lake.said.append).clean
     assert lake.sessions("user", "event_count") == [("ann", 3), ("bob", 1), ("bob", 2)]
 

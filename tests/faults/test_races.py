@@ -27,11 +27,12 @@ from lib import columns as C
 from lib.config import Config
 from tables.delta import Table
 from tables.position import position_of
-from tables.queries.local import LocalTableSet
+from tables.queries.local import LocalTable, LocalTableSet
 from tests.few_rows import FOR_FEW_ROWS, for_few_rows
 from tests.jobs.driver import JOBS
 from tests.oracle import at, sessions, us
 from tests.processes import Worker
+from tests.sliding_oracle import windows
 from tests.summary import Tally
 from tests.text_tables import clock
 from tests.warehouse import Warehouse
@@ -39,7 +40,8 @@ from tests.warehouse import Warehouse
 SEED = int(os.environ.get("RACE_SEED", "20260101"))
 TIMES = float(os.environ.get("RACE_TIMES", "1"))
 MINUTE = 60_000_000
-GAP = 30 * MINUTE
+GAP, UNIT = 30 * MINUTE, 1000
+TOTAL = {"name": "total", "fn": "sum", "of": "n"}
 DAY_LONG = {"low": us(clock("0:00")), "high": us(clock("+2d 0:00"))}
 EVENTS = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", "UTC")), ("n", pa.int32())])
 OVERTAKEN = "another run was faster"
@@ -51,8 +53,15 @@ ROUNDS = {
     ("run", "restore"): 14,
     ("ingest", "run"): 14,
     ("run", "backfill", "ingest"): 18,
+    ("slide", "slide"): 6,
+    ("slide", "backfill of windows"): 8,
 }
-WITHOUT_LOCK = {("run", "run"): 12, ("run", "backfill"): 10, ("run", "maintain"): 8}
+WITHOUT_LOCK = {
+    ("run", "run"): 12,
+    ("run", "backfill"): 10,
+    ("run", "maintain"): 8,
+    ("slide", "backfill of windows"): 4,
+}
 
 
 class Race:
@@ -61,10 +70,13 @@ class Race:
     def __init__(self, spark: SparkSession, folder: Path, seed: int) -> None:
         self.chance = random.Random(seed)
         self.number = 0
-        self.lake = Warehouse(spark, folder, **SECTIONS)
-        self.replacing = self.lake.configured(**SECTIONS, sessions={"commit": "replace"})
+        section = {"table": str(folder / "windows"), "time_difference": "30m", "grace": "13h", "aggregates": [TOTAL]}
+        sections = SECTIONS | {"sliding": section}
+        self.lake = Warehouse(spark, folder, **sections)
+        self.replacing = self.lake.configured(**sections, sessions={"commit": "replace"})
         self.lake.append(self.events())
         self.lake.init().run()
+        JOBS["slide"](spark, self.lake.config)
 
     def events(self) -> list[tuple[Any, ...]]:
         """Some more of the last twelve hours, every fourth time of two days, so that many are late; one has no key."""
@@ -93,7 +105,7 @@ class Race:
     def options(self, job: str) -> dict[str, Any]:
         """What a job of this round is asked."""
         match job:
-            case "backfill":
+            case "backfill" | "backfill of windows":
                 return DAY_LONG
             case "ingest":
                 return {"files": [self.file()], "format": "json"}
@@ -102,16 +114,13 @@ class Race:
         return {}
 
     def lost_and_doubled(self) -> tuple[int, int]:
-        """Sessions and rejected events, compared with what the events that were consumed make."""
+        """Sessions, windows and rejected events, compared with what the events that were consumed make."""
         expected, found = self.expected(), self.found()
         return (expected - found).total(), (found - expected).total()
 
     def expected(self) -> Counter[tuple[Any, ...]]:
-        position = position_of(LocalTableSet(self.lake.config).sessions).manifest
-        assert position is not None
-        read = (
-            DeltaTable(self.lake.config.source.table, version=position.source_to_version).to_pyarrow_table().to_pylist()
-        )
+        tables = LocalTableSet(self.lake.config)
+        read, of_windows = self.consumed(tables.sessions), self.consumed(tables.of_windows["windows"])
         events = [
             {"user": e["user"], "t": us(e["at"]), "o": e["n"], "x": e["n"]} for e in read if e["user"] is not None
         ]
@@ -119,19 +128,38 @@ class Race:
             (r["user"], r[C.SESSION_START], r[C.SESSION_END], r[C.EVENT_COUNT], r["total"])
             for r in sessions(events, ["user"], GAP, splits=False, lateness=0)
         ]
-        return Counter([*rows, *[("rejected", e["at"], e["n"]) for e in read if e["user"] is None]])
+        accepted = [(e["user"], us(e["at"]), (us(e["at"]), e["n"])) for e in of_windows if e["user"] is not None]
+        for (user, start), values in windows(accepted, GAP, UNIT).items():
+            rows.append(("window", user, at(start), len(values), sum(n for _, n in values)))
+        each = (("rejected", read), ("in no window", of_windows))
+        return Counter([*rows, *[(why, e["at"], e["n"]) for why, all in each for e in all if e["user"] is None]])
+
+    def consumed(self, table: LocalTable) -> list[dict[str, Any]]:
+        """The events that have been read into it."""
+        position = position_of(table).manifest
+        assert position is not None
+        source = DeltaTable(self.lake.config.source.table, version=position.source_to_version)
+        return source.to_pyarrow_table().to_pylist()
 
     def found(self) -> Counter[tuple[Any, ...]]:
         tables = LocalTableSet(self.lake.config)
         columns = ["user", C.SESSION_START, C.SESSION_END, C.EVENT_COUNT, "total"]
         rows = [tuple(r.values()) for r in tables.sessions.dataset().to_table(columns=columns).to_pylist()]
-        rejected = tables.rejected_events.dataset().to_table(columns=[C.EVENT_TIME, C.EVENT]).to_pylist()
-        return Counter([*rows, *[("rejected", r[C.EVENT_TIME], json.loads(r[C.EVENT])["n"]) for r in rejected]])
+        columns = ["user", C.WINDOW_START, C.EVENT_COUNT, "total"]
+        made = tables.of_windows["windows"].dataset().to_table(columns=columns).to_pylist()
+        rows += [("window", *r.values()) for r in made]
+        places = {"rejected": tables.rejected_events, "in no window": tables.of_windows["rejected_window_events"]}
+        for why, place in places.items():
+            rejected = place.dataset().to_table(columns=[C.EVENT_TIME, C.EVENT]).to_pylist()
+            rows += [(why, r[C.EVENT_TIME], json.loads(r[C.EVENT])["n"]) for r in rejected]
+        return Counter(rows)
 
     def entered_twice(self) -> int:
-        """Rows of the ledger beyond one a run."""
-        rows = LocalTableSet(self.lake.config).runs.dataset().to_table(columns=[C.RUN_SEQ])[C.RUN_SEQ].to_pylist()
-        return len(rows) - len(set(rows))
+        """Rows of the ledgers beyond one a run."""
+        tables = LocalTableSet(self.lake.config)
+        ledgers = (tables.runs, tables.of_windows["window_runs"])
+        each = [t.dataset().to_table(columns=[C.RUN_SEQ])[C.RUN_SEQ].to_pylist() for t in ledgers]
+        return sum(len(numbers) - len(set(numbers)) for numbers in each)
 
     def check(self, tally: Tally, what: str) -> None:
         lost, doubled = self.lost_and_doubled()

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ from jobs.commands.look_back import LookBack, backfill, readmit, rebuild
 from jobs.commands.maintain import Asked as Upkeep
 from jobs.commands.maintain import maintain
 from jobs.commands.verify import Asked, verify
+from jobs.commands.verify_windows import verify_windows
 from jobs.ingest.file_reader import IngestOptions
 from jobs.ingest.ingest import ingest
 from jobs.run.driver import run, slide
+from jobs.run.kinds import kind_of
 from jobs.run.phases import RunOptions
 from jobs.spark import spark_session
 from lib.config import Config
@@ -41,16 +44,16 @@ def _slide(spark: SparkSession, config: Config, **options: Any) -> list[int]:
     return [r.manifest.events["accepted"] for r in slide(spark, config, RunOptions(**options), tell)]
 
 
-def _backfill(spark: SparkSession, config: Config, **asked: Any) -> int:
-    return len(backfill(spark, config, LookBack(**asked), tell))
+def _backfill(spark: SparkSession, config: Config, windows: bool = False, **asked: Any) -> int:
+    return len(backfill(kind_of(spark, config, windows=windows), LookBack(**asked), tell))
 
 
-def _readmit(spark: SparkSession, config: Config, **asked: Any) -> int:
-    return len(readmit(spark, config, LookBack(**asked), tell))
+def _readmit(spark: SparkSession, config: Config, windows: bool = False, **asked: Any) -> int:
+    return len(readmit(kind_of(spark, config, windows=windows), LookBack(**asked), tell))
 
 
-def _rebuild(spark: SparkSession, config: Config, **asked: Any) -> int:
-    return rebuild(spark, config, say=tell, **asked).manifest.events["accepted"]
+def _rebuild(spark: SparkSession, config: Config, windows: bool = False, **asked: Any) -> int:
+    return rebuild(kind_of(spark, config, windows=windows), say=tell, **asked).manifest.events["accepted"]
 
 
 def _ingest(spark: SparkSession, config: Config, files: list[str], **options: Any) -> list[int]:
@@ -67,7 +70,8 @@ def _maintain(spark: SparkSession, config: Config, **asked: Any) -> list[str]:
 
 
 def _verify(spark: SparkSession, config: Config) -> bool:
-    return verify(spark, config, Asked(), tell).clean
+    is_right = verify(spark, config, Asked(), tell).clean
+    return is_right and (config.sliding is None or verify_windows(spark, config, Asked(), tell).clean)
 
 
 def _restore(spark: SparkSession, config: Config, back: int) -> int:
@@ -84,6 +88,7 @@ JOBS: dict[str, Job] = {
     "run": _run,
     "slide": _slide,
     "backfill": _backfill,
+    "backfill of windows": partial(_backfill, windows=True),
     "readmit": _readmit,
     "rebuild": _rebuild,
     "ingest": _ingest,

@@ -37,9 +37,9 @@ class Consumer:
         self.seen = "0"
 
     def catch_up(self) -> None:
-        tables = self.warehouse.tables
-        updates = document(tables, Asked("update", since_run=self.seen))
-        self.finals += [row["session_id"] for row in document(tables, Asked("append", since_run=self.seen))["rows"]]
+        kind = self.warehouse.kind
+        updates = document(kind, Asked("update", since_run=self.seen))
+        self.finals += [row["session_id"] for row in document(kind, Asked("append", since_run=self.seen))["rows"]]
         for row in updates["rows"]:
             change = row.pop("change")
             assert (row["session_id"] in self.copy) == (change != "insert")
@@ -107,7 +107,7 @@ def warehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def told(warehouse: Warehouse, mode: str, **which: str) -> list[str]:
     """Rows as `change user start`, in order."""
-    rows = document(warehouse.tables, Asked(mode, **which))["rows"]
+    rows = document(warehouse.kind, Asked(mode, **which))["rows"]
     return [f"{row.get('change', '')} {row['user']} {row['session_start'][11:16]}".strip() for row in rows]
 
 
@@ -125,7 +125,7 @@ def test_what_one_run_has_done(warehouse: Warehouse) -> None:
 
 
 def test_what_all_runs_after_one_have_done(warehouse: Warehouse) -> None:
-    since_first = document(warehouse.tables, Asked("update", since_run="1"))
+    since_first = document(warehouse.kind, Asked("update", since_run="1"))
     assert since_first["last_run_seq"] == 3
     assert since_first["last_run"] == warehouse.position().run_id
     changes_of = {row["session_start"][11:16] + row["user"]: row["change"] for row in since_first["rows"]}
@@ -195,7 +195,7 @@ def test_what_cannot_be_asked_is_named(warehouse: Warehouse) -> None:
         Asked("complete", since_run="2")
     for unknown in ("77", "20200101T000000Z-000001-abcdef"):
         with pytest.raises(UsageError, match="no such run"):
-            changes(warehouse.tables, Asked("append", run=unknown))
+            changes(warehouse.kind, Asked("append", run=unknown))
 
 
 @pytest.mark.slow
@@ -210,7 +210,7 @@ def test_a_restored_table_is_followed_too(warehouse: Warehouse, tmp_path: Path) 
     copy.delta().restoreToVersion(1)
     consumers[0].catch_up()
     assert consumers[0].has_the_table()
-    assert consumers[0].seen == History(copy.tables).run("1").run_id
+    assert consumers[0].seen == History(copy.tables.sessions, copy.tables.runs).run("1").run_id
     copy.append("user|at|n\nzed|14:30|1")
     copy.run()
     for consumer in consumers:
@@ -247,7 +247,7 @@ def test_a_run_that_only_the_ledger_remembers(warehouse: Warehouse, tmp_path: Pa
     with pytest.raises(SessionizerError, match=r"does not reach back to this run.*--mode append"):
         told(copy, "update", since_run="1")
     with pytest.raises(TableError, match=r"cleaned up the log of those days.*oldest version it knows is 2"):
-        History(copy.tables).version_at(0)
+        History(copy.tables.sessions, copy.tables.runs).version_at(0)
 
 
 def optimize_with_manifest(warehouse: Warehouse) -> None:

@@ -165,15 +165,15 @@ def test_late_events_are_quarantined_then_readmitted(spark: SparkSession, made: 
     warehouse.run()
     assert_right(warehouse)
     assert len(warehouse.rejected("user")) == 3
-    first = readmit(spark, warehouse.config, LookBack(at("10:45"), at("12:00"), now=NOW))
+    first = readmit(warehouse.kind, LookBack(at("10:45"), at("12:00"), now=NOW))
     assert [r.manifest.mode for r in first] == ["readmit"]
     assert warehouse.rejected("user") == [("bob",)]
     assert ("ann", "10:00", "10:50", 4, 10, "final") in shape(warehouse)
     assert ("eve", "11:00", "11:00", 1, 6, "final") in shape(warehouse)
     assert_right(warehouse)
-    readmit(spark, warehouse.config, LookBack(0, at("+9d 0:00"), now=NOW))
+    readmit(warehouse.kind, LookBack(0, at("+9d 0:00"), now=NOW))
     assert warehouse.rejected("user") == []
-    assert readmit(spark, warehouse.config, LookBack(0, at("+9d 0:00"), now=NOW)) == []
+    assert readmit(warehouse.kind, LookBack(0, at("+9d 0:00"), now=NOW)) == []
     assert_right(warehouse)
 
 
@@ -226,7 +226,7 @@ def test_backfill_takes_late_events_of_its_span_in_and_moves_nothing(spark: Spar
     warehouse.append([("ann", clock("10:50"), 4), ("bob", clock("9:00"), 5)])
     warehouse.run()
     before = warehouse.position()
-    (report,) = backfill(spark, warehouse.config, LookBack(at("10:00"), at("11:00"), now=NOW))
+    (report,) = backfill(warehouse.kind, LookBack(at("10:00"), at("11:00"), now=NOW))
     after = warehouse.position()
     assert (after.watermark_after, after.source_to_version) == (before.watermark_after, before.source_to_version)
     assert report.manifest.sessions["updated"] == 1
@@ -244,11 +244,11 @@ def test_a_backfill_that_is_tried_writes_nothing_and_one_that_is_repeated_change
     warehouse.run()
     versions = warehouse.versions()
     look = LookBack(at("10:00"), at("11:00"), now=NOW)
-    tried = backfill(spark, warehouse.config, replace(look, dry_run=True))
+    tried = backfill(warehouse.kind, replace(look, dry_run=True))
     assert [r.manifest.sessions["updated"] for r in tried] == [1]
     assert warehouse.versions() == versions
-    assert [r.manifest.sessions["updated"] for r in backfill(spark, warehouse.config, look)] == [1]
-    assert [r.manifest.sessions["rows"] for r in backfill(spark, warehouse.config, look)] == [0]
+    assert [r.manifest.sessions["updated"] for r in backfill(warehouse.kind, look)] == [1]
+    assert [r.manifest.sessions["rows"] for r in backfill(warehouse.kind, look)] == [0]
 
 
 @pytest.mark.slow
@@ -256,9 +256,9 @@ def test_backfill_mends_what_was_put_in_by_hand_of_the_keys_asked_for(spark: Spa
     warehouse = made()
     warehouse.delta().update("user IN ('ann', 'bob')", {"total": "total + 1"})
     keys = ('{"user": "ann"}',)
-    backfill(spark, warehouse.config, LookBack(at("0:00"), at("+1d 0:00"), keys, now=NOW))
+    backfill(warehouse.kind, LookBack(at("0:00"), at("+1d 0:00"), keys, now=NOW))
     assert not verify(spark, warehouse.config, Asked()).clean
-    backfill(spark, warehouse.config, LookBack(at("0:00"), at("+1d 0:00"), now=NOW))
+    backfill(warehouse.kind, LookBack(at("0:00"), at("+1d 0:00"), now=NOW))
     assert_right(warehouse)
 
 
@@ -276,7 +276,7 @@ def test_a_changed_rule_stops_the_run_and_rebuild_goes_on_by_the_new_one(spark: 
     )
     with pytest.raises(ConfigError, match=r"gap: '30m0s' → '15m0s'[^`]*`sessionizer rebuild`"):
         warehouse.run()
-    report = rebuild(spark, warehouse.config, now=NOW)
+    report = rebuild(warehouse.kind, now=NOW)
     assert report.manifest.mode == "rebuild"
     assert [row for row in shape(warehouse) if row[0] == "ann"] == [
         ("ann", "10:00", "10:00", 1, 1, "final"),

@@ -87,7 +87,7 @@ def test_the_table_as_it_was(command: Command, warehouse: Warehouse) -> None:
     ann = ("--key", "1", "--key", "ann")
     assert command.starts(*ann, "--as-of", "1") == ["10:00", "12:00"]
     assert command.json("--as-of", "0") == []
-    history = History(warehouse.tables)
+    history = History(warehouse.tables.sessions, warehouse.tables.runs)
     times = [entry.timestamp_us for entry in warehouse.tables.sessions.table.history()][::-1]
     assert [history.version_at(t) for t in (times[0], times[1], times[2] - 1, times[2] + 10**15)] == [0, 1, 1, 2]
     assert sessions_at(warehouse.tables, at=times[1]).count() == 3
@@ -127,7 +127,7 @@ def test_a_version_that_is_gone_is_named(warehouse: Warehouse, tmp_path: Path) -
     shutil.copytree(warehouse.folder, copy.folder)
     for file in (copy.folder / "sessions").rglob("*.parquet"):
         file.unlink()
-    history = History(copy.tables)
+    history = History(copy.tables.sessions, copy.tables.runs)
     with (
         pytest.raises(TableError, match="version 1 of sessions cannot be read any more"),
         history.reading("version 1 of sessions"),

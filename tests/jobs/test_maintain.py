@@ -112,7 +112,7 @@ def test_commits_of_upkeep_repeat_the_manifest_and_are_no_runs(warehouse: Wareho
     assert [m.run_id for m in sessions.manifests()] == ids
     assert len(ids) == len(RUNS)
     assert sessions.committed(warehouse.position()) == entry
-    assert History(warehouse.tables).run(ids[0]).version == entry.version
+    assert History(warehouse.tables.sessions, warehouse.tables.runs).run(ids[0]).version == entry.version
 
     # An upkeep that began before a run and was faster than its commit carries the manifest of the run before.
     older = list(sessions.manifests())[1]
@@ -187,7 +187,7 @@ def test_what_a_run_a_repair_and_a_backfill_need_is_there_after_the_shortest_ret
     table = warehouse.tables.sessions.table
     assert all(table.read(version).collect() is not None for version in range(table.version + 1))
     whole = LookBack(us(clock("00:00")), us(clock("+1d 00:00")))
-    assert len(backfill(warehouse.spark, warehouse.config, whole)) == 1
+    assert len(backfill(warehouse.kind, whole)) == 1
     assert verify(warehouse.spark, warehouse.config, ToVerify()).clean
 
 

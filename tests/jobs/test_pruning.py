@@ -42,7 +42,7 @@ def test_a_backfill_of_a_day_reads_the_files_of_that_day(year: Warehouse) -> Non
     assert len(year.tables.sessions.table.read().inputFiles()) >= FILES
     year.delta().update(F.col("session_start") == F.timestamp_micros(F.lit(DAY)), {"total": F.lit(9)})
     with scans(year.spark, table, source) as read:
-        (report,) = backfill(year.spark, year.config, LookBack(DAY, DAY + 24 * 3600 * 1_000_000, now=NOW))
+        (report,) = backfill(year.kind, LookBack(DAY, DAY + 24 * 3600 * 1_000_000, now=NOW))
     assert report.manifest.sessions["updated"] == 1
     assert read.of(source), read
     assert max(read.of(source)) <= 3, read

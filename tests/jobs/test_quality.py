@@ -31,7 +31,7 @@ def suite_file(folder: Path, *expectations: dict[str, Any], name: str = "own.jso
 def test_the_tables_of_a_run_hold_what_they_promise(lake_to_see: Warehouse, tmp_path: Path) -> None:
     own = suite_file(tmp_path, POSITIVE)
     asked = Asked(NOW, most_late=0.2, longest_lag=2 * 3_600_000_000, suites=(own,), docs=tmp_path / "docs")
-    found = check(lake_to_see.spark, lake_to_see.config, asked, lambda _: None)
+    found = check(lake_to_see.kind, asked, lambda _: None)
     assert [v for v in found.verdicts if not v.holds] == []
     assert {v.suite for v in found.verdicts} == {"sessions", "own", "rejected_events", "events", "runs"}
     assert found.exit_code == 0
@@ -45,7 +45,7 @@ def test_what_is_broken_is_told_apart_from_what_crashed(
     crashes = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "nobody", "min_value": 0}}
     own = suite_file(tmp_path, crashes)
     asked = Asked(NOW, most_late=0.01, longest_lag=60_000_000, suites=(own,), docs=tmp_path / "docs")
-    found = check(lake_to_see.spark, lake_to_see.config, asked, lambda _: None)
+    found = check(lake_to_see.kind, asked, lambda _: None)
     document = as_document(found)
     assert (found.exit_code, document["broken"], document["errors"]) == (3, 2, 1)
     (error,) = [v for v in found.verdicts if v.error is not None]
@@ -73,7 +73,9 @@ def test_each_broken_promise_is_found_and_names_the_rows(lake_to_see: Warehouse)
             C.END_REASON: F.lit(None).cast("string"),
         }
     )
-    verdicts = Quality().validate(good.unionByName(bad), "sessions", sessions_suite(lake_to_see.config), C.SESSION_ID)
+    verdicts = Quality().validate(
+        good.unionByName(bad), "sessions", sessions_suite(lake_to_see.config), (C.SESSION_ID,)
+    )
     broken = [v for v in verdicts if not v.holds]
     assert [v.error for v in broken] == [None] * len(broken)
     held = {(v.expectation, v.about) for v in verdicts if v.holds}

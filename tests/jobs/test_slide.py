@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jobs.queries.lookups import WindowLookUp, look_up_windows
-from jobs.queries.sql import documents, query_frame
+from jobs.queries.lookups import WindowLookUp, as_documents, look_up
+from jobs.queries.sql import query_frame
 from jobs.run.driver import slide as slide_windows
 from jobs.run.phases import RunOptions, RunReport
 from lib import columns as C
@@ -121,17 +121,17 @@ def test_final_results_and_every_change_are_two_reads(after_two_runs: tuple[Ware
 def test_look_ups_go_forward_and_backward(after_two_runs: tuple[Warehouse, Any, Any]) -> None:
     lake, _, _ = after_two_runs
     asked = WindowLookUp(key=("ann",), start_from=us(clock("07:50")), start_to=us(clock("08:02")))
-    starts = [row[C.WINDOW_START] for row in documents(look_up_windows(lake.tables, asked))]
+    starts = [row[C.WINDOW_START] for row in as_documents(lake.tables, asked)]
     wanted = sorted(s for user, s in definition(FIRST) if user == "ann" and s <= us(clock("08:02")))
     assert [us(clock(s[11:-1])) for s in starts] == wanted
-    backward = documents(look_up_windows(lake.tables, replace(asked, backward=True, limit=2)))
+    backward = as_documents(lake.tables, replace(asked, backward=True, limit=2))
     assert [row[C.WINDOW_START] for row in backward] == starts[::-1][:2]
 
 
 def test_a_version_of_the_windows_that_is_not_there_is_an_error(after_two_runs: tuple[Warehouse, Any, Any]) -> None:
     tables = after_two_runs[0].tables
     with pytest.raises(UsageError, match=r"has no such version, its latest is \d+: got 99"):
-        look_up_windows(tables, WindowLookUp(version=99))
+        look_up(tables, WindowLookUp(version=99))
 
 
 @pytest.mark.broad

@@ -62,7 +62,7 @@ def test_every_event_has_its_session_after_late_ones_were_taken_in(spark: SparkS
     span = [us(clock(time)) for time in ("0:00", "10:50", "23:00")]
     told_again = (backfill, span[0], span[2])  # by then nothing is wrong, and no event may be told twice
     for take_in, low, high in ((backfill, span[0], span[1]), (readmit, span[1], span[2]), told_again):
-        take_in(spark, warehouse.config, LookBack(low, high))
+        take_in(warehouse.kind, LookBack(low, high))
         events = warehouse.sorted_rows(warehouse.tables.event_outputs["event_sessions"].table.read(), *IDENTITY)
         ends = warehouse.tables.event_outputs["session_updates"].table.read().groupBy(C.SESSION_ID).agg({"n": "max"})
         assert warehouse.sorted_rows(ends, C.SESSION_ID, "max(n)") == warehouse.sessions(C.SESSION_ID, C.EVENT_COUNT)

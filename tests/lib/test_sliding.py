@@ -107,6 +107,9 @@ def test_times_are_truncated_to_the_unit_towards_the_past(spark: SparkSession, u
     assert [row[C.US] for row in judge(frame, rule, WatermarkState(now=2**60)).collect()] == expected
 
 
+PER_KEY = {"watermark": {"per": "key"}, "idle_timeout": {"after": "7d", "clock": "processing_time"}}
+
+
 def configured(sliding: dict[str, Any], **sections: Any) -> Config:
     tables = {"source": {"table": "w/events", "key": ["user"]}, "sessions": {"table": "w/sessions"}}
     return Config.model_validate(tables | sections | {"sliding": {"table": "w/windows"} | sliding})
@@ -123,7 +126,8 @@ def configured(sliding: dict[str, Any], **sections: Any) -> Config:
         ({"aggregates": [{"name": "window_start", "fn": "count"}]}, {}, "nothing else in the windows table has"),
         ({"table": "w/events"}, {}, "must not be the same place"),
         ({}, {"late_events": "separate"}, "late_events: separate does not go with sliding"),
-        ({}, {"corrections": "quarantine"}, "corrections: quarantine does not go with sliding"),
+        ({}, {"time": PER_KEY}, "watermark.per: key does not go with sliding: windows do not idle"),
+        ({"runs": "w/runs"}, {}, "outputs.runs and sliding.runs must not be the same place"),
     ],
 )
 def test_a_configuration_that_cannot_be_meant_is_refused(sliding: Any, sections: Any, says: str) -> None:
@@ -138,7 +142,8 @@ def test_defaults_are_those_of_the_contract() -> None:
     assert (rule.difference, rule.unit, rule.events.lateness) == (minutes, 1000, "event")
     assert rule.events.allowed_lateness == 6 * minutes
     assert config.sliding is not None
-    assert config.sliding.rejected_events == "w/rejected_window_events"
+    beside = (config.sliding.rejected_events, config.sliding.runs)
+    assert beside == ("w/rejected_window_events", "w/window_runs")
 
 
 def test_an_error_in_the_file_names_the_field(tmp_path: Any) -> None:

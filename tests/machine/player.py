@@ -70,13 +70,13 @@ class Player:
                 self.world.backfill(step.now, step.low, step.high, keys)
                 asked = None if keys is None else tuple(f'{{"k1": "{key[0]}"}}' for key in step.keys or ())
                 look = LookBack(step.low, step.high, asked, now=step.now)
-                backfill(self.spark, self.warehouse.config, look)
+                backfill(self.warehouse.kind, look)
             case Readmit():
                 self.world.readmit(step.now, step.low, step.high)
-                readmit(self.spark, self.warehouse.config, LookBack(step.low, step.high, now=step.now))
+                readmit(self.warehouse.kind, LookBack(step.low, step.high, now=step.now))
             case Rebuild():
                 self.world.rebuild(step.now)
-                rebuild(self.spark, self.warehouse.config, now=step.now)
+                rebuild(self.warehouse.kind, now=step.now)
                 self.holders = {}
         return self.compared()
 

@@ -1,8 +1,8 @@
 """Any history: whatever happens to the source and to the tables, in any order, the table is what its events make.
 
-One machine plays long random scenarios over real Delta tables, and keeps book of what the rules say: which events are
-accepted, where the watermark stands. After every step the tables equal a plain recompute of the book, and `verify`
-agrees.
+One machine, of sessions or of sliding windows, plays long random scenarios over real Delta tables, and keeps book of
+what the rules say: which events are accepted, where the watermark stands. After every step the tables equal a plain
+recompute of the book, and `verify` agrees.
 """
 
 import copy
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from delta import DeltaTable
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
@@ -22,17 +23,25 @@ from pyspark.sql import SparkSession
 from jobs.commands.look_back import LookBack, backfill, readmit, rebuild
 from jobs.commands.maintain import Asked as Upkeep
 from jobs.commands.maintain import maintain
-from jobs.commands.verify import Asked, verify
+from jobs.commands.verify import Asked, Verdict, verify
+from jobs.commands.verify_windows import verify_windows
+from jobs.run.driver import increments
+from jobs.run.kinds import Kind
+from jobs.run.phases import RunOptions
 from tests.kills import Killed, killing
 from tests.oracle import Oracle, at, us
+from tests.sliding_oracle import windows
 from tests.text_tables import clock
 from tests.warehouse import NOW, Warehouse
 
 MINUTE = 60_000_000
 STEP = 10 * MINUTE
+TOTAL = {"name": "total", "fn": "sum", "of": "n"}
 FIRST = us(clock("0:00"))
 LATENESS = 12 * STEP
+UNIT = 1000
 COMPARED = ("user", "session_id", "session_start", "session_end", "expires_at", "event_count", "total", "status")
+COMPARED_WINDOWS = ("user", "window_start", "window_end", "last_event_time", "event_count", "total", "is_final")
 
 events_of = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 60)), min_size=1, max_size=6)
 spans = st.tuples(st.integers(0, 60), st.integers(1, 30))
@@ -73,11 +82,32 @@ class Book:
             oracle.watermarks[()] = self.watermark
         return sorted((tuple(row[name] for name in COMPARED) for row in oracle.rows()), key=repr)
 
+    def windows(self) -> list[tuple[Any, ...]]:
+        """The windows table: those of a gap's length."""
+        accepted = [(user, t, (t, n)) for n, (user, t) in self.consumed.items() if n not in self.rejected]
+        length, rows = self.rule["gap"] * STEP, []
+        for (user, start), values in windows(accepted, length, UNIT).items():
+            last, total = max(t for t, _ in values), sum(n for _, n in values)
+            is_final = self.watermark is not None and start + length < self.watermark - LATENESS
+            rows.append((user, at(start), at(start + length), at(last), len(values), total, is_final))
+        return sorted(rows, key=repr)
+
 
 class AnyHistory(RuleBasedStateMachine):
     """What may happen, in any order."""
 
     spark: ClassVar[SparkSession]
+    columns: ClassVar[tuple[str, ...]] = COMPARED
+
+    @property
+    def kind(self) -> Kind:
+        return self.warehouse.kind
+
+    def expected(self) -> list[tuple[Any, ...]]:
+        return self.book.rows()
+
+    def verdict(self) -> Verdict:
+        return verify(self.spark, self.warehouse.config, Asked())
 
     @initialize(first=events_of, amends=st.booleans(), commit=st.sampled_from(["merge", "replace"]), of_rule=rules)
     def begin(self, first: list[tuple[str, int]], amends: bool, commit: str, of_rule: dict[str, Any]) -> None:
@@ -130,7 +160,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     @rule(kill=kills)
     def run(self, kill: tuple[int, bool] | None) -> None:
-        self.done_although_killed(kill, self.warehouse.run)
+        self.done_although_killed(kill, lambda: increments(self.kind, RunOptions(now=NOW)))
         self.enter_increment()
         self.check()
 
@@ -138,21 +168,21 @@ class AnyHistory(RuleBasedStateMachine):
     def backfill(self, span: tuple[int, int], kill: tuple[int, bool] | None) -> None:
         low, high = FIRST + span[0] * STEP, FIRST + sum(span) * STEP
         look = LookBack(low, high, chunk=20 * STEP, now=NOW)
-        self.done_although_killed(kill, lambda: backfill(self.spark, self.warehouse.config, look))
+        self.done_although_killed(kill, lambda: backfill(self.kind, look))
         self.take_in(low, high)
         self.check()
 
     @rule(span=spans)
     def readmit(self, span: tuple[int, int]) -> None:
         low, high = FIRST + span[0] * STEP, FIRST + sum(span) * STEP
-        readmit(self.spark, self.warehouse.config, LookBack(low, high, now=NOW))
+        readmit(self.kind, LookBack(low, high, now=NOW))
         self.take_in(low, high)
         self.check()
 
     @rule(of_rule=rules, kill=kills)
     def change_rule_and_rebuild(self, of_rule: dict[str, Any], kill: tuple[int, bool] | None) -> None:
         self.warehouse.config = self.warehouse.configured(**self.sections(of_rule))
-        self.done_although_killed(kill, lambda: rebuild(self.spark, self.warehouse.config, now=NOW))
+        self.done_although_killed(kill, lambda: rebuild(self.kind, now=NOW))
         times = [t for _, t in self.source.values()]
         watermark = max(t for t in (*times, self.book.watermark) if t is not None)
         self.book = Book(of_rule, dict(self.source), set(), watermark, self.operations)
@@ -168,7 +198,7 @@ class AnyHistory(RuleBasedStateMachine):
     @rule(data=st.data())
     def restore(self, data: st.DataObject) -> None:
         version, book = data.draw(st.sampled_from(self.known[:-1]))
-        self.warehouse.delta().restoreToVersion(version)
+        DeltaTable.forPath(self.spark, self.kind.home.table.location).restoreToVersion(version)
         self.book = copy.deepcopy(book)
         self.warehouse.config = self.warehouse.configured(**self.sections(book.rule))
         self.run(None)
@@ -207,7 +237,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.book.rejected = {n for n in self.book.rejected if not low <= self.book.consumed[n][1] < high}
 
     def here(self) -> tuple[int, Book]:
-        return self.warehouse.tables.sessions.table.version, copy.deepcopy(self.book)
+        return self.kind.home.table.version, copy.deepcopy(self.book)
 
     def done_although_killed(self, kill: tuple[int, bool] | None, job: Callable[[], Any]) -> None:
         """The job, killed before or after its nth write, if it has so many, and then asked for again."""
@@ -222,12 +252,12 @@ class AnyHistory(RuleBasedStateMachine):
         job()
 
     def check(self) -> None:
-        found = self.warehouse.tables.sessions.table.read().select(*COMPARED).collect()
+        found = self.kind.home.table.read().select(*self.columns).collect()
         times = [tuple(v.astimezone(at(0).tzinfo) if hasattr(v, "astimezone") else v for v in row) for row in found]
-        assert sorted(times, key=repr) == self.book.rows()
-        rejected = [json.loads(row[0])["n"] for row in self.warehouse.rejected("event")]
+        assert sorted(times, key=repr) == self.expected()
+        rejected = [json.loads(row[0])["n"] for row in self.kind.rejected_events.table.read().select("event").collect()]
         assert sorted(rejected) == sorted(self.book.rejected)
-        verdict = verify(self.spark, self.warehouse.config, Asked())
+        verdict = self.verdict()
         assert verdict.clean, verdict
         if hasattr(self, "known"):
             self.known.append(self.here())
@@ -237,12 +267,34 @@ class AnyHistory(RuleBasedStateMachine):
             self.folder.cleanup()
 
 
+class AnyHistoryOfWindows(AnyHistory):
+    """The same of sliding windows."""
+
+    columns = COMPARED_WINDOWS
+
+    @property
+    def kind(self) -> Kind:
+        return self.warehouse.windows
+
+    def expected(self) -> list[tuple[Any, ...]]:
+        return self.book.windows()
+
+    def verdict(self) -> Verdict:
+        return verify_windows(self.spark, self.warehouse.config, Asked())
+
+    def sections(self, of_rule: dict[str, Any]) -> dict[str, Any]:
+        section = {"table": str(Path(self.folder.name) / "windows"), "time_difference": f"{of_rule['gap'] * 10}m"}
+        section |= {"grace": f"{LATENESS // MINUTE}m", "time_unit": f"{UNIT}us"}
+        return super().sections(of_rule) | {"sliding": {**section, "aggregates": [TOTAL]}}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_the_table_is_what_its_events_make_after_any_history(spark: SparkSession) -> None:
-    AnyHistory.spark = spark
+@pytest.mark.parametrize("machine", [AnyHistory, AnyHistoryOfWindows])
+def test_the_table_is_what_its_events_make_after_any_history(spark: SparkSession, machine: type[AnyHistory]) -> None:
+    machine.spark = spark
     run_state_machine_as_test(
-        AnyHistory,
+        machine,
         settings=settings(
             max_examples=4,
             stateful_step_count=16,

@@ -67,7 +67,7 @@ def test_rebuild_goes_on_from_the_source_as_it_stands(
     damage(warehouse)
     with pytest.raises(SourceError, match=rf"(?s){message}.*`sessionizer rebuild`"):
         warehouse.run()
-    rebuild(warehouse.spark, warehouse.config, now=NOW)
+    rebuild(warehouse.kind, now=NOW)
     assert warehouse.position().source_to_version == warehouse.tables.events.table.version
     warehouse.append(DAN)
     assert [r.manifest.events["accepted"] for r in warehouse.run()] == [1]
@@ -86,7 +86,7 @@ def test_rebuild_goes_on_where_an_unfinished_run_cannot_be_finished(after_two_ru
         warehouse.append(DAN)
     with pytest.raises(SourceError, match="dropped and made again"):
         warehouse.run()
-    rebuild(warehouse.spark, warehouse.config, now=NOW)
+    rebuild(warehouse.kind, now=NOW)
     assert_right(warehouse)
     assert warehouse.sessions("user", "total")[-1] == ("dan", 4)
 
@@ -98,7 +98,7 @@ def test_a_rebuild_leaves_out_what_lies_before_the_start(spark: SparkSession, tm
     warehouse.append(MORE_EVENTS)
     warehouse.init().run()
     before = warehouse.sessions("user", "session_start", "total")
-    rebuild(spark, warehouse.config, now=NOW)
+    rebuild(warehouse.kind, now=NOW)
     assert warehouse.sessions("user", "session_start", "total") == before
     assert_right(warehouse)
 
@@ -114,9 +114,9 @@ def test_backfill_works_again_when_newer_versions_are_consumed(after_two_runs: W
     with pytest.raises(
         SourceError, match=r"(?s)as of version 1, which is the one that was consumed.*`sessionizer run`"
     ):
-        backfill(warehouse.spark, warehouse.config, day)
+        backfill(warehouse.kind, day)
     warehouse.run()
-    backfill(warehouse.spark, warehouse.config, day)
+    backfill(warehouse.kind, day)
     assert_right(warehouse)
 
 

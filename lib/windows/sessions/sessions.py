@@ -230,14 +230,14 @@ class Sessions:
         They come as what leaves: nothing has arrived there.
         """
         rule = self.rule
-        events = self._of_keys(changes.accepted([(again.low, again.high - 1)]), again)
+        events = again.of_keys(changes.accepted([(again.low, again.high - 1)]), rule.key)
         if C.POPULATION in events.columns:
             events = events.where(C.col(C.POPULATION).isNull()).drop(C.POPULATION)
         affected = arriving(fold(events, rule, self.aggregates), rule, self.now).withColumn(C.EFFECT, F.lit(LEAVES))
         table = stored.all()
         if table is None:
             return affected
-        main = self._of_keys(table.where(~C.col(C.IS_LATE)), again)
+        main = again.of_keys(table.where(~C.col(C.IS_LATE)), rule.key)
         touched = (C.col(C.SESSION_START) < timestamp(again.high)) & (C.col(C.SESSION_END) >= timestamp(again.low))
         places = arriving(bare_intervals(main.where(touched), rule).drop(C.LIVE), rule, self.now)
         empty = places.withColumns({C.EFFECT: F.lit(LEAVES), C.COUNT: F.lit(0).cast("bigint")})
@@ -247,9 +247,6 @@ class Sessions:
         )
         near = self._near(main, seen["low"] or again.low, seen["high"] or again.high)
         return affected.unionByName(bare_intervals(near, rule), allowMissingColumns=True)
-
-    def _of_keys(self, frame: DataFrame, again: Again) -> DataFrame:
-        return frame if again.keys is None else joined(frame, F.broadcast(again.keys), self.rule.key, "left_semi")
 
 
 def _spans(ranges: DataFrame, compute: Compute) -> Spans:

@@ -33,6 +33,7 @@ class SlidingRule:
             lateness=sliding.lateness,
             revive=False,
             max_duration=None,
+            idle_after=None,
             time_unit=sliding.time_unit,
             tells_events=False,
         )
@@ -65,6 +66,7 @@ class SlidingRule:
             "null_keys": events.null_keys,
             "time_difference": format_duration(self.difference),
             "time_unit": format_duration(self.unit),
+            **({"dedupe": events.dedupe.model_dump(mode="json")} if events.dedupe else {}),
             **({} if scopes == "table" else {"watermark_per": scopes if isinstance(scopes, str) else list(scopes)}),
             "aggregates": [a.model_dump(mode="json", exclude_defaults=True) for a in aggregates],
         }

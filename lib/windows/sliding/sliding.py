@@ -8,10 +8,11 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from lib import columns as C
-from lib.accepted import ADDS, LEAVES, AcceptedChanges
+from lib.accepted import ADDS, LEAVES, AcceptedChanges, Again
 from lib.aggregates.binding import Aggregate, state_struct, with_sql_columns
-from lib.compare import same_row
+from lib.compare import ADDED, same_row, tolerances
 from lib.compute import Compute
+from lib.joins import joined
 from lib.rule import Rule
 from lib.time.spans import within_times
 from lib.time.watermarks import WatermarkState, with_clock
@@ -60,10 +61,8 @@ class SlidingWindows:
             "finalised": F.count_if((change != DELETE) & final & ~was_final),
             "touched_final": F.count_if((change != INSERT) & was_final),
             "live_change": F.sum(
-                F.when((change == INSERT) & ~final, 1)
-                .when((change == UPDATE) & final & ~was_final, -1)
-                .when((change == DELETE) & ~was_final, -1)
-                .otherwise(0)
+                F.when((change != DELETE) & ~final, 1).otherwise(0)
+                - F.when((change != INSERT) & ~was_final, 1).otherwise(0)
             ),
         }
 
@@ -78,12 +77,13 @@ class SlidingWindows:
         return told.select(*C.cols((*folded.columns, C.ENTERS))).unionByName(others, allowMissingColumns=True)
 
     def merge(self, changes: AcceptedChanges, stored: Stored, compute: Compute) -> Merged:
-        """The windows that the changes may have changed.
+        """The windows that the changes may have changed, and those that are to be made again.
 
         What joins changes windows that are open; the rest changes any.
         """
         changed = changes.partials.where(C.col(C.EFFECT).isNotNull() & C.col(C.US).isNotNull())
-        is_new = stored.is_empty and not changes.leaves
+        is_new = stored.is_empty and not changes.leaves and changes.again is None
+        first, last = self._between(changes)
         if is_new:
             found = merge_points(changed, self.of, self.aggregates)
         else:
@@ -91,13 +91,16 @@ class SlidingWindows:
             marks = changed.select(
                 *C.cols((*self.of.key, C.US)), F.lit(0).cast("bigint").alias(C.COUNT), flag.alias(C.CHANGED)
             )
-            around = changes.accepted([self._felt_by(changes.first or 0, changes.last or 0)])
-            content = points(near(around, changed, self.of), self.of, self.aggregates).withColumn(C.CHANGED, F.lit(0))
-            found = merge_points(content.unionByName(marks, allowMissingColumns=True), self.of, self.aggregates)
-        early = changes.first is not None and changes.first - self.of.reach < self.of.difference
-        made = windows(found, self.of, self.aggregates, early=early)
+            around = changes.accepted([self._felt_by(first, last)])
+            again = changes.again
+            content = near(around, changed, self.of) if again is None else again.of_keys(around, self.of.key)
+            marked = points(content, self.of, self.aggregates).withColumn(C.CHANGED, F.lit(0))
+            found = merge_points(marked.unionByName(marks, allowMissingColumns=True), self.of, self.aggregates)
+        made = windows(found, self.of, self.aggregates, early=first - self.of.reach < self.of.difference)
         is_open = F.coalesce(C.col(C.END) >= C.col(C.H), F.lit(True))
         concerned = is_open if is_new else (C.col(C.CHANGED) == 2) | ((C.col(C.CHANGED) == 1) & is_open)
+        if changes.again is not None:
+            concerned = concerned | self._touches(C.col(C.START), changes.again)
         timed = with_clock(made, self.rule, changes.before)
         return Merged(timed.where(concerned).select(*C.cols(tuple(made.columns))))
 
@@ -141,12 +144,14 @@ class SlidingWindows:
             return rows.select("*", *news, F.lit(INSERT).alias(C.CHANGE))
         names = [n for n in known.columns if n != C.RUN_ID]
         types = {f.name: f.dataType for f in known.schema.fields if f.name in names}
-        before = self._final_by_now(self._felt(known, changes), after).select(
+        before = self._final_by_now(self._felt(known, changes), changes, after).select(
             *[C.col(n).alias(WAS + n) for n in names], "__felt", "__final_now", F.lit(True).alias("__there")
         )
         same_place = [C.col(name).eqNullSafe(C.col(WAS + name)) for name in (*self.of.key, C.WINDOW_START)]
         met = rows.withColumn("__new", F.lit(True)).join(before, reduce(Column.__and__, same_place), "full_outer")
-        same = same_row({n: C.col(n) for n in names}, {n: C.col(WAS + n) for n in names}, types)
+        # Where no event has come or gone, a sum that differs in its last digits is the same.
+        within = {} if changes.again is None else tolerances(self.rule) | {C.STATE: ADDED}
+        same = same_row({n: C.col(n) for n in names}, {n: C.col(WAS + n) for n in names}, types, within)
         new, there = F.col("__new").isNotNull(), F.col("__there").isNotNull()
         change = (
             F.when(new & ~there, INSERT)
@@ -165,29 +170,54 @@ class SlidingWindows:
 
     def _known(self, stored: Stored, changes: AcceptedChanges) -> DataFrame | None:
         """Rows of the table that are not final, and those that start where the changes may change any."""
-        if stored.final is None or changes.low is None or changes.first is None or changes.last is None:
+        if stored.final is None or (changes.low is None and changes.again is None):
             return stored.live
-        span = (changes.first - self.of.difference, changes.last + self.of.unit)
-        final = stored.final.where(within_times(C.col(C.WINDOW_START), [span]))
+        first, last = self._between(changes)
+        final = stored.final.where(
+            within_times(C.col(C.WINDOW_START), [(first - self.of.difference, last + self.of.unit)])
+        )
         return Stored(stored.live, final).all()
 
     def _felt(self, known: DataFrame, changes: AcceptedChanges) -> DataFrame:
-        """Rows with whether a time that may have taken a window away lies in `[start - u, end]`."""
+        """Rows with whether they are made again, or a time that may have taken them away lies in `[start - u, end]`."""
+        felt = F.lit(False)
+        if (again := changes.again) is not None:
+            start = F.unix_micros(C.col(C.WINDOW_START))
+            felt = self._touches(start, again)
+            if again.keys is not None:
+                named = again.keys.withColumn("__named", F.lit(True))
+                known = joined(known, F.broadcast(named), self.of.key, "left")
+                felt = felt & F.col("__named").isNotNull()
+        known = known.withColumn("__felt", felt).drop("__named")
         if not changes.leaves:
-            return known.withColumn("__felt", F.lit(False))
+            return known
         gone = changes.partials.where(C.col(C.EFFECT) == LEAVES)
         marks = gone.select(*C.cols(self.of.key), C.col(C.US), F.lit(True).alias("__mark"))
         placed = known.withColumn(C.US, F.unix_micros(C.col(C.WINDOW_START)))
         both = placed.unionByName(marks, allowMissingColumns=True)
         by_key = Window.partitionBy(*C.cols(self.of.key)).orderBy(C.US)
         by_time = by_key.rangeBetween(-self.of.unit, self.of.difference)
-        marked = both.withColumn("__felt", F.coalesce(F.max("__mark").over(by_time), F.lit(False)))
+        marked = both.withColumn("__felt", F.col("__felt") | F.coalesce(F.max("__mark").over(by_time), F.lit(False)))
         return marked.where(F.col("__mark").isNull()).drop("__mark", C.US)
 
-    def _final_by_now(self, known: DataFrame, clock: WatermarkState) -> DataFrame:
+    def _final_by_now(self, known: DataFrame, changes: AcceptedChanges, clock: WatermarkState) -> DataFrame:
+        """Rows with whether they are final; what is only looked at stays as it is."""
+        if changes.looks_back:
+            return known.withColumn("__final_now", C.col(C.IS_FINAL))
         now = with_clock(known, self.rule, clock)
         final = F.coalesce(F.unix_micros(C.col(C.WINDOW_END)) < C.col(C.H), F.lit(False)) | C.col(C.IS_FINAL)
         return now.withColumn("__final_now", final).select(*C.cols(tuple(known.columns)), "__final_now")
+
+    def _touches(self, start: Column, again: Again) -> Column:
+        """Whether a window that starts then (BIGINT) is to be made again, if it is of these keys."""
+        return (start < again.high) & (start + self.of.difference >= again.low)
+
+    def _between(self, changes: AcceptedChanges) -> tuple[int, int]:
+        """Between which whole units (inclusive) all lies that has changed or is to be made again."""
+        times = [t for t in (changes.first, changes.last) if t is not None]
+        if (again := changes.again) is not None:
+            times += [t - t % self.of.unit for t in (again.low, again.high - 1)]
+        return (min(times), max(times)) if times else (0, 0)
 
     def _felt_by(self, first: int, last: int) -> tuple[int, int]:
         """Between which times (inclusive) lie all events that share a window with one between these."""

@@ -1,0 +1,78 @@
+"""verify --windows: recompute the sliding windows from the accepted events, and compare the table with them."""
+
+from dataclasses import replace
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from jobs.commands.verify import FOREVER, SHOWN, Asked, Verdict, counted, judged_rejects, ledger_gaps, sampled
+from jobs.run.compute import Checkpoints
+from jobs.run.context import RunContext
+from jobs.run.driver import settled
+from jobs.run.kinds import kind_of
+from jobs.run.phases import Say, wall_clock
+from jobs.run.policies import check_rule
+from lib import columns as C
+from lib.config import Config
+from lib.time.micros import timestamp
+from lib.time.spans import within
+from lib.verifying.bag import accepted, judged
+from lib.verifying.facts import facts_of
+from lib.verifying.windows import Shape, broken_window_rules, expected_windows, window_differences
+from lib.windows.sliding.rule import SlidingRule
+
+
+def verify_windows(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda _: None) -> Verdict:
+    """Compare the windows table with what its accepted events make; nothing is written but unfinished side tables.
+
+    With `lateness: session` windows depend on how events arrived: they are not recomputed.
+    """
+    kind, compute, of = kind_of(spark, config, windows=True), Checkpoints(), SlidingRule.of(config)
+    kind.require()
+    position = settled(kind, say)
+    if position.manifest is not None:
+        check_rule(kind, position.manifest)
+        kind = replace(kind, rule=position.manifest.as_judged(kind.rule))
+    context = RunContext.look_back(kind, position, wall_clock(), "verify", {})
+    rule, shape, forgotten = context.rule, Shape(of.difference, of.unit), context.clock.forgotten
+    rows = compute.held(_left(_asked_for(kind.home.table.read(position.version), asked, rule.key), forgotten))
+    broken = broken_window_rules(rows, rule, shape)
+    broken["the counts of every run add up"] = ledger_gaps(kind)
+    with kind.tables.events.reading(context.increment):
+        source = _source(context, asked, shape)
+        events = accepted(source, context.past().rejected(), rule)
+        broken |= judged_rejects(context, source, events, whole=asked == Asked())
+        counts = counted(broken)
+        examples = {name: [str(tuple(r)) for r in broken[name].limit(3).collect()] for name, n in counts.items() if n}
+        found = Verdict(rows.count(), 0, False, 0, (), counts, examples, "windows", (*rule.key, C.WINDOW_START))
+        if rule.lateness == "session":
+            return found
+        say("recomputing the windows from their events")
+        theirs, facts = compute.held(sampled(events, asked, rule.key)), facts_of(rule, context.sample())
+        made = _left(expected_windows(theirs, rule, shape, facts, context.clock), forgotten)
+        told = compute.held(window_differences(rows, _asked_for(made, asked, rule.key), rule, facts))
+    wrong = [row.asDict(recursive=True) for row in told.orderBy(*C.cols(found.identity)).limit(SHOWN).collect()]
+    return replace(found, events=theirs.count(), recomputed=True, differing=told.count(), wrong=wrong)
+
+
+def _source(context: RunContext, asked: Asked, shape: Shape) -> DataFrame:
+    """The rows of the source, judged, that make the windows asked for, and maybe others."""
+    if asked == Asked(sample=asked.sample):
+        return judged(context.past().events(None), context.rule)
+    low = -FOREVER if asked.low is None else asked.low - asked.low % shape.unit
+    high = FOREVER if asked.high is None else asked.high - asked.high % shape.unit
+    spans = [(low - shape.reach, high + shape.reach + shape.unit - 1)]
+    return judged(context.past().events(spans), context.rule).where(within(C.col(C.US), spans))
+
+
+def _left(windows: DataFrame, forgotten: int | None) -> DataFrame:
+    """What has not been forgotten."""
+    return windows if forgotten is None else windows.where(F.unix_micros(C.col(C.WINDOW_END)) >= forgotten)
+
+
+def _asked_for(rows: DataFrame, asked: Asked, key: tuple[str, ...]) -> DataFrame:
+    if asked.low is not None:
+        rows = rows.where(C.col(C.WINDOW_END) >= timestamp(asked.low))
+    if asked.high is not None:
+        rows = rows.where(C.col(C.WINDOW_START) < timestamp(asked.high))
+    return sampled(rows, asked, key)
