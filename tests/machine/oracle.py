@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tests.machine.books import ABOVE_ALL, Counts, End, Event, Rejected, Scope, Session
+from tests.machine.books import ABOVE_ALL, Bag, Counts, End, Event, Rejected, Scope, Session
 from tests.machine.rule import MINUTE, Key, Row, Rule, time_of
 from tests.machine.walk import islands, made
 
@@ -17,14 +17,21 @@ class World:
         self.source: Counter[Row] = Counter()
         self.versions: list[tuple[Counter[Row], set[Row]]] = []  # what is not yet consumed, and the updated rows of it
         self.consumed: Counter[Row] | None = None
-        self.main: list[Event] = []
-        self.apart: list[Event] = []
-        self.rejected: list[Rejected] = []
+        self._empty()
         self.scopes: dict[Key, Scope] = defaultdict(Scope)
         self.run_seq = 0
         self.now = 0
         self.unsure_since = -1  # the last run that changed history: what it did to arrivals and ends is left open
         self.frozen = 0
+
+    def _empty(self) -> None:
+        def alike(row: Row) -> Any:
+            return self.rule.who(row), row.id
+
+        self.main: Bag[Event] = Bag(alike)
+        self.apart: Bag[Event] = Bag()
+        self.rejected: Bag[Rejected] = Bag(alike)
+        self.walked: list[Session] | None = None  # the sessions of these events, as long as none comes or goes
 
     # The source.
 
@@ -80,7 +87,7 @@ class World:
 
     def readmit(self, now: int, low: int, high: int) -> None:
         self._look_back(now)
-        inside = [r for r in self.rejected if r.row.at is not None and low <= r.row.at < high]
+        inside = {r for r in self.rejected if r.row.at is not None and low <= r.row.at < high}
         gone = [r for r in inside if r.kept == "in"]
         for r in gone:
             self.rejected.remove(r)
@@ -90,7 +97,7 @@ class World:
     def rebuild(self, now: int) -> None:
         self._look_back(now)
         self.versions, self.consumed = [], self.source
-        self.main, self.apart, self.rejected = [], [], []
+        self._empty()
         rows = list(self.source.elements())
         counts = self._enter(rows, set(rows))
         self._follow(counts.seen)
@@ -112,8 +119,8 @@ class World:
             self.unsure_since = self.run_seq
         freed = self._withdraw(gone) if self.rule.corrections == "apply" else self._keep(gone)
         if self.rule.corrections == "quarantine":
-            unmade = [row for row in come if row in corrected and not self._invalid(row)]
-            self.rejected += [Rejected(row, "correction", "out", self.run_seq) for row in unmade]
+            unmade = {row for row in come if row in corrected and not self._invalid(row)}
+            self.rejected.extend(Rejected(row, "correction", "out", self.run_seq) for row in come if row in unmade)
             come = [row for row in come if row not in unmade]
         again = [r.row for r in freed]
         counts = self._enter(come + again, corrected | set(again))
@@ -130,27 +137,35 @@ class World:
         """Take rows out of where they are: rejected ones first, then those apart. Gives the copies that this frees."""
         accepted = []
         for row in self._not_out(rows):
-            apart = next((r for r in self.rejected if r.row == row and r.kept == "apart"), None)
+            apart = next((r for r in self.rejected.of(row) if r.kept == "apart"), None)
             if apart is not None:
                 self._leave(apart)
             else:
-                self.main.remove(next(e for e in self.main if e.row == row))
+                self.main.remove(self.main.of(row)[0])
+                self.walked = None
             accepted.append(row)
-        freed = [r for r in self.rejected if r.reason == "duplicate" and any(self._copies(r.row, a) for a in accepted)]
+        freed = list(
+            {
+                r: None
+                for row in accepted
+                for r in self.rejected.like(row)
+                if r.reason == "duplicate" and self._copies(r.row, row)
+            }
+        )
         for r in freed:
             self.rejected.remove(r)
         return freed
 
     def _keep(self, rows: Iterable[Row]) -> list[Rejected]:
         """Leave the events of deleted rows where they are."""
-        self.rejected += [Rejected(row, "correction", "in", self.run_seq) for row in self._not_out(rows)]
+        self.rejected.extend([Rejected(row, "correction", "in", self.run_seq) for row in self._not_out(rows)])
         return []
 
     def _not_out(self, rows: Iterable[Row]) -> list[Row]:
         """The rows that were not left out; the others leave the rejected ones."""
         found = []
         for row in rows:
-            out = next((r for r in self.rejected if r.row == row and r.kept == "out"), None)
+            out = next((r for r in self.rejected.of(row) if r.kept == "out"), None)
             if out is not None:
                 self.rejected.remove(out)
             else:
@@ -160,7 +175,8 @@ class World:
     def _leave(self, rejected: Rejected) -> None:
         self.rejected.remove(rejected)
         if rejected.kept == "apart":
-            self.apart.remove(next(e for e in self.apart if e.row == rejected.row and e.run == rejected.run))
+            self.apart.remove(next(e for e in self.apart.of(rejected.row) if e.run == rejected.run))
+            self.walked = None
 
     # Looking back.
 
@@ -187,28 +203,29 @@ class World:
                 valid.append(row)
             else:
                 counts.invalid += 1
-                self.rejected.append(Rejected(row, reason, "out", self.run_seq))
+                self.rejected.add(Rejected(row, reason, "out", self.run_seq))
         is_late = self._lateness(valid)
         late_rows = {row for row in valid if row not in never_late and is_late(row)}
         left_out = late_rows if self.rule.late != "amend" else set()
         # What is late is the original of no copy, so it comes last.
         valid.sort(key=lambda r: (r in left_out, r.at, r.o if self.rule.ordered else 0, r.canonical))
         for row in valid:
-            if self.rule.within is not None and any(self._copies(row, e.row) for e in self.main):
+            if self.rule.within is not None and any(self._copies(row, e.row) for e in self.main.like(row)):
                 counts.duplicates += 1
-                self.rejected.append(Rejected(row, "duplicate", "out", self.run_seq))
+                self.rejected.add(Rejected(row, "duplicate", "out", self.run_seq))
                 continue
             counts.seen.append(row)
             if row in left_out:
                 counts.late += 1
                 apart = self.rule.late == "separate"
-                self.rejected.append(Rejected(row, "late", "apart" if apart else "out", self.run_seq))
+                self.rejected.add(Rejected(row, "late", "apart" if apart else "out", self.run_seq))
                 if apart:
-                    self.apart.append(Event(row, self.now, self.run_seq))
+                    self.apart.add(Event(row, self.now, self.run_seq))
             else:
                 counts.accepted += 1
                 counts.amended += row in late_rows
-                self.main.append(Event(row, self.now, self.run_seq))
+                self.main.add(Event(row, self.now, self.run_seq))
+        self.walked = None
         return counts
 
     def _invalid(self, row: Row) -> str | None:
@@ -240,7 +257,7 @@ class World:
         if self.rule.lateness == "event":
             return lambda row: is_late(time_of(row), self.rule.scope(row))
         spans = defaultdict(list)
-        for s in self.sessions():
+        for s in self._made():
             if not s.late and (self.rule.revive or not self._is_final(s)):
                 spans[s.key].append((s.start, s.expires))
         for row in rows:
@@ -271,7 +288,7 @@ class World:
                     scope.reach(advance)
         reaches: dict[Key, int] = {}
         arrivals: dict[Key, int] = {}
-        for s in self.sessions():
+        for s in self._made():
             if not s.late:
                 place = self.rule.scope(s.events[0].row)
                 reaches[place] = max(s.expires, reaches.get(place, -ABOVE_ALL))
@@ -288,11 +305,12 @@ class World:
                 scope.mark = max(reach + 1, scope.mark or -ABOVE_ALL)
                 scope.watermark = None
         if self.rule.freezes:
-            for s in self.sessions():
+            for s in self._made():
                 if not s.late and self._is_final(s):
                     self.frozen += 1
                     for e in s.events:
                         e.frozen = e.frozen or self.frozen
+            self.walked = None
 
     def _horizon(self, scope: Key) -> int | None:
         return self.scopes[scope].horizon(self.rule.allowed * MINUTE)
@@ -301,10 +319,15 @@ class World:
 
     def sessions(self) -> list[Session]:
         """The rows of sessions, each in its state."""
-        found = made(self.rule, self.main, self.apart)
+        found = self._made()
         for session in found:
             session.states = self._states(session)
         return found
+
+    def _made(self) -> list[Session]:
+        if self.walked is None:
+            self.walked = made(self.rule, self.main, self.apart)
+        return self.walked
 
     def _is_final(self, s: Session) -> bool:
         horizon = self._horizon(self.rule.scope(s.events[0].row))
