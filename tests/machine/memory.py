@@ -5,7 +5,7 @@ What is Delta's own (files, locks, statistics, others at the same time) is playe
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -118,8 +118,9 @@ class MemoryTable(Table):
     def has_fence(self, commit: Commit) -> bool:
         return self._content.fences.get(commit.app_id, -1) >= commit.txn
 
-    def reading_ahead(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    @contextmanager
+    def reading_ahead(self) -> Iterator[None]:
+        yield
 
     # What changes it.
 
@@ -146,7 +147,7 @@ class MemoryTable(Table):
         stay = self.read().where(~F.expr(condition))
         self._commit(commit, "WRITE", lambda: self._arrow(stay.unionByName(rows)))
 
-    def merge(  # noqa: PLR0913
+    def merge(
         self,
         source: DataFrame,
         condition: str,

@@ -125,7 +125,7 @@ class OverMemory:
 
 
 def _of(rule: Rule) -> T.StructType:
-    found = T.StructType.fromDDL(schema(rule))  # type: ignore[attr-defined]
+    found = T.StructType.fromDDL(schema(rule))
     assert isinstance(found, T.StructType)
     return found
 

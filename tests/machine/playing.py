@@ -53,6 +53,6 @@ def users_of(found: list[Difference]) -> list[int]:
     return sorted({int(name) for name in named if name.isdigit()})
 
 
-def users(steps: list[Step]) -> set[int]:
+def users_in(steps: list[Step]) -> set[int]:
     """All that a history names."""
     return {n // OWN for step in steps for n in numbers(step)}

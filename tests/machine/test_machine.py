@@ -21,7 +21,7 @@ from tests.few_rows import for_few_rows
 from tests.machine.histories import Teller
 from tests.machine.options import covering, rule_of
 from tests.machine.places import over_memory
-from tests.machine.playing import Played, users
+from tests.machine.playing import Played, users_in
 from tests.summary import Tally
 
 SEED = int(os.environ.get("SESSIONIZER_MACHINE_SEED", "1"))
@@ -30,12 +30,12 @@ MANY, LONG = 440, 8
 FEW = range(6)  # for every change
 
 
-def play(spark: SparkSession, folder: Path, number: int, tally: Tally, **size: int) -> None:
+def play(spark: SparkSession, folder: Path, number: int, tally: Tally, *, users: int, rounds: int) -> None:
     rule = rule_of(CHOICES[number])
-    steps = Teller(rule, Random(f"{SEED} {number}"), **size).tell()
+    steps = Teller(rule, Random(f"{SEED} {number}"), users, rounds).tell()
     with for_few_rows(spark):
         Played(spark, folder, over_memory, rule, verifies=False).assert_right(steps)
-    tally.add("machine: combinations of a configuration and a history", len(users(steps)) if rule.key else 1)
+    tally.add("machine: combinations of a configuration and a history", len(users_in(steps)) if rule.key else 1)
     tally.add("machine: steps of histories", len(steps))
     tally.add("machine: rows that differ from the oracle's", 0)
 
