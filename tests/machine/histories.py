@@ -32,7 +32,10 @@ class Teller:
 
     def tell(self) -> list[Step]:
         first = Add(tuple(row for user in self.users for row in self._events(user, 3, 0, 25)))
-        steps: list[Step] = [first, self._run(Run(self._time()))]
+        steps: list[Step] = [first]
+        if self.rule.from_version is not None:
+            steps.append(Add(tuple(row for user in self.users for row in self._events(user, 2, 0, 30))))
+        steps.append(self._run(Run(self._time())))
         for _ in range(self.rounds):
             self.base += self.random.choice((0, 0, 5, 10))
             for _ in range(self.random.choice((1, 1, 1, 2, 3))):

@@ -40,6 +40,7 @@ VALUES: dict[str, list[dict[str, Any]]] = {
     "commit": [{"commit": "merge"}, {"commit": "replace"}],
     "traced": [{"traced": False}, {"traced": True}],
     "versions": [{"one_by_one": False}, {"one_by_one": True}],
+    "start": [{"from_version": None}, {"from_version": 1}],
     "era": [{"earlier": FIRST - start} for start in (FIRST, EPOCH, YEAR_1, YEAR_9999)],
 }
 Choice = dict[str, int]
@@ -89,6 +90,8 @@ def sections(rule: Rule, folder: Path) -> dict[str, Any]:
         "null_keys": "group" if rule.groups_nulls else "reject",
         "order_by": ["o"] if rule.ordered else [],
     }
+    if rule.from_version is not None:
+        source["start"] = {"version": rule.from_version}
     if rule.within is not None:
         source["dedupe"] = {"by": ["id"], "within": f"{rule.within}m"}
     time: dict[str, Any] = {

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from tests.machine.books import ABOVE_ALL, Bag, Counts, End, Event, Rejected, Scope, Session
@@ -69,11 +70,19 @@ class World:
 
     def run(self, now: int, flush: bool = False, advance: int | None = None) -> list[Counts]:
         """One increment, or one for each version; only the last is pushed."""
+        if self.consumed is None and self.rule.from_version is not None:
+            self._begin(self.rule.from_version)
         one_by_one = self.rule.one_by_one and self.consumed is not None and self.versions
         parts = [[version] for version in self.versions] if one_by_one else [self.versions]
         self.versions = []
         *others, last = parts
         return [*(self._increment(part, now) for part in others), self._increment(last, now, flush, advance)]
+
+    def _begin(self, version: int) -> None:
+        """What lies before the first version that is read is in no session."""
+        self.consumed, _ = self.versions[version - 1]
+        self.versions = self.versions[version:]
+        self.rejected.extend(Rejected(row, "before_start", "out", self.run_seq + 1) for row in self.consumed.elements())
 
     def backfill(self, now: int, low: int, high: int, keys: set[Key] | None = None) -> None:
         self._look_back(now)
@@ -97,8 +106,16 @@ class World:
     def rebuild(self, now: int) -> None:
         self._look_back(now)
         self.versions, self.consumed = [], self.source
+        lasting = [r for r in self.rejected if r.reason in ("before_start", "correction")]
         self._empty()
-        rows = list(self.source.elements())
+        left = Counter(self.source)
+        for r in lasting:
+            if r.kept == "out" and left[r.row]:
+                left[r.row] -= 1
+                self.rejected.add(replace(r, run=self.run_seq))
+        staying = [r for r in lasting if r.kept == "in"]
+        self.rejected.extend(staying)
+        rows = [*left.elements(), *(r.row for r in staying)]
         counts = self._enter(rows, set(rows))
         self._follow(counts.seen)
         self._settle()

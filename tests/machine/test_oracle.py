@@ -109,7 +109,7 @@ def test_accepted_is_the_source_without_what_is_out_and_with_what_is_in(seed: in
 def test_any_split_gives_the_rows_of_one_run_where_late_events_are_taken_in(seed: int) -> None:
     random = Random(seed)
     for choice in covering(random):
-        rule = replace(rule_of(choice), late="amend", within=None)
+        rule = replace(rule_of(choice), late="amend", within=None, from_version=None)
         rows = [r for s in Teller(rule, random, users=6).tell() if isinstance(s, Add) for r in s.rows]
         random.shuffle(rows)
         whole, split = made(rule, rows), made(rule, *(rows[n::3] for n in range(3)))
