@@ -120,6 +120,8 @@ class Comparison:
         """Every event is traced once, to its session, and the last row of a session has what the session has."""
         places = {row["session_id"]: (who(row, self.rule), row["session_start"], row["is_late"]) for row in rows}
         sessions = self.world.sessions()
+        if not sessions:
+            return
         wanted: Counter[Any] = Counter((s.key, e.t, (s.key, s.start, s.late)) for s in sessions for e in s.events)
         for table in TRACES:
             traced = self.place.rows(str(self.place.warehouse.folder / table))

@@ -37,7 +37,10 @@ class Teller:
             steps.append(Add(tuple(row for user in self.users for row in self._events(user, 2, 0, 30))))
         steps.append(self._run(Run(self._time())))
         for _ in range(self.rounds):
-            self.base += self.random.choice((0, 0, 5, 10))
+            # One watermark for all follows the latest of many events: they must go on for some to be in time.
+            further = self.random.choice((0, 0, 5, 10) if self.rule.per else (10, 20, 30))
+            self.base += further
+            self.now += further
             for _ in range(self.random.choice((1, 1, 1, 2, 3))):
                 steps += self._of_source()
             steps += self._of_jobs()
@@ -104,8 +107,8 @@ class Teller:
         at: int | None = FIRST + random.randint(low, high) * MINUTE
         if rare < 0.03:
             at = None
-        elif rare < 0.06:
-            at = FIRST + random.randint(60, 110) * MINUTE
+        elif rare < 0.06 and (self.rule.per or random.random() < 2 / len(self.users)):
+            at = FIRST + self.base * MINUTE + random.randint(60, 110) * MINUTE
         elif rare < 0.09:
             at = (at or 0) + random.choice((-1, 1))
         return Row(
@@ -159,7 +162,7 @@ class Teller:
     def _of_jobs(self) -> list[Step]:
         kind = self.random.choice(self.jobs)
         run = Run(self._time())
-        low = self.random.randint(-1, 60)
+        low = self.random.randint(-1, self.base + 60)
         span = FIRST + low * MINUTE, FIRST + (low + self.random.choice((1, 5, 20, 60))) * MINUTE
         match kind:
             case "wait" if self.rule.idle_by_arrival and "change" not in self.waiting:
@@ -169,7 +172,7 @@ class Teller:
                 return [self._run(replace(run, flush=True))]
             # A key whose sessions are all final by hand is forgotten: see tests/exactness/test_found_by_machine.py.
             case "advance" if not self.rule.per_key:
-                return [self._run(replace(run, advance=FIRST + self.random.randint(20, 80) * MINUTE))]
+                return [self._run(replace(run, advance=FIRST + (self.base + self.random.randint(0, 60)) * MINUTE))]
             case "backfill" if not self.rule.freezes:
                 named = [(f"u{user}",) for user in self._some(0.3)]
                 keys = tuple(named) if self.rule.key == ("k1",) and self.random.random() < 0.5 and named else None
