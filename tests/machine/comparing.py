@@ -13,7 +13,7 @@ from tests.machine.places import Place
 from tests.machine.rule import Key, Rule
 from tests.machine.telling import who
 from tests.machine.walk import aggregates, nearly
-from tests.oracle import at
+from tests.oracle import at, session_id
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,9 @@ class Comparison:
             return
         found = {(who(row, self.rule), row["session_start"]): row for row in rows if not row["is_late"]}
         for place, row in found.items():
+            hashed = session_id(place[0], place[1] - self.rule.earlier)
+            if self.rule.type_of_key == "STRING" and row["session_id"] != hashed:
+                yield Difference("ids", f"the id of {place} is {row['session_id']}, and not {hashed}", place[0])
             if self.names.setdefault(place, row["session_id"]) != row["session_id"]:
                 yield Difference("ids", f"the session of {place} has another id than before", place[0])
         holders = {}

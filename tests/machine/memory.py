@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -201,7 +201,7 @@ class MemoryTable(Table):
 
     def _arrow(self, rows: DataFrame, schema: T.StructType | None = None) -> pa.Table:
         wanted = self.schema if schema is None else schema
-        in_order = rows.select(*[C.col(name) for name in wanted.fieldNames()])
+        in_order = rows.select(*[_nullable(f) for f in wanted.fields])
         return in_order.toArrow().cast(to_arrow_schema(wanted, timezone="UTC"))
 
     def _commit(self, commit: Commit, operation: str, made: Callable[[], pa.Table]) -> None:
@@ -225,3 +225,9 @@ class MemoryTable(Table):
         versions.append(Version(self.schema if schema is None else schema, rows, entry, feed))
         if commit is not None:
             self._content.fences[commit.app_id] = commit.txn
+
+
+def _nullable(field: T.StructField) -> Column:
+    """The column; where it is a struct, Arrow wants to know that its parts may be null."""
+    column = C.col(field.name)
+    return column.cast(field.dataType).alias(field.name) if isinstance(field.dataType, T.StructType) else column
