@@ -55,6 +55,7 @@ QUICK = (
         changes.merged_changes,
         "lambda row: row[C.SESSION_ID] != own",
         "lambda row: F.lit(False)",
+        Rule(allowed=30),
     ),
     Mutant("copies within, and not at its end", dedupe.mark_duplicates, "<= within", "< within", Rule(within=2)),
 )
@@ -92,14 +93,14 @@ OTHERS = (
         binding.bind,
         "[C.col(C.US), *[C.col(name) for name in rule.order_by]]",
         "[C.col(C.US)]",
-        Rule(ordered=True),
+        Rule(ordered=True, per=("k1",), allowed=30),
     ),
     Mutant(
         "state is not compared",
         sessions.Sessions.diff,
         "if n not in HOW)",
         "if n not in (*HOW, C.STATE))",
-        Rule(aggregates="kinds", allowed=30),
+        Rule(aggregates="kinds", per=("k1",), allowed=30),
         rounds=6,
     ),
     Mutant(
@@ -107,7 +108,7 @@ OTHERS = (
         sessions.Sessions.merge,
         "others = others.where(F.lit(False))",
         "pass",
-        Rule(idle_after=60, idle_by_arrival=True, allowed=30),
+        Rule(idle_after=60, idle_by_arrival=True, allowed=30, earliest=True),
         ("wait", "backfill"),
     ),
     Mutant(
@@ -146,6 +147,7 @@ OTHERS = (
         watermarks.advance_to,
         "latest(clock.watermark, watermark)",
         "clock.watermark if watermark is None else watermark",
+        Rule(earliest=True),
     ),
     Mutant(
         "the watermark is not behind",
@@ -181,7 +183,9 @@ OTHERS = (
         freed.asked_for,
         "(time < asked.high)",
         "(time <= asked.high)",
-        jobs=("backfill",),
+        Rule(per=("k1",)),
+        ("backfill",),
+        rounds=6,
     ),
     Mutant(
         "copies of what is gone stay away",
@@ -225,6 +229,6 @@ OTHERS = (
         memberships._with_moves,
         "moves = of.renamed.withColumn(KIND, F.lit(RENAME))",
         "moves = of.renamed.withColumn(KIND, F.lit(RENAME)).limit(0)",
-        Rule(traced=True),
+        Rule(traced=True, allowed=30),
     ),
 )

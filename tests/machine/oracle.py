@@ -9,15 +9,20 @@ from tests.machine.books import ABOVE_ALL, Bag, Counts, End, Event, Rejected, Sc
 from tests.machine.rule import MINUTE, Key, Row, Rule, time_of
 from tests.machine.walk import islands, made
 
+Rows = Counter[Row]
+NOTHING: Rows = Counter()
+
 
 class World:
     """A source, and what has been made of it."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
-        self.source: Counter[Row] = Counter()
-        self.versions: list[tuple[Counter[Row], set[Row]]] = []  # what is not yet consumed, and the updated rows of it
-        self.consumed: Counter[Row] | None = None
+        self.source: Rows = Counter()
+        self.versions: list[
+            tuple[Counter[Row], Counter[Row]]
+        ] = []  # what is not yet consumed, and the updated rows of it
+        self.consumed: Rows | None = None
         self._empty()
         self.scopes: dict[Key, Scope] = defaultdict(Scope)
         self.run_seq = 0
@@ -37,32 +42,32 @@ class World:
     # The source.
 
     def add(self, rows: Iterable[Row]) -> None:
-        self._version(self.source + Counter(rows), set())
+        self._version(self.source + Counter(rows))
 
     def change(self, changes: dict[int, dict[str, Any]]) -> None:
-        after: Counter[Row] = Counter()
-        images = set()
+        after: Rows = Counter()
+        images: Rows = Counter()
         for row, times in self.source.items():
             image = row._replace(**changes.get(row.n, {}))
             after[image] += times
             if row.n in changes:
-                images.add(image)
+                images[image] += times
         if images:
             self._version(after, images)
 
     def delete(self, numbers: Iterable[int]) -> None:
         gone = set(numbers)
         if any(row.n in gone for row in self.source):
-            self._version(Counter({row: times for row, times in self.source.items() if row.n not in gone}), set())
+            self._version(Counter({row: times for row, times in self.source.items() if row.n not in gone}))
 
     def overwrite(self, changes: dict[int, dict[str, Any]], gone: Iterable[int], rows: Iterable[Row]) -> None:
         kept = Counter({row: times for row, times in self.source.items() if row.n not in set(gone)})
-        after: Counter[Row] = Counter()
+        after: Rows = Counter()
         for row, times in kept.items():
             after[row._replace(**changes.get(row.n, {}))] += times
-        self._version(after + Counter(rows), set())
+        self._version(after + Counter(rows))
 
-    def _version(self, after: Counter[Row], images: set[Row]) -> None:
+    def _version(self, after: Rows, images: Rows = NOTHING) -> None:
         self.source = after
         self.versions.append((after, images))
 
@@ -116,32 +121,41 @@ class World:
         staying = [r for r in lasting if r.kept == "in"]
         self.rejected.extend(staying)
         rows = [*left.elements(), *(r.row for r in staying)]
-        counts = self._enter(rows, set(rows))
+        counts = self._enter(rows, Counter(rows))
         self._follow(counts.seen)
         self._settle()
 
     def _increment(
-        self, versions: list[tuple[Counter[Row], set[Row]]], now: int, flush: bool = False, advance: int | None = None
+        self,
+        versions: list[tuple[Rows, Rows]],
+        now: int,
+        flush: bool = False,
+        advance: int | None = None,
     ) -> Counts:
         self.run_seq += 1
         self.now = now
         before = self.consumed or Counter()
         after = versions[-1][0] if versions else before
-        images = {row for _, updated in versions for row in updated} if self.consumed is not None else set()
+        images = sum((updated for _, updated in versions), NOTHING) if self.consumed is not None else NOTHING
         gone, come = list((before - after).elements()), list((after - before).elements())
         places = {(self.rule.who(row), row.at) for row in gone}
-        corrected = {row for row in come if row in images or (self.rule.who(row), row.at) in places}
+        corrected = Counter(
+            {
+                row: times if (self.rule.who(row), row.at) in places else min(times, images[row])
+                for row, times in Counter(come).items()
+            }
+        )
         self.consumed = after
-        if gone or corrected:
+        if gone or corrected.total():
             self.unsure_since = self.run_seq
         freed = self._withdraw(gone) if self.rule.corrections == "apply" else self._keep(gone)
         if self.rule.corrections == "quarantine":
-            unmade = {row for row in come if row in corrected and not self._invalid(row)}
-            self.rejected.extend(Rejected(row, "correction", "out", self.run_seq) for row in come if row in unmade)
-            come = [row for row in come if row not in unmade]
+            unmade = Counter({row: times for row, times in corrected.items() if not self._invalid(row)})
+            self.rejected.extend(Rejected(row, "correction", "out", self.run_seq) for row in unmade.elements())
+            come = list((Counter(come) - unmade).elements())
         again = [r.row for r in freed]
-        counts = self._enter(come + again, corrected | set(again))
-        counts.plain = not gone and not corrected
+        counts = self._enter(come + again, corrected + Counter(again))
+        counts.plain = not gone and not corrected.total()
         self._follow(counts.seen)
         self._settle(flush, advance)
         scope = self.scopes.get((), Scope())
@@ -206,11 +220,11 @@ class World:
         for r in taken:
             self._leave(r)
         rows = [r.row for r in (*taken, *freed)]
-        self._enter(rows, set(rows))
+        self._enter(rows, Counter(rows))
 
     # Admission.
 
-    def _enter(self, rows: list[Row], never_late: set[Row]) -> Counts:
+    def _enter(self, rows: list[Row], never_late: Rows) -> Counts:
         """Judge rows: invalid, copy, late; in order of time, so that of several copies the lowest is the original."""
         counts = Counts(plain=True)
         valid = []
@@ -222,17 +236,20 @@ class World:
                 counts.invalid += 1
                 self.rejected.add(Rejected(row, reason, "out", self.run_seq))
         is_late = self._lateness(valid)
-        late_rows = {row for row in valid if row not in never_late and is_late(row)}
-        left_out = late_rows if self.rule.late != "amend" else set()
-        # What is late is the original of no copy, so it comes last.
-        valid.sort(key=lambda r: (r in left_out, r.at, r.o if self.rule.ordered else 0, r.canonical))
+        exempt, judged = Counter(never_late), []
         for row in valid:
+            judged.append((row, not exempt[row] and is_late(row)))
+            exempt[row] -= bool(exempt[row])
+        amends = self.rule.late == "amend"
+        # What is late is the original of no copy, so it comes last.
+        judged.sort(key=lambda j: (j[1] and not amends, j[0].at, j[0].o if self.rule.ordered else 0, j[0].canonical))
+        for row, late in judged:
             if self.rule.within is not None and any(self._copies(row, e.row) for e in self.main.like(row)):
                 counts.duplicates += 1
                 self.rejected.add(Rejected(row, "duplicate", "out", self.run_seq))
                 continue
             counts.seen.append(row)
-            if row in left_out:
+            if late and not amends:
                 counts.late += 1
                 apart = self.rule.late == "separate"
                 self.rejected.add(Rejected(row, "late", "apart" if apart else "out", self.run_seq))
@@ -240,7 +257,7 @@ class World:
                     self.apart.add(Event(row, self.now, self.run_seq))
             else:
                 counts.accepted += 1
-                counts.amended += row in late_rows
+                counts.amended += late
                 self.main.add(Event(row, self.now, self.run_seq))
         self.walked = None
         return counts

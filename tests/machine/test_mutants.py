@@ -15,7 +15,7 @@ from tests.machine.playing import Played
 from tests.machine.steps import Step
 from tests.summary import Tally
 
-SEED, USERS = 1, 40
+SEED, USERS = 1, 120
 
 
 @pytest.mark.parametrize("mutant", QUICK, ids=lambda mutant: mutant.name)
