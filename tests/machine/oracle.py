@@ -19,9 +19,7 @@ class World:
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
         self.source: Rows = Counter()
-        self.versions: list[
-            tuple[Counter[Row], Counter[Row]]
-        ] = []  # what is not yet consumed, and the updated rows of it
+        self.versions: list[tuple[Rows, Rows]] = []  # what is not yet consumed, and the updated rows of it
         self.consumed: Rows | None = None
         self._empty()
         self.scopes: dict[Key, Scope] = defaultdict(Scope)
