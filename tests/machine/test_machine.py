@@ -27,7 +27,7 @@ from tests.summary import Tally
 SEED = int(os.environ.get("SESSIONIZER_MACHINE_SEED", "1"))
 CHOICES = list(covering(Random(SEED)))
 MANY, LONG = 440, 8
-FEW = range(6)  # for every change
+FEW = range(8)  # for every change; they hold two thirds of all pairs
 
 
 def play(spark: SparkSession, folder: Path, number: int, tally: Tally, *, users: int, rounds: int) -> None:
