@@ -139,7 +139,8 @@ class Comparison:
         for row in rows:
             updates = sorted(by_session[row["session_id"]], key=lambda r: r["n"])
             names = aggregates(self.rule, sessions[0])
-            if [r["n"] for r in updates] != list(range(1, row["event_count"] + 1)):
+            # Of sessions that were merged the rows keep the numbers that they had in their own.
+            if (len(updates), updates[-1]["n"] if updates else 0) != (row["event_count"], row["event_count"]):
                 yield Difference("session_updates", f"{places[row['session_id']]}: {[r['n'] for r in updates]}")
             elif drawn((), {n: updates[-1][n] for n in names}) != drawn((), {n: row[n] for n in names}):
                 yield Difference(

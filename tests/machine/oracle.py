@@ -33,7 +33,7 @@ class World:
             return self.rule.who(row), row.id
 
         self.main: Bag[Event] = Bag(alike)
-        self.apart: Bag[Event] = Bag()
+        self.apart: Bag[Event] = Bag(alike)
         self.rejected: Bag[Rejected] = Bag(alike)
         self.walked: list[Session] | None = None  # the sessions of these events, as long as none comes or goes
 
@@ -238,11 +238,13 @@ class World:
         for row in valid:
             judged.append((row, not exempt[row] and is_late(row)))
             exempt[row] -= bool(exempt[row])
-        amends = self.rule.late == "amend"
-        # What is late is the original of no copy, so it comes last.
-        judged.sort(key=lambda j: (j[1] and not amends, j[0].at, j[0].o if self.rule.ordered else 0, j[0].canonical))
+        amends, accepts = self.rule.late == "amend", self.rule.late in ("amend", "separate")
+        # What is late and left out is the original of no copy, so it comes last.
+        judged.sort(key=lambda j: (j[1] and not accepts, j[0].at, j[0].o if self.rule.ordered else 0, j[0].canonical))
         for row, late in judged:
-            if self.rule.within is not None and any(self._copies(row, e.row) for e in self.main.like(row)):
+            if self.rule.within is not None and any(
+                self._copies(row, e.row) for e in (*self.main.like(row), *self.apart.like(row))
+            ):
                 counts.duplicates += 1
                 self.rejected.add(Rejected(row, "duplicate", "out", self.run_seq))
                 continue
