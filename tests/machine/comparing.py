@@ -39,12 +39,13 @@ class Comparison:
     def compared(self) -> list[Difference]:
         rows = self.place.rows(self.place.warehouse.config.sessions.table)
         sessions = self.world.sessions()
-        return [
+        found = [
             *self._of_sessions(rows, sessions),
             *self._of_ids(rows, sessions),
             *self._of_rejected(),
             *(self._of_traces(rows) if self.rule.traced else []),
         ]
+        return [difference for difference in found if difference.key not in self.world.open_keys]
 
     def _of_sessions(self, rows: list[dict[str, Any]], sessions: list[Session]) -> Iterable[Difference]:
         wanted: dict[str, list[Session]] = defaultdict(list)
@@ -141,7 +142,8 @@ class Comparison:
             names = aggregates(self.rule, sessions[0])
             # Of sessions that were merged the rows keep the numbers that they had in their own.
             if (len(updates), updates[-1]["n"] if updates else 0) != (row["event_count"], row["event_count"]):
-                yield Difference("session_updates", f"{places[row['session_id']]}: {[r['n'] for r in updates]}")
+                numbers = [r["n"] for r in updates]
+                yield Difference("session_updates", f"{places[row['session_id']]}: {numbers}", who(row, self.rule))
             elif drawn((), {n: updates[-1][n] for n in names}) != drawn((), {n: row[n] for n in names}):
                 yield Difference(
                     "session_updates", f"{places[row['session_id']]} ends with {updates[-1]}", who(row, self.rule)

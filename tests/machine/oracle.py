@@ -27,6 +27,7 @@ class World:
         self.now = 0
         self.unsure_since = -1  # the last run that changed history: what it did to arrivals and ends is left open
         self.frozen = 0
+        self.open_keys: set[Key] = set()  # which of their events a final session holds cannot be told any more
 
     def _empty(self) -> None:
         def alike(row: Row) -> Any:
@@ -345,6 +346,18 @@ class World:
                     for e in s.events:
                         e.frozen = e.frozen or self.frozen
             self.walked = None
+            self._leave_open()
+
+    def _leave_open(self) -> None:
+        """Keys with an event amid the time of a final session that is not its own."""
+        spans = defaultdict(list)
+        for s in self._made():
+            if s.events[0].frozen and s.end > s.start:
+                spans[s.key].append(s)
+        for e in self.main:
+            amid = (s for s in spans.get(self.rule.who(e.row), ()) if s.start <= e.t <= s.end)
+            if any(s.events[0].frozen != e.frozen for s in amid):
+                self.open_keys.add(self.rule.who(e.row))
 
     def _horizon(self, scope: Key) -> int | None:
         return self.scopes[scope].horizon(self.rule.allowed * MINUTE)
