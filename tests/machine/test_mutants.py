@@ -29,6 +29,16 @@ def test_other_faults_are_found(spark: SparkSession, tmp_path: Path, tally: Tall
     assert_found(spark, tmp_path, tally, mutant)
 
 
+@pytest.mark.slow
+def test_a_fault_is_told_as_a_history_of_few_events(spark: SparkSession, tmp_path: Path) -> None:
+    mutant = QUICK[0]
+    steps = Teller(mutant.rule, Random(SEED), users=20, rounds=1).tell()
+    with for_few_rows(spark), mutant.alive(), pytest.raises(AssertionError, match="sessions: missing") as told:
+        Played(spark, tmp_path, over_memory, mutant.rule, verifies=False).assert_right(steps)
+    events = str(told.value).count("timestamp_micros(")
+    assert 2 <= events <= 3, told.value
+
+
 def assert_found(spark: SparkSession, folder: Path, tally: Tally, mutant: Mutant) -> None:
     """And without the fault the same histories are right."""
     steps = Teller(mutant.rule, Random(SEED), users=USERS, rounds=mutant.rounds, jobs=mutant.jobs).tell()
