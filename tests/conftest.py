@@ -61,7 +61,7 @@ LONGEST = (
     "tables/test_errors.py",
     "jobs/test_changes_command.py",
     "jobs/test_maintain.py",
-    "properties/test_random_rules.py",
+    "machine/test_machine.py",
     "lib/test_aggregates.py",
     "jobs/test_demo.py",
     "properties/test_order_never_matters.py",

@@ -1,6 +1,9 @@
 """What the oracle keeps: accepted and rejected rows, where time stands, and the rows of sessions."""
 
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
 
 from tests.machine.rule import Key, Row, time_of
 
@@ -21,7 +24,7 @@ class Event:
         return time_of(self.row)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rejected:
     """A row by which the sessions differ from the source. `run`: that of its session, where it is `apart`."""
 
@@ -83,3 +86,50 @@ class Counts:
     amended: int = 0
     watermark: int | None = None
     horizon: int | None = None
+
+
+class OfRow(Protocol):
+    """What belongs to a row of the source."""
+
+    @property
+    def row(self) -> Row:
+        """It."""
+
+
+Item = TypeVar("Item", bound=OfRow)
+
+
+class Bag(Generic[Item]):
+    """Events, or rejected rows, found by their row, and by what `alike` says of it."""
+
+    def __init__(self, alike: Callable[[Row], Any] = lambda row: None) -> None:
+        self.alike = alike
+        self.by_row: dict[Row, list[Item]] = defaultdict(list)
+        self.by_likeness: dict[Any, list[Item]] = defaultdict(list)
+
+    def __iter__(self) -> Iterator[Item]:
+        return (item for items in self.by_row.values() for item in items)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.by_row.values()))
+
+    def add(self, item: Item) -> None:
+        self.by_row[item.row].append(item)
+        self.by_likeness[self.alike(item.row)].append(item)
+
+    def extend(self, items: Iterable[Item]) -> None:
+        for item in items:
+            self.add(item)
+
+    def remove(self, item: Item) -> None:
+        same = self.by_row[item.row]
+        same.remove(item)
+        if not same:
+            del self.by_row[item.row]
+        self.by_likeness[self.alike(item.row)].remove(item)
+
+    def of(self, row: Row) -> list[Item]:
+        return self.by_row.get(row, [])
+
+    def like(self, row: Row) -> list[Item]:
+        return self.by_likeness.get(self.alike(row), [])

@@ -1,17 +1,15 @@
 """How rows and histories are told to people."""
 
+import json
 import math
 from collections.abc import Iterable
-from pathlib import Path
+from decimal import Decimal
 from typing import Any
 
-from tests.machine.options import sections
 from tests.machine.oracle import World
 from tests.machine.rule import FIRST, MINUTE, Key, Row, Rule
 from tests.machine.steps import Add, Backfill, Delete, Overwrite, Readmit, Rebuild, Run, Step, Update, do
-
-SCHEMA = "n INT, k1 STRING, k2 INT, at TIMESTAMP, id INT, g INT, o INT, x INT, v DOUBLE"
-TYPES = dict(column.split() for column in SCHEMA.split(", "))
+from tests.machine.telling import key_text, schema, types
 
 
 def clock(time: int | None) -> str:
@@ -22,12 +20,13 @@ def clock(time: int | None) -> str:
     return f"{minutes}" if not rest else f"{minutes}+{rest}us"
 
 
-def sql(name: str, value: Any) -> str:
+def sql(name: str, value: Any, rule: Rule) -> str:
+    """A cell of the source as SQL has it."""
     if value is None:
-        return f"CAST(NULL AS {TYPES[name]})"
+        return f"CAST(NULL AS {types(rule)[name]})"
     if name == "at":
-        return f"timestamp_micros({value})"
-    return f"CAST('{value}' AS {TYPES[name]})"
+        return f"timestamp_micros({value - rule.earlier})"
+    return f"CAST('{key_text(value, rule) if name == 'k1' else value}' AS {types(rule)[name]})"
 
 
 def drawn(key: Key, columns: dict[str, Any]) -> str:
@@ -42,56 +41,66 @@ def cell(name: str, value: Any) -> str:
         return clock(value)
     if isinstance(value, bool) or value is None:
         return str(value)
-    if isinstance(value, int | float):
-        return "nan" if math.isnan(value) else f"{value + 0.0:.9g}"
+    if isinstance(value, int | float | Decimal):
+        return "nan" if math.isnan(value) else f"{float(value) + 0.0:.9g}"
     return str(value)
 
 
+IMPORTS = """from lib.time.watermarks import WatermarkOverride
+from tests.exactness.play import Play, at
+from tests.machine.options import sections
+from tests.machine.rule import Rule
+"""
+
+
 def reproduction(rule: Rule, steps: list[Step]) -> str:
-    """The history as lines of a test in tests/exactness."""
+    """The history as lines of a test in tests/exactness, which run as they are."""
     world = World(rule)
-    lines = [f"# {rule}", f"done = Play(spark, tmp_path, {SCHEMA!r}, **{sections(rule, Path('.'))})"]
+    lines = [IMPORTS, f"rule = {rule}", f"done = Play(spark, tmp_path, {schema(rule)!r}, **sections(rule, tmp_path))"]
     for step in steps:
         do(world, step)
-        lines += written(step, world)
+        lines += written(step, world, rule)
         if step is steps[0]:
             lines.append("done.init()")
     return "\n".join(lines)
 
 
-def written(step: Step, world: World) -> list[str]:
+def written(step: Step, world: World, rule: Rule) -> list[str]:
     """The step in the notation of a Play."""
+
+    def minute(time: int) -> str:
+        """As a Play counts them."""
+        minutes, rest = divmod(time - rule.earlier - FIRST, MINUTE)
+        return f"{minutes}" if not rest else f"{minutes} + {rest} / {MINUTE}"
+
     match step:
         case Add():
-            return [f'done.add("""\n{table(step.rows)}\n""")']
+            names = ", ".join(Row._fields)
+            frame = f'spark.sql("SELECT * FROM VALUES {values_of(step.rows, rule)} AS t({names})")'
+            return [f"done.append_frame({frame})"]
         case Update():
             values = {
-                n: ", ".join(f"{c} = {sql(c, v)}" for c, v in change.items()) for n, change in step.changes.items()
+                n: ", ".join(f"{c} = {sql(c, v, rule)}" for c, v in change.items())
+                for n, change in step.changes.items()
             }
             return [f'done.source("UPDATE {{}} SET {values[n]} WHERE n = {n}")' for n in values]
         case Delete():
             return [f'done.source("DELETE FROM {{}} WHERE n IN ({", ".join(map(str, step.numbers))})")']
         case Overwrite():
-            rows = [", ".join(sql(*cell) for cell in row._asdict().items()) for row in world.source.elements()]
-            return [f'done.source("INSERT OVERWRITE {{}} VALUES {", ".join(f"({row})" for row in rows)}")']
+            return [f'done.source("INSERT OVERWRITE {{}} VALUES {values_of(world.source.elements(), rule)}")']
         case Run():
             pushed = ["flush=True"] if step.flush else []
-            pushed += [] if step.advance is None else [f"advance_to=at({clock(step.advance)})"]
+            pushed += [] if step.advance is None else [f"advance_to=at({minute(step.advance)})"]
             override = f"override=WatermarkOverride({', '.join(pushed)})" if pushed else ""
-            return [f"done.at({clock(step.now)}).run({override})"]
+            return [f"done.at({minute(step.now)}).run({override})"]
         case Backfill():
-            keys = "".join(f', \'{{"k1": "{key[0]}"}}\'' for key in step.keys or ())
-            return [f"done.at({clock(step.now)}).backfill({clock(step.low)}, {clock(step.high)}{keys})"]
+            keys = "".join(f", {json.dumps({'k1': key_text(key[0], rule)})!r}" for key in step.keys or ())
+            return [f"done.at({minute(step.now)}).backfill({minute(step.low)}, {minute(step.high)}{keys})"]
         case Readmit():
-            return [f"done.at({clock(step.now)}).readmit({clock(step.low)}, {clock(step.high)})"]
+            return [f"done.at({minute(step.now)}).readmit({minute(step.low)}, {minute(step.high)})"]
         case Rebuild():
-            return [f"done.at({clock(step.now)}).rebuild()"]
+            return [f"done.at({minute(step.now)}).rebuild()"]
 
 
-def assigned(change: dict[str, Any]) -> str:
-    return ", ".join(f"{name} = {sql(name, value)}" for name, value in change.items())
-
-
-def table(rows: Iterable[Row]) -> str:
-    cells = [Row._fields, *(row._replace(at=clock(row.at)) for row in rows)]  # type: ignore[arg-type]
-    return "\n".join("    " + " | ".join("-" if cell is None else str(cell) for cell in line) for line in cells)
+def values_of(rows: Iterable[Row], rule: Rule) -> str:
+    return ", ".join(f"({', '.join(sql(*cell, rule) for cell in row._asdict().items())})" for row in rows)

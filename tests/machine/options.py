@@ -6,14 +6,20 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.machine.rule import Rule
+from tests.machine.rule import FIRST, MINUTE, Rule
 
 Options = dict[str, Any]
 FAR = 100_000  # minutes
+# When histories begin: half an hour before 1970, on the first day that there is but one, in the last month of all.
+EPOCH, YEAR_1, YEAR_9999 = -30 * MINUTE, -62_135_510_400_000_000, 253_399_622_400_000_000
 
 # What each option may be, as fields of a Rule.
 VALUES: dict[str, list[dict[str, Any]]] = {
-    "key": [{"key": ("k1",)}, {"key": ("k1", "k2")}, {"key": ()}],
+    "key": [
+        *({"key": ("k1",), "type_of_key": t} for t in ("STRING", "BIGINT", "DECIMAL(12,2)", "TIMESTAMP", "BINARY")),
+        {"key": ("k1", "k2")},
+        {"key": ()},
+    ],
     "nulls": [{"groups_nulls": False}, {"groups_nulls": True}],
     "gap": [{"gap": 1}, {"gap": 2}, {"gap": 3}, {"gap": 10}, {"gap": 20}, {"gap": None}, {"gap": None, "at_least": 4}],
     "boundary": [{"splits": False}, {"splits": True}],
@@ -30,10 +36,12 @@ VALUES: dict[str, list[dict[str, Any]]] = {
     "skew": [{"skew": FAR}, {"skew": 5}],
     "idle": [{"idle_after": None}, {"idle_after": 7}, {"idle_after": 60, "idle_by_arrival": True}],
     "order": [{"ordered": False}, {"ordered": True}],
-    "aggregates": [{"aggregates": "ints"}, {"aggregates": "doubles"}, {"aggregates": "none"}],
+    "aggregates": [{"aggregates": name} for name in ("ints", "doubles", "kinds", "near", "none")],
     "commit": [{"commit": "merge"}, {"commit": "replace"}],
     "traced": [{"traced": False}, {"traced": True}],
     "versions": [{"one_by_one": False}, {"one_by_one": True}],
+    "start": [{"from_version": None}, {"from_version": 1}],
+    "era": [{"earlier": FIRST - start} for start in (FIRST, EPOCH, YEAR_1, YEAR_9999)],
 }
 Choice = dict[str, int]
 
@@ -82,6 +90,8 @@ def sections(rule: Rule, folder: Path) -> dict[str, Any]:
         "null_keys": "group" if rule.groups_nulls else "reject",
         "order_by": ["o"] if rule.ordered else [],
     }
+    if rule.from_version is not None:
+        source["start"] = {"version": rule.from_version}
     if rule.within is not None:
         source["dedupe"] = {"by": ["id"], "within": f"{rule.within}m"}
     time: dict[str, Any] = {
@@ -117,8 +127,18 @@ TRACES = ("event_sessions", "session_updates")
 
 
 def aggregates(rule: Rule) -> list[dict[str, Any]]:
-    if rule.aggregates == "none":
-        return []
+    match rule.aggregates:
+        case "none":
+            return []
+        case "kinds":
+            return [{"name": "kinds", "fn": "count_distinct", "of": "x"}]
+        case "near":
+            return [
+                {"name": "exact", "fn": "sum", "of": "CAST(x AS DECIMAL(9,2))"},
+                {"name": "spread", "fn": "stddev", "of": "x"},
+                {"name": "about", "fn": "approx_count_distinct", "of": "x"},
+                {"name": "middle", "fn": "approx_percentile", "of": "x", "percentile": 0.5},
+            ]
     of = "x" if rule.aggregates == "ints" else "v"
     functions = {
         "filled": "count",

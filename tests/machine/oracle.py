@@ -2,11 +2,15 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
-from tests.machine.books import ABOVE_ALL, Counts, End, Event, Rejected, Scope, Session
+from tests.machine.books import ABOVE_ALL, Bag, Counts, End, Event, Rejected, Scope, Session
 from tests.machine.rule import MINUTE, Key, Row, Rule, time_of
 from tests.machine.walk import islands, made
+
+Rows = Counter[Row]
+NOTHING: Rows = Counter()
 
 
 class World:
@@ -14,47 +18,55 @@ class World:
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
-        self.source: Counter[Row] = Counter()
-        self.versions: list[tuple[Counter[Row], set[Row]]] = []  # what is not yet consumed, and the updated rows of it
-        self.consumed: Counter[Row] | None = None
-        self.main: list[Event] = []
-        self.apart: list[Event] = []
-        self.rejected: list[Rejected] = []
+        self.source: Rows = Counter()
+        self.versions: list[tuple[Rows, Rows]] = []  # what is not yet consumed, and the updated rows of it
+        self.consumed: Rows | None = None
+        self._empty()
         self.scopes: dict[Key, Scope] = defaultdict(Scope)
         self.run_seq = 0
         self.now = 0
         self.unsure_since = -1  # the last run that changed history: what it did to arrivals and ends is left open
         self.frozen = 0
+        self.open_keys: set[Key] = set()  # which of their events a final session holds cannot be told any more
+
+    def _empty(self) -> None:
+        def alike(row: Row) -> Any:
+            return self.rule.who(row), row.id
+
+        self.main: Bag[Event] = Bag(alike)
+        self.apart: Bag[Event] = Bag(alike)
+        self.rejected: Bag[Rejected] = Bag(alike)
+        self.walked: list[Session] | None = None  # the sessions of these events, as long as none comes or goes
 
     # The source.
 
     def add(self, rows: Iterable[Row]) -> None:
-        self._version(self.source + Counter(rows), set())
+        self._version(self.source + Counter(rows))
 
     def change(self, changes: dict[int, dict[str, Any]]) -> None:
-        after: Counter[Row] = Counter()
-        images = set()
+        after: Rows = Counter()
+        images: Rows = Counter()
         for row, times in self.source.items():
             image = row._replace(**changes.get(row.n, {}))
             after[image] += times
             if row.n in changes:
-                images.add(image)
+                images[image] += times
         if images:
             self._version(after, images)
 
     def delete(self, numbers: Iterable[int]) -> None:
         gone = set(numbers)
         if any(row.n in gone for row in self.source):
-            self._version(Counter({row: times for row, times in self.source.items() if row.n not in gone}), set())
+            self._version(Counter({row: times for row, times in self.source.items() if row.n not in gone}))
 
     def overwrite(self, changes: dict[int, dict[str, Any]], gone: Iterable[int], rows: Iterable[Row]) -> None:
         kept = Counter({row: times for row, times in self.source.items() if row.n not in set(gone)})
-        after: Counter[Row] = Counter()
+        after: Rows = Counter()
         for row, times in kept.items():
             after[row._replace(**changes.get(row.n, {}))] += times
-        self._version(after + Counter(rows), set())
+        self._version(after + Counter(rows))
 
-    def _version(self, after: Counter[Row], images: set[Row]) -> None:
+    def _version(self, after: Rows, images: Rows = NOTHING) -> None:
         self.source = after
         self.versions.append((after, images))
 
@@ -62,11 +74,19 @@ class World:
 
     def run(self, now: int, flush: bool = False, advance: int | None = None) -> list[Counts]:
         """One increment, or one for each version; only the last is pushed."""
+        if self.consumed is None and self.rule.from_version is not None:
+            self._begin(self.rule.from_version)
         one_by_one = self.rule.one_by_one and self.consumed is not None and self.versions
         parts = [[version] for version in self.versions] if one_by_one else [self.versions]
         self.versions = []
         *others, last = parts
         return [*(self._increment(part, now) for part in others), self._increment(last, now, flush, advance)]
+
+    def _begin(self, version: int) -> None:
+        """What lies before the first version that is read is in no session."""
+        self.consumed, _ = self.versions[version - 1]
+        self.versions = self.versions[version:]
+        self.rejected.extend(Rejected(row, "before_start", "out", self.run_seq + 1) for row in self.consumed.elements())
 
     def backfill(self, now: int, low: int, high: int, keys: set[Key] | None = None) -> None:
         self._look_back(now)
@@ -80,7 +100,7 @@ class World:
 
     def readmit(self, now: int, low: int, high: int) -> None:
         self._look_back(now)
-        inside = [r for r in self.rejected if r.row.at is not None and low <= r.row.at < high]
+        inside = {r for r in self.rejected if r.row.at is not None and low <= r.row.at < high}
         gone = [r for r in inside if r.kept == "in"]
         for r in gone:
             self.rejected.remove(r)
@@ -90,34 +110,51 @@ class World:
     def rebuild(self, now: int) -> None:
         self._look_back(now)
         self.versions, self.consumed = [], self.source
-        self.main, self.apart, self.rejected = [], [], []
-        rows = list(self.source.elements())
-        counts = self._enter(rows, set(rows))
+        lasting = [r for r in self.rejected if r.reason in ("before_start", "correction")]
+        self._empty()
+        left = Counter(self.source)
+        for r in lasting:
+            if r.kept == "out" and left[r.row]:
+                left[r.row] -= 1
+                self.rejected.add(replace(r, run=self.run_seq))
+        staying = [r for r in lasting if r.kept == "in"]
+        self.rejected.extend(staying)
+        rows = [*left.elements(), *(r.row for r in staying)]
+        counts = self._enter(rows, Counter(rows))
         self._follow(counts.seen)
         self._settle()
 
     def _increment(
-        self, versions: list[tuple[Counter[Row], set[Row]]], now: int, flush: bool = False, advance: int | None = None
+        self,
+        versions: list[tuple[Rows, Rows]],
+        now: int,
+        flush: bool = False,
+        advance: int | None = None,
     ) -> Counts:
         self.run_seq += 1
         self.now = now
         before = self.consumed or Counter()
         after = versions[-1][0] if versions else before
-        images = {row for _, updated in versions for row in updated} if self.consumed is not None else set()
+        images = sum((updated for _, updated in versions), NOTHING) if self.consumed is not None else NOTHING
         gone, come = list((before - after).elements()), list((after - before).elements())
         places = {(self.rule.who(row), row.at) for row in gone}
-        corrected = {row for row in come if row in images or (self.rule.who(row), row.at) in places}
+        corrected = Counter(
+            {
+                row: times if (self.rule.who(row), row.at) in places else min(times, images[row])
+                for row, times in Counter(come).items()
+            }
+        )
         self.consumed = after
-        if gone or corrected:
+        if gone or corrected.total():
             self.unsure_since = self.run_seq
         freed = self._withdraw(gone) if self.rule.corrections == "apply" else self._keep(gone)
         if self.rule.corrections == "quarantine":
-            unmade = [row for row in come if row in corrected and not self._invalid(row)]
-            self.rejected += [Rejected(row, "correction", "out", self.run_seq) for row in unmade]
-            come = [row for row in come if row not in unmade]
+            unmade = Counter({row: times for row, times in corrected.items() if not self._invalid(row)})
+            self.rejected.extend(Rejected(row, "correction", "out", self.run_seq) for row in unmade.elements())
+            come = list((Counter(come) - unmade).elements())
         again = [r.row for r in freed]
-        counts = self._enter(come + again, corrected | set(again))
-        counts.plain = not gone and not corrected
+        counts = self._enter(come + again, corrected + Counter(again))
+        counts.plain = not gone and not corrected.total()
         self._follow(counts.seen)
         self._settle(flush, advance)
         scope = self.scopes.get((), Scope())
@@ -130,27 +167,35 @@ class World:
         """Take rows out of where they are: rejected ones first, then those apart. Gives the copies that this frees."""
         accepted = []
         for row in self._not_out(rows):
-            apart = next((r for r in self.rejected if r.row == row and r.kept == "apart"), None)
+            apart = next((r for r in self.rejected.of(row) if r.kept == "apart"), None)
             if apart is not None:
                 self._leave(apart)
             else:
-                self.main.remove(next(e for e in self.main if e.row == row))
+                self.main.remove(self.main.of(row)[0])
+                self.walked = None
             accepted.append(row)
-        freed = [r for r in self.rejected if r.reason == "duplicate" and any(self._copies(r.row, a) for a in accepted)]
+        freed = list(
+            {
+                r: None
+                for row in accepted
+                for r in self.rejected.like(row)
+                if r.reason == "duplicate" and self._copies(r.row, row)
+            }
+        )
         for r in freed:
             self.rejected.remove(r)
         return freed
 
     def _keep(self, rows: Iterable[Row]) -> list[Rejected]:
         """Leave the events of deleted rows where they are."""
-        self.rejected += [Rejected(row, "correction", "in", self.run_seq) for row in self._not_out(rows)]
+        self.rejected.extend([Rejected(row, "correction", "in", self.run_seq) for row in self._not_out(rows)])
         return []
 
     def _not_out(self, rows: Iterable[Row]) -> list[Row]:
         """The rows that were not left out; the others leave the rejected ones."""
         found = []
         for row in rows:
-            out = next((r for r in self.rejected if r.row == row and r.kept == "out"), None)
+            out = next((r for r in self.rejected.of(row) if r.kept == "out"), None)
             if out is not None:
                 self.rejected.remove(out)
             else:
@@ -160,7 +205,8 @@ class World:
     def _leave(self, rejected: Rejected) -> None:
         self.rejected.remove(rejected)
         if rejected.kept == "apart":
-            self.apart.remove(next(e for e in self.apart if e.row == rejected.row and e.run == rejected.run))
+            self.apart.remove(next(e for e in self.apart.of(rejected.row) if e.run == rejected.run))
+            self.walked = None
 
     # Looking back.
 
@@ -173,11 +219,11 @@ class World:
         for r in taken:
             self._leave(r)
         rows = [r.row for r in (*taken, *freed)]
-        self._enter(rows, set(rows))
+        self._enter(rows, Counter(rows))
 
     # Admission.
 
-    def _enter(self, rows: list[Row], never_late: set[Row]) -> Counts:
+    def _enter(self, rows: list[Row], never_late: Rows) -> Counts:
         """Judge rows: invalid, copy, late; in order of time, so that of several copies the lowest is the original."""
         counts = Counts(plain=True)
         valid = []
@@ -187,28 +233,34 @@ class World:
                 valid.append(row)
             else:
                 counts.invalid += 1
-                self.rejected.append(Rejected(row, reason, "out", self.run_seq))
+                self.rejected.add(Rejected(row, reason, "out", self.run_seq))
         is_late = self._lateness(valid)
-        late_rows = {row for row in valid if row not in never_late and is_late(row)}
-        left_out = late_rows if self.rule.late != "amend" else set()
-        # What is late is the original of no copy, so it comes last.
-        valid.sort(key=lambda r: (r in left_out, r.at, r.o if self.rule.ordered else 0, r.canonical))
+        exempt, judged = Counter(never_late), []
         for row in valid:
-            if self.rule.within is not None and any(self._copies(row, e.row) for e in self.main):
+            judged.append((row, not exempt[row] and is_late(row)))
+            exempt[row] -= bool(exempt[row])
+        amends, accepts = self.rule.late == "amend", self.rule.late in ("amend", "separate")
+        # What is late and left out is the original of no copy, so it comes last.
+        judged.sort(key=lambda j: (j[1] and not accepts, j[0].at, j[0].o if self.rule.ordered else 0, j[0].canonical))
+        for row, late in judged:
+            if self.rule.within is not None and any(
+                self._copies(row, e.row) for e in (*self.main.like(row), *self.apart.like(row))
+            ):
                 counts.duplicates += 1
-                self.rejected.append(Rejected(row, "duplicate", "out", self.run_seq))
+                self.rejected.add(Rejected(row, "duplicate", "out", self.run_seq))
                 continue
             counts.seen.append(row)
-            if row in left_out:
+            if late and not amends:
                 counts.late += 1
                 apart = self.rule.late == "separate"
-                self.rejected.append(Rejected(row, "late", "apart" if apart else "out", self.run_seq))
+                self.rejected.add(Rejected(row, "late", "apart" if apart else "out", self.run_seq))
                 if apart:
-                    self.apart.append(Event(row, self.now, self.run_seq))
+                    self.apart.add(Event(row, self.now, self.run_seq))
             else:
                 counts.accepted += 1
-                counts.amended += row in late_rows
-                self.main.append(Event(row, self.now, self.run_seq))
+                counts.amended += late
+                self.main.add(Event(row, self.now, self.run_seq))
+        self.walked = None
         return counts
 
     def _invalid(self, row: Row) -> str | None:
@@ -240,7 +292,7 @@ class World:
         if self.rule.lateness == "event":
             return lambda row: is_late(time_of(row), self.rule.scope(row))
         spans = defaultdict(list)
-        for s in self.sessions():
+        for s in self._made():
             if not s.late and (self.rule.revive or not self._is_final(s)):
                 spans[s.key].append((s.start, s.expires))
         for row in rows:
@@ -271,7 +323,7 @@ class World:
                     scope.reach(advance)
         reaches: dict[Key, int] = {}
         arrivals: dict[Key, int] = {}
-        for s in self.sessions():
+        for s in self._made():
             if not s.late:
                 place = self.rule.scope(s.events[0].row)
                 reaches[place] = max(s.expires, reaches.get(place, -ABOVE_ALL))
@@ -288,11 +340,24 @@ class World:
                 scope.mark = max(reach + 1, scope.mark or -ABOVE_ALL)
                 scope.watermark = None
         if self.rule.freezes:
-            for s in self.sessions():
+            for s in self._made():
                 if not s.late and self._is_final(s):
                     self.frozen += 1
                     for e in s.events:
                         e.frozen = e.frozen or self.frozen
+            self.walked = None
+            self._leave_open()
+
+    def _leave_open(self) -> None:
+        """Keys with an event amid the time of a final session that is not its own."""
+        spans = defaultdict(list)
+        for s in self._made():
+            if s.events[0].frozen and s.end > s.start:
+                spans[s.key].append(s)
+        for e in self.main:
+            amid = (s for s in spans.get(self.rule.who(e.row), ()) if s.start <= e.t <= s.end)
+            if any(s.events[0].frozen != e.frozen for s in amid):
+                self.open_keys.add(self.rule.who(e.row))
 
     def _horizon(self, scope: Key) -> int | None:
         return self.scopes[scope].horizon(self.rule.allowed * MINUTE)
@@ -301,10 +366,15 @@ class World:
 
     def sessions(self) -> list[Session]:
         """The rows of sessions, each in its state."""
-        found = made(self.rule, self.main, self.apart)
+        found = self._made()
         for session in found:
             session.states = self._states(session)
         return found
+
+    def _made(self) -> list[Session]:
+        if self.walked is None:
+            self.walked = made(self.rule, self.main, self.apart)
+        return self.walked
 
     def _is_final(self, s: Session) -> bool:
         horizon = self._horizon(self.rule.scope(s.events[0].row))

@@ -70,10 +70,13 @@ class Rule:
     idle_after: int | None = None
     idle_by_arrival: bool = False
     ordered: bool = False
-    aggregates: Literal["none", "ints", "doubles"] = "ints"
+    aggregates: Literal["none", "ints", "doubles", "kinds", "near"] = "ints"
     commit: Literal["merge", "replace"] = "merge"
     traced: bool = False
+    from_version: int | None = None  # of the source: where the first run begins
     one_by_one: bool = False  # a run takes one version of the source at a time
+    type_of_key: Literal["STRING", "BIGINT", "DECIMAL(12,2)", "TIMESTAMP", "BINARY"] = "STRING"  # of k1 in the tables
+    earlier: int = 0  # microseconds: all times of the tables are so much earlier than those that are told here
 
     @property
     def freezes(self) -> bool:

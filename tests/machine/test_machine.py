@@ -1,71 +1,58 @@
-"""Random histories of random configurations: after every step every table is what the oracle says.
+"""Random histories of random configurations: after every job every table is what the oracle says.
 
+A combination is one configuration and the history of one key: events of its own that come in order, late, twice, at the
+same time, are updated, deleted, written over, moved to another key. All keys of a configuration share its jobs (run,
+flush, advance, backfill, readmit, rebuild), for a job takes a second however many they are; and its watermark, where
+that is the table's. Where the rule has no key, all rows are one history. The configurations hold every pair of values
+of two options (`options.py`).
+
+Tables lie in memory (`memory.py`); a few histories are played over Delta, too (`test_over_delta.py`).
 `SESSIONIZER_MACHINE_SEED=7` plays others.
 """
 
 import os
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import pytest
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from lib.errors import SessionizerError
 from tests.few_rows import for_few_rows
-from tests.machine.drawing import reproduction
 from tests.machine.histories import Teller
 from tests.machine.options import covering, rule_of
-from tests.machine.player import Difference, Player
-from tests.machine.rule import Rule
-from tests.machine.shrinking import numbers, shrunk
-from tests.machine.steps import OWN, Step
+from tests.machine.places import over_memory
+from tests.machine.playing import Played, users_in
+from tests.summary import Tally
 
 SEED = int(os.environ.get("SESSIONIZER_MACHINE_SEED", "1"))
 CHOICES = list(covering(Random(SEED)))
-FEW = (0, 2)  # for every change
+MANY, LONG = 440, 8
+FEW = range(8)  # for every change; they hold two thirds of all pairs
 
 
-def differences(spark: SparkSession, folder: Path, rule: Rule, steps: list[Step]) -> list[Difference]:
-    """What is wrong after the first step that leaves something wrong."""
-    shutil.rmtree(folder, ignore_errors=True)
-    player = Player(spark, folder, rule)
-    try:
-        for step in steps:
-            if found := player.play(step):
-                return found
-        return player.verified()
-    except (SessionizerError, PySparkException, Py4JJavaError) as error:
-        return [Difference("error", str(error))]
-
-
-def failing(spark: SparkSession, folder: Path, rule: Rule, tables: set[str]) -> Callable[[list[Step]], bool]:
-    """Whether a history leaves one of these tables wrong."""
-    return lambda steps: bool(tables & {d.table for d in differences(spark, folder, rule, steps)})
-
-
-def users_of(found: list[Difference], steps: list[Step]) -> set[int]:
-    """Those with rows of a key that differs; a key's last column tells its user."""
-    names = {str(d.key[-1]).lstrip("u") for d in found if d.key}
-    return {user for user in {n // OWN for step in steps for n in numbers(step)} if str(user) in names}
-
-
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize(
-    "number", [pytest.param(n, marks=pytest.mark.broad if n in FEW else pytest.mark.slow) for n in range(len(CHOICES))]
-)
-def test_every_table_is_what_the_oracle_says(spark: SparkSession, tmp_path: Path, number: int) -> None:
+def play(spark: SparkSession, folder: Path, number: int, tally: Tally, *, users: int, rounds: int) -> None:
     rule = rule_of(CHOICES[number])
-    size = {"users": 8, "rounds": 1} if number in FEW else {"users": 60, "rounds": 5}
-    steps = Teller(rule, Random(f"{SEED} {number}"), **size).tell()
+    steps = Teller(rule, Random(f"{SEED} {number}"), users, rounds).tell()
     with for_few_rows(spark):
-        found = differences(spark, tmp_path / "played", rule, steps)
-        if not found:
-            return
-        fails = failing(spark, tmp_path / "smaller", rule, {d.table for d in found})
-        small = shrunk(steps, fails, users_of(found, steps))
-        left = differences(spark, tmp_path / "smaller", rule, small)
-    raise AssertionError("\n".join([f"seed {SEED}", *map(str, left), reproduction(rule, small)]))
+        Played(spark, folder, over_memory, rule, verifies=False).assert_right(steps)
+    tally.add("machine: combinations of a configuration and a history", len(users_in(steps)) if rule.key else 1)
+    tally.add("machine: steps of histories", len(steps))
+    tally.add("machine: rows that differ from the oracle's", 0)
+
+
+@pytest.mark.parametrize("number", FEW)
+def test_every_table_is_what_the_oracle_says(spark: SparkSession, tmp_path: Path, tally: Tally, number: int) -> None:
+    play(spark, tmp_path, number, tally, users=40, rounds=1)
+
+
+@pytest.mark.broad
+@pytest.mark.parametrize("number", range(len(FEW), len(CHOICES)))
+def test_the_same_over_every_pair_of_options(spark: SparkSession, tmp_path: Path, tally: Tally, number: int) -> None:
+    play(spark, tmp_path, number, tally, users=20, rounds=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("number", range(len(CHOICES)))
+def test_the_same_over_long_histories(spark: SparkSession, tmp_path: Path, tally: Tally, number: int) -> None:
+    play(spark, tmp_path, number, tally, users=MANY, rounds=LONG)

@@ -1,7 +1,9 @@
 """One walk per key over its accepted events: the sessions, and what their columns say."""
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from statistics import stdev
 from typing import Any
 
 from tests.machine.books import Event, Session
@@ -56,15 +58,19 @@ def in_order(rule: Rule, events: Iterable[Event], value: Callable[[Row], Any]) -
 
 
 def aggregates(rule: Rule, s: Session) -> dict[str, Any]:
-    """The columns that the configuration asks for, see AGGREGATES in histories."""
+    """The columns that the configuration asks for, see `aggregates` in options; but those of `nearly`."""
     if rule.aggregates == "none":
         return {}
-    values = in_order(rule, s.events, (lambda r: r.x) if rule.aggregates == "ints" else (lambda r: number(r.v)))
+    values = in_order(rule, s.events, (lambda r: number(r.v)) if rule.aggregates == "doubles" else (lambda r: r.x))
     given = [v for v in values if v is not None]
     distinct: list[Any] = []
     for v in sorted(given, key=ascending):
         if not distinct or ascending(distinct[-1]) != ascending(v):
             distinct.append(v)
+    if rule.aggregates == "kinds":
+        return {"kinds": len(distinct)}
+    if rule.aggregates == "near":
+        return {"exact": sum(given) if given else None}
     early = [v for v in in_order(rule, s.events, lambda r: r.x) if v is not None]
     return {
         "filled": len(given),
@@ -80,3 +86,22 @@ def aggregates(rule: Rule, s: Session) -> dict[str, Any]:
         "path": early[:3],
         "path_truncated": len(early) > 3,
     }
+
+
+def nearly(rule: Rule, s: Session) -> dict[str, Callable[[Any], bool]]:
+    """Whether what is found in a column is right: of those that are right within an error."""
+    if rule.aggregates != "near":
+        return {}
+    given = sorted(e.row.x for e in s.events if e.row.x is not None)
+
+    def is_spread(found: float | None) -> bool:
+        if len(given) < 2 or found is None:
+            return len(given) < 2 and found is None
+        return math.isclose(found, stdev(given), rel_tol=1e-6, abs_tol=1e-9)
+
+    def is_middle(found: int | None) -> bool:
+        if not given or found is None:
+            return not given and found is None
+        return sum(x < found for x in given) <= len(given) / 2 <= sum(x <= found for x in given)
+
+    return {"spread": is_spread, "about": lambda found: found == len(set(given)), "middle": is_middle}

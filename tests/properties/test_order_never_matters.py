@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Any
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame
@@ -66,6 +67,7 @@ def apply_changes(table: DataFrame | None, changes: DataFrame) -> DataFrame:
     return table.join(touched, C.SESSION_ID, "left_anti").select(*C.cols(tuple(table.columns))).union(upserts)
 
 
+@pytest.mark.broad
 # A case is one of forty in a Spark job: shrinking would run for minutes and name no smaller case.
 @settings(max_examples=6, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(

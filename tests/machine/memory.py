@@ -1,0 +1,240 @@
+"""Tables in memory in the place of those of Delta: the public jobs over them take a fraction of the time.
+
+They do what those do as far as one job after another can tell: versions, the change feed, a MERGE, fences, history.
+What is Delta's own (files, locks, statistics, others at the same time) is played over Delta itself.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
+
+import tables.event_outputs
+import tables.events
+import tables.runs
+import tables.table_set
+from lib import columns as C
+from tables.delta import Commit, Entry, Superseded, Table
+from tests.warehouse import SOURCE
+
+USERS = (tables.events, tables.event_outputs, tables.runs, tables.table_set)  # the modules that make tables
+TYPE = pa.field(C.CHANGE_TYPE, pa.string())
+
+
+@dataclass
+class Version:
+    """What a table holds after a commit, and what the commit says of itself. feed: the changed rows, of a source."""
+
+    schema: T.StructType
+    rows: pa.Table
+    entry: Entry
+    feed: pa.Table | None = None
+
+
+@dataclass
+class Content:
+    """All versions of a table."""
+
+    settings: dict[str, str]
+    partition_by: list[str]
+    versions: list[Version] = field(default_factory=list)
+    fences: dict[str, int] = field(default_factory=dict)
+
+
+THERE: dict[str, Content] = {}
+
+
+@contextmanager
+def in_memory() -> Iterator[None]:
+    """Inside it the jobs find and make tables in memory; at its end they are gone."""
+    THERE.clear()
+    for module in USERS:
+        module.Table = MemoryTable  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        for module in USERS:
+            module.Table = Table  # type: ignore[attr-defined]
+        THERE.clear()
+
+
+class MemoryTable(Table):
+    """A table in memory, by its location."""
+
+    # What is there.
+
+    def exists(self) -> bool:
+        return self.location in THERE
+
+    @property
+    def local_path(self) -> None:
+        return None
+
+    @property
+    def version(self) -> int:
+        return len(self._content.versions) - 1
+
+    @property
+    def id(self) -> str:
+        return self.location
+
+    @property
+    def schema(self) -> T.StructType:
+        return self._last.schema
+
+    def size(self) -> tuple[int, int]:
+        return int(self._last.rows.num_rows > 0), self._last.rows.nbytes
+
+    def setting(self, name: str) -> str | None:
+        return self._content.settings.get(name)
+
+    @property
+    def partition_columns(self) -> list[str]:
+        return self._content.partition_by
+
+    def read(self, version: int | None = None) -> DataFrame:
+        found = self._content.versions[-1 if version is None else version]
+        return self.spark.createDataFrame(found.rows, found.schema)
+
+    def changes(self, first: int, last: int) -> DataFrame:
+        numbered = [(n, self._content.versions[n].feed) for n in range(first, last + 1)]
+        parts = [
+            feed.append_column(C.COMMIT_VERSION, pa.array([n] * feed.num_rows, pa.int64()))
+            for n, feed in numbered
+            if feed is not None
+        ]
+        told = [T.StructField(C.CHANGE_TYPE, T.StringType()), T.StructField(C.COMMIT_VERSION, T.LongType())]
+        rows = self.spark.createDataFrame(pa.concat_tables(parts), T.StructType([*self.schema.fields, *told]))
+        return rows.withColumn(C.COMMIT_TIMESTAMP, F.timestamp_seconds(F.lit(0)))
+
+    def entry(self, version: int) -> Entry | None:
+        return self._content.versions[version].entry
+
+    def rows_added(self, version: int, partition: tuple[str, str]) -> None:
+        return None  # there are no files
+
+    def has_fence(self, commit: Commit) -> bool:
+        return self._content.fences.get(commit.app_id, -1) >= commit.txn
+
+    @contextmanager
+    def reading_ahead(self) -> Iterator[None]:
+        yield
+
+    # What changes it.
+
+    def create(self, schema: T.StructType, partition_by: list[str], properties: Mapping[str, str]) -> None:
+        THERE[self.location] = Content(dict(properties), partition_by)
+        self._put("CREATE TABLE", to_arrow_schema(schema, timezone="UTC").empty_table(), schema)
+
+    def change_settings(self, properties: Mapping[str, str], metadata: str | None = None) -> None:
+        self._content.settings |= properties
+        self._put("SET TBLPROPERTIES", self._last.rows, metadata=metadata)
+
+    def append(
+        self, rows: DataFrame, commit: Commit, *, add_columns: bool = False, rows_per_file: int | None = None
+    ) -> None:
+        self._commit(commit, "WRITE", lambda: pa.concat_tables([self._last.rows, self._arrow(rows)]))
+
+    def append_few(self, rows: pa.Table, commit: Commit) -> None:
+        self._commit(commit, "WRITE", lambda: pa.concat_tables([self._last.rows, rows]))
+
+    def overwrite(
+        self, rows: DataFrame, commit: Commit, partition_by: list[str], rows_per_file: int | None = None
+    ) -> None:
+        if not self.has_fence(commit):
+            schema = rows.schema.toNullable()
+            self._put("WRITE", self._arrow(rows, schema), schema, commit)
+
+    def replace(self, condition: str, rows: DataFrame, commit: Commit) -> None:
+        stay = self.read().where(~F.expr(condition))
+        self._commit(commit, "WRITE", lambda: self._arrow(stay.unionByName(rows)))
+
+    def merge(
+        self,
+        source: DataFrame,
+        condition: str,
+        commit: Commit,
+        *,
+        delete_when: str,
+        insert_when: str | None = None,
+        update: tuple[str, ...] | None = None,
+        computed: bool = False,
+        many: bool = False,
+    ) -> None:
+        """As Delta's MERGE, by a full join."""
+        if self.has_fence(commit):
+            raise Superseded(f"transaction {commit.txn} of {commit.app_id} was there already")
+        table = self.read().withColumn("__there", F.lit(True)).alias("t")
+        met = table.join(source.withColumn("__comes", F.lit(True)).alias("s"), F.expr(condition), "full_outer")
+        there, comes = F.col("t.__there").isNotNull(), F.col("s.__comes").isNotNull()
+        stays = (
+            F.when(there & comes, ~F.expr(delete_when))
+            .when(comes, F.expr(insert_when or f"NOT ({delete_when})"))
+            .otherwise(F.lit(True))
+        )
+        changed = []
+        for name in self.schema.fieldNames():
+            mine, new = F.col(f"t.{C.quoted(name)}"), F.col(f"s.{C.quoted(name)}")
+            is_new = comes if update is None or name in update else comes & ~there
+            changed.append(F.when(is_new, new).otherwise(mine).alias(name))
+        rows = self._arrow(met.where(stays).select(*changed))
+        self._put("MERGE", rows, commit=commit)
+
+    def change_source(self, rows: pa.Table, feed: dict[str, pa.Table], schema: T.StructType) -> None:
+        """One more version of a source: all its rows, and its change rows by type."""
+        if not self.exists():
+            THERE[self.location] = Content(dict(SOURCE), [])
+        told = [t.append_column(TYPE, pa.array([kind] * t.num_rows, pa.string())) for kind, t in feed.items()]
+        self._put("WRITE", rows, schema, feed=pa.concat_tables(told))
+
+    # Inside.
+
+    @property
+    def _content(self) -> Content:
+        return THERE[self.location]
+
+    @property
+    def _last(self) -> Version:
+        return self._content.versions[-1]
+
+    def rows(self) -> pa.Table:
+        """All rows, latest version, without a job of Spark's."""
+        return self._last.rows
+
+    def _arrow(self, rows: DataFrame, schema: T.StructType | None = None) -> pa.Table:
+        wanted = self.schema if schema is None else schema
+        in_order = rows.select(*[_nullable(f) for f in wanted.fields])
+        return in_order.toArrow().cast(to_arrow_schema(wanted, timezone="UTC"))
+
+    def _commit(self, commit: Commit, operation: str, made: Callable[[], pa.Table]) -> None:
+        if not self.has_fence(commit):
+            self._put(operation, made(), commit=commit)
+
+    def _put(
+        self,
+        operation: str,
+        rows: pa.Table,
+        schema: T.StructType | None = None,
+        commit: Commit | None = None,
+        *,
+        metadata: str | None = None,
+        feed: pa.Table | None = None,
+    ) -> None:
+        versions = self._content.versions
+        counted = {"numOutputRows": str(rows.num_rows)}
+        told = commit.metadata if commit else metadata
+        entry = Entry(len(versions), 0, operation, {}, counted, told)
+        versions.append(Version(self.schema if schema is None else schema, rows, entry, feed))
+        if commit is not None:
+            self._content.fences[commit.app_id] = commit.txn
+
+
+def _nullable(field: T.StructField) -> Column:
+    """The column; where it is a struct, Arrow wants to know that its parts may be null."""
+    column = C.col(field.name)
+    return column.cast(field.dataType).alias(field.name) if isinstance(field.dataType, T.StructType) else column
