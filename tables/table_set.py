@@ -10,9 +10,10 @@ from lib.windows.sliding.rule import sliding_of
 from tables.delta import Table, read_any_version
 from tables.event_outputs import EventOutput
 from tables.events import Events
+from tables.layout import Layout
 from tables.rejected_events import RejectedEvents
 from tables.runs import Runs
-from tables.window_table import Layout, WindowTable
+from tables.window_table import WindowTable
 
 ROWS_PER_FILE = 250_000  # of sessions: so few that a look at one day of a year opens little else
 REMEDY_OF_SESSIONS = (

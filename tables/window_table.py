@@ -1,10 +1,9 @@
 """A table of windows, of either kind: its columns, its position, its live rows, its commits."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, timedelta
 from itertools import takewhile
-from typing import Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -15,6 +14,7 @@ from lib.errors import ConfigError, TableError
 from lib.time.spans import Spans
 from lib.windows.windows import DELETE, apply
 from tables.delta import CHANGE_FEED, STATISTICS, Commit, Entry, Superseded, Table
+from tables.layout import Layout
 from tables.manifest import Manifest
 from tables.position import HARMLESS, Position, in_force, position_of
 
@@ -22,28 +22,6 @@ KEPT = "sessionizer.lastRunSeq"  # a property that changes where a commit is nee
 MADE_FOR = "sessionizer.madeFor"  # a property: the hash of the rule and the source that gave the table its columns
 LIVE = f"{C.IS_FINAL} = false"
 FEW = 50_000  # rows that one task writes as quickly as several, into one file
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a table of windows lies.
-
-    name: what it is called. identity: the columns that tell its rows apart; start, end: when a row begins and is over;
-    order: how those of a key are shown. filtered_by: the columns that files are left closed by, after the key columns.
-    """
-
-    name: str
-    identity: tuple[str, ...]
-    start: str
-    end: str
-    order: tuple[str, ...]
-    filtered_by: tuple[str, ...]
-    partition_by: tuple[str, ...]
-    change_feed: bool
-    rows_per_file: int
-    deletion_vectors: bool = False
-    commit: Literal["auto", "merge", "replace"] = "merge"
-    remedy: str = ""
 
 
 class WindowTable:
@@ -198,7 +176,7 @@ class WindowTable:
             self._overwrite(self._by_time(rows.drop(C.CHANGE), number), fence)
         elif counts["updated"] == 0 and counts["deleted"] == 0:
             self.table.append(self._by_time(rows.drop(C.CHANGE), number), fence)
-        elif not touched and self._replaces(live, number):
+        elif not touched and self.layout.replaces(live, number):
             whole = apply(self.live(), rows, self.layout.identity)
             self.table.replace(LIVE, whole.coalesce(self._files(live + number, rows)), fence)
         else:
@@ -257,16 +235,6 @@ class WindowTable:
             return False
         self.table.change_setting(KEPT, str(manifest.run_seq), manifest.text())
         return True
-
-    def _replaces(self, live: int, changed: int) -> bool:
-        """Whether writing all live rows anew takes less than a MERGE, which joins them with the changes twice.
-
-        One that changes most of them, or rows of one file, writes as many.
-        """
-        if self.layout.commit != "auto":
-            return self.layout.commit == "replace"
-        few = live + changed <= self.layout.rows_per_file
-        return few or (2 * changed >= live and not self.layout.deletion_vectors)
 
     def _writes_many(self, live: int, changed: int, *, touched: bool) -> bool:
         """Whether a MERGE writes more rows than one file is to have; where dates divide the rows, files are smaller.
