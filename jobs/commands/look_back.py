@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from jobs.console import iso
 from jobs.run.compute import outlasting
 from jobs.run.context import RunContext
-from jobs.run.driver import commit, repair, settled
+from jobs.run.driver import commit, may_write_at_once, repair, settled
 from jobs.run.kinds import Kind
 from jobs.run.manifests import manifest_of
 from jobs.run.phases import Phases, RunReport, Say, wall_clock
@@ -137,8 +137,7 @@ def _look_back(kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: Look
         )
     say("reading events again")
     with phases("sessionize"), kind.tables.events.reading(context.increment):
-        at_once = mode == "rebuild" and kind.expectations is None
-        result = context.result(at_once=at_once)
+        result = context.result(at_once=mode == "rebuild" and may_write_at_once(kind))
     manifest = manifest_of(context, result, phases.started)
     if asked.dry_run:
         return RunReport(manifest, phases.timing(), kind.name, dry_run=True, changes=outlasting(result.changes))

@@ -21,6 +21,7 @@ from tables.manifest import Manifest
 from tables.position import Position
 from tables.runs import Timing
 
+SHUFFLES, MOST_TASKS = "spark.sql.shuffle.partitions", 16  # of more, a look at one day would open too many files
 Done = Callable[[RunReport], None]
 
 
@@ -138,7 +139,8 @@ def _increment(kind: Kind, options: RunOptions, say: Say) -> RunReport | None:
     say(_reading(increment))
     with phases("sessionize"), kind.home.table.reading_ahead(), kind.tables.events.reading(increment):
         context = RunContext.next(kind, position, increment, now, override)
-        result = context.result(at_once=_may_write_at_once(kind, increment, options))
+        at_once = not increment.is_empty and not options.dry_run and may_write_at_once(kind)
+        result = context.result(at_once=at_once)
     check_policies(result, context)
     unchanged = result.counts and not result.counts["rows"] and stands(context.clock, result.clock)
     if unchanged and increment.is_empty and done is not None:
@@ -163,9 +165,9 @@ def _may_idle(kind: Kind, done: Manifest | None) -> bool:
     return done is not None and done.live_sessions != 0
 
 
-def _may_write_at_once(kind: Kind, increment: Increment, options: RunOptions) -> bool:
-    """Whether nothing has to be known of the rows before they are written."""
-    return not increment.is_empty and not options.dry_run and kind.expectations is None
+def may_write_at_once(kind: Kind) -> bool:
+    """Whether nothing has to be known of the rows before they are written, not even in which of many files they go."""
+    return kind.expectations is None and int(kind.tables.spark.conf.get(SHUFFLES, "200")) <= MOST_TASKS
 
 
 def _nothing_new(done: Manifest | None) -> Increment:
