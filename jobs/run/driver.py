@@ -167,7 +167,7 @@ def _may_idle(kind: Kind, done: Manifest | None) -> bool:
 
 def may_write_at_once(kind: Kind) -> bool:
     """Whether nothing has to be known of the rows before they are written, not even in which of many files they go."""
-    return kind.expectations is None and int(kind.tables.spark.conf.get(SHUFFLES, "200")) <= MOST_TASKS
+    return kind.expectations is None and int(kind.tables.spark.conf.get(SHUFFLES) or 200) <= MOST_TASKS
 
 
 def _nothing_new(done: Manifest | None) -> Increment:
