@@ -22,7 +22,7 @@ from tests.machine.rule import FIRST, Rule
 
 @dataclass(frozen=True)
 class Mutant:
-    """`old`, as it stands in the function, has become `new`. rule, jobs, changes, rounds: of the histories that show it."""
+    """`old`, as it stands in the function, has become `new`. The rest is of the histories that show it."""
 
     name: str
     function: Callable[..., Any]
