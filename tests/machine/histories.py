@@ -9,18 +9,25 @@ from tests.machine.rule import FIRST, MINUTE, Row, Rule
 from tests.machine.steps import OWN, Add, Backfill, Changes, Delete, Overwrite, Readmit, Rebuild, Run, Step, Update
 
 DAYS_LATER = 9 * 1440
-CHANGES = ["update", "update", "delete", "overwrite", "blink"]
+CHANGES = ("update", "update", "delete", "overwrite", "blink")
 JOBS = (*["run"] * 8, "wait", "flush", "advance", "backfill", "readmit", "rebuild")
 DOUBLES = (None, "0.0", "-0.0", "1.5", "-2.0", "3.25", "nan", "inf", "-inf")
 
 
 class Teller:
-    """Tells one history. What the rules leave open it leaves out. jobs: what is drawn from."""
+    """Tells one history. What the rules leave open it leaves out. jobs, changes: what is drawn from."""
 
     def __init__(
-        self, rule: Rule, random: Random, users: int = 30, rounds: int = 5, jobs: Sequence[str] = JOBS
+        self,
+        rule: Rule,
+        random: Random,
+        users: int = 30,
+        rounds: int = 5,
+        jobs: Sequence[str] = JOBS,
+        changes: Sequence[str] = CHANGES,
     ) -> None:
         self.rule, self.random, self.rounds, self.jobs = rule, random, rounds, jobs
+        self.happens = (*["add"] * 6, *(() if rule.freezes else changes))
         self.users = range(1, (users if rule.key else min(users, 4)) + 1)
         self.rows: dict[int, Row] = {}
         self.numbers = dict.fromkeys(self.users, 0)
@@ -50,7 +57,7 @@ class Teller:
 
     def _of_source(self) -> list[Step]:
         """Insertions, or changes; where chains are judged, not both for one run, whose order is left open."""
-        kind = self.random.choice(["add"] * 6 + ([] if self.rule.freezes else CHANGES))
+        kind = self.random.choice(self.happens)
         sort = "add" if kind == "add" else "change"
         if self.rule.lateness == "session" and self.waiting - {sort}:
             return []

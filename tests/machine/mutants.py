@@ -15,14 +15,14 @@ from lib.admission import accepted, corrections, dedupe, freed, lateness, verdic
 from lib.aggregates import binding
 from lib.time import micros, watermarks
 from lib.windows.sessions import changes, fold, islands, lifecycle, max_duration, memberships, recompute, sessions
-from tests.machine.histories import JOBS
+from tests.machine.histories import CHANGES, JOBS
 from tests.machine.options import EPOCH
 from tests.machine.rule import FIRST, Rule
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """`old`, as it stands in the function, has become `new`. rule, jobs, rounds: of the histories that show it."""
+    """`old`, as it stands in the function, has become `new`. The rest is of the histories that show it."""
 
     name: str
     function: Callable[..., Any]
@@ -30,6 +30,7 @@ class Mutant:
     new: str
     rule: Rule = field(default_factory=Rule)
     jobs: tuple[str, ...] = JOBS
+    changes: tuple[str, ...] = CHANGES
     rounds: int = 4
 
     @contextmanager
@@ -101,6 +102,7 @@ OTHERS = (
         "if n not in HOW)",
         "if n not in (*HOW, C.STATE))",
         Rule(aggregates="kinds", per=("k1",), allowed=30),
+        changes=("update",) * 12,
         rounds=6,
     ),
     Mutant(
@@ -108,8 +110,9 @@ OTHERS = (
         sessions.Sessions.merge,
         "others = others.where(F.lit(False))",
         "pass",
-        Rule(idle_after=60, idle_by_arrival=True, allowed=30, earliest=True),
+        Rule(idle_after=60, idle_by_arrival=True, allowed=120),
         ("wait", "backfill"),
+        rounds=8,
     ),
     Mutant(
         "lateness is judged by the horizon after the run",

@@ -26,7 +26,7 @@ from tests.summary import Tally
 
 SEED = int(os.environ.get("SESSIONIZER_MACHINE_SEED", "1"))
 CHOICES = list(covering(Random(SEED)))
-MANY, LONG = 440, 8
+MANY, LONG = 440, 6
 FEW = range(8)  # for every change; they hold two thirds of all pairs
 
 

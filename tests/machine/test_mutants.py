@@ -15,7 +15,7 @@ from tests.machine.playing import Played
 from tests.machine.steps import Step
 from tests.summary import Tally
 
-SEED, USERS = 1, 120
+SEED, USERS = 1, 300
 
 
 @pytest.mark.parametrize("mutant", QUICK, ids=lambda mutant: mutant.name)
@@ -41,7 +41,9 @@ def test_a_fault_is_told_as_a_history_of_few_events(spark: SparkSession, tmp_pat
 
 def assert_found(spark: SparkSession, folder: Path, tally: Tally, mutant: Mutant) -> None:
     """And without the fault the same histories are right."""
-    steps = Teller(mutant.rule, Random(SEED), users=USERS, rounds=mutant.rounds, jobs=mutant.jobs).tell()
+    steps = Teller(
+        mutant.rule, Random(SEED), users=USERS, rounds=mutant.rounds, jobs=mutant.jobs, changes=mutant.changes
+    ).tell()
     with for_few_rows(spark):
         with mutant.alive():
             told, seen = outcome(spark, folder, mutant, steps)
