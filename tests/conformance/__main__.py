@@ -12,7 +12,7 @@ from tests.conformance.not_applicable import REASONS
 from tests.conformance.suite import ADAPTERS, Result, run
 
 OUTCOMES = ("passed", "failed", "not_applicable")
-NOT_APPLICABLE = {"kafka": 13, "spark": 8, "beam": 6, "flink": 3}  # of the bundled cases
+NOT_APPLICABLE = {"kafka": 11, "spark": 8, "beam": 6, "flink": 3}  # of the bundled cases
 
 
 def main(arguments: list[str]) -> int:
