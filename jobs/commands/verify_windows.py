@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from jobs.commands.verify import SHOWN, Asked, Verdict, counted, judged_rejects, ledger_gaps, sampled
 from jobs.run.compute import Checkpoints
@@ -16,6 +17,7 @@ from lib.admission.accepted import accepted, as_rejects
 from lib.aggregates.binding import OF_WINDOWS, bind
 from lib.compare import with_scales
 from lib.config import Config
+from lib.reading.differences import EXPECTED, FOUND
 from lib.reading.expected_windows import broken_window_rules, expected_windows, window_differences
 from lib.time.micros import timestamp
 from lib.windows.sliding.rule import SlidingRule
@@ -52,7 +54,8 @@ def verify_windows(spark: SparkSession, config: Config, asked: Asked, say: Say =
         theirs = compute.held(sampled(events, asked, rule.key))
         expected = _asked_for(expected_windows(theirs, scaled, aggregates, context.clock), asked, rule)
         told = compute.held(window_differences(kept, expected, rule, aggregates))
-    wrong = [row.asDict(recursive=True) for row in told.orderBy(*C.cols(found.identity)).limit(SHOWN).collect()]
+    order = [F.coalesce(F.col(FOUND)[name], F.col(EXPECTED)[name]) for name in found.identity]
+    wrong = [row.asDict(recursive=True) for row in told.orderBy(*order).limit(SHOWN).collect()]
     return replace(found, events=theirs.count(), recomputed=True, differing=told.count(), wrong=wrong)
 
 

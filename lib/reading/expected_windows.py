@@ -1,5 +1,7 @@
 """The sliding windows that accepted events make, of raw events and by the words of SEMANTICS §10 alone."""
 
+from functools import reduce
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -49,25 +51,22 @@ def window_differences(
     """Where the table is not what it should be.
 
     In: rows of the windows table; the rows that it should have, maybe with the scales of their aggregates.
-    Out: the key columns, window_start, kind STRING (missing, extra or differs), columns ARRAY<STRING>, found and
-    expected: the rows, null where there is none.
+    Out: kind STRING (missing, extra or differs), columns ARRAY<STRING>, found and expected: the rows, null where there
+    is none.
     """
     results = [name for a in aggregates for name in a.result_columns if not name.startswith(SCALE)]
-    identity = (*rule.key, C.WINDOW_START)
     names = (*rule.key, *C.BEFORE_WINDOW_AGGREGATES, *results, C.IS_FINAL)
     types, within = {f.name: f.dataType for f in expected.schema.fields}, tolerances(rule.events)
     scales = {name: C.col(SCALE + name) for name in names if SCALE + name in expected.columns}
-    left = table.select(F.struct(*C.cols(names)).alias(FOUND), *C.cols(identity))
-    right = expected.select(F.struct(*C.cols(names)).alias(EXPECTED), *scales.values(), *C.cols(identity))
+    left = table.select(F.struct(*C.cols(names)).alias(FOUND))
+    right = expected.select(F.struct(*C.cols(names)).alias(EXPECTED), *scales.values())
     found, wanted = F.col(FOUND), F.col(EXPECTED)
-    both = joined(left, right, identity, "left").unionByName(
-        joined(right, left, identity, "left_anti"), allowMissingColumns=True
-    )
+    same_place = [found[name].eqNullSafe(wanted[name]) for name in (*rule.key, C.WINDOW_START)]
+    both = left.join(right, reduce(Column.__and__, same_place), "full")
     wrong = [
         F.when(~same_value(found[n], wanted[n], types[n], within.get(n, 0.0), scales.get(n)), F.lit(n)) for n in names
     ]
     told = both.select(
-        *C.cols(identity),
         F.when(found.isNull(), MISSING).when(wanted.isNull(), EXTRA).otherwise(DIFFERS).alias(KIND),
         F.array_compact(F.array(*wrong)).alias(WHICH),
         found,
