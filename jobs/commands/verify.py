@@ -109,7 +109,7 @@ def show(verdict: Verdict) -> None:
         if number:
             out.print(f"broken: {name}: {number:,} rows, such as {printable('; '.join(verdict.examples[name]))}")
     for row in verdict.wrong:
-        named = ", ".join(printable(str(row[name])) for name in verdict.identity)
+        named = ", ".join(printable(str(value)) for value in _place(row, verdict).values())
         out.print(f"\n{named}: {_TOLD[row[KIND]]}")
         out.print(table(["column", "in the table", "recomputed"], _side_by_side(row)))
     if verdict.differing > len(verdict.wrong):
@@ -133,16 +133,21 @@ def show(verdict: Verdict) -> None:
 
 def as_document(verdict: Verdict) -> dict[str, Any]:
     """The same for machines."""
-    named = (*verdict.identity, KIND, WHICH, FOUND, EXPECTED)
+    named = (KIND, WHICH, FOUND, EXPECTED)
     return {
         "clean": verdict.clean,
         verdict.of: verdict.sessions,
         "events": verdict.events,
         "recomputed": verdict.recomputed,
         "differing": verdict.differing,
-        "differences": [{name: row[name] for name in named} for row in verdict.wrong],
+        "differences": [_place(row, verdict) | {name: row[name] for name in named} for row in verdict.wrong],
         "rules": verdict.broken,
     }
+
+
+def _place(row: dict[str, Any], verdict: Verdict) -> dict[str, Any]:
+    """What tells a differing row apart."""
+    return {name: (row[FOUND] or row[EXPECTED])[name] for name in verdict.identity}
 
 
 _TOLD = {

@@ -17,6 +17,7 @@ from lib.config import Config
 from lib.time.micros import timestamp
 from lib.time.spans import within
 from lib.verifying.bag import accepted, judged
+from lib.verifying.differences import EXPECTED, FOUND
 from lib.verifying.facts import facts_of
 from lib.verifying.windows import Shape, broken_window_rules, expected_windows, window_differences
 from lib.windows.sliding.rule import SlidingRule
@@ -51,7 +52,8 @@ def verify_windows(spark: SparkSession, config: Config, asked: Asked, say: Say =
         theirs, facts = compute.held(sampled(events, asked, rule.key)), facts_of(rule, context.sample())
         made = _left(expected_windows(theirs, rule, shape, facts, context.clock), forgotten)
         told = compute.held(window_differences(rows, _asked_for(made, asked, rule.key), rule, facts))
-    wrong = [row.asDict(recursive=True) for row in told.orderBy(*C.cols(found.identity)).limit(SHOWN).collect()]
+    order = [F.coalesce(F.col(FOUND)[name], F.col(EXPECTED)[name]) for name in found.identity]
+    wrong = [row.asDict(recursive=True) for row in told.orderBy(*order).limit(SHOWN).collect()]
     return replace(found, events=theirs.count(), recomputed=True, differing=told.count(), wrong=wrong)
 
 

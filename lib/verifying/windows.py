@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -68,29 +69,27 @@ def window_differences(table: DataFrame, expected: DataFrame, rule: Rule, facts:
     """Where the table is not what it should be.
 
     In: rows of the windows table; the rows that it should have, as `expected_windows` makes them, with these facts.
-    Out: the key columns, window_start, kind STRING (missing, extra or differs), columns ARRAY<STRING>, found and
-    expected: the rows, null where there is none.
+    Out: kind STRING (missing, extra or differs), columns ARRAY<STRING>, found and expected: the rows, null where there
+    is none.
     """
     results = [name for spec in rule.aggregates for name in spec.result_columns]
-    identity, by_fact, within = (*rule.key, C.WINDOW_START), {fact.name: fact for fact in facts}, tolerances(rule)
+    by_fact, within = {fact.name: fact for fact in facts}, tolerances(rule)
     names = [*rule.key, *C.BEFORE_WINDOW_AGGREGATES, *results, C.IS_FINAL]
     remembered = [fact.name for fact in facts if fact.is_remembered]
     shown = [C.col(n).alias(n) for n in names] + [by_fact[n].found.alias(n) for n in remembered]
     nearness = {fact.name: C.col(NEAR + fact.name) for fact in facts if fact.near is not None}
-    left = table.select(F.struct(*shown).alias(FOUND), *C.cols(identity))
+    left = table.select(F.struct(*shown).alias(FOUND))
     types = {f.name: f.dataType for f in left.select(f"{FOUND}.*").schema.fields}
     wanted_columns = [C.col(n).cast(types[n]).alias(n) for n in (*names, *remembered)]
-    right = expected.select(F.struct(*wanted_columns).alias(EXPECTED), *nearness.values(), *C.cols(identity))
+    right = expected.select(F.struct(*wanted_columns).alias(EXPECTED), *nearness.values())
     found, wanted = F.col(FOUND), F.col(EXPECTED)
-    both = joined(left, right, identity, "left").unionByName(
-        joined(right, left, identity, "left_anti"), allowMissingColumns=True
-    )
+    same_place = [found[name].eqNullSafe(wanted[name]) for name in (*rule.key, C.WINDOW_START)]
+    both = left.join(right, reduce(Column.__and__, same_place), "full")
     apart = within | {fact.name: fact.within for fact in facts}
     same = {n: same_value(found[n], wanted[n], kind, apart.get(n, 0.0), nearness.get(n)) for n, kind in types.items()}
     same |= {n: same[n] | found[C.IS_FINAL] for n in remembered}
     wrong = [F.when(~equal, F.lit(n)) for n, equal in same.items()]
     told = both.select(
-        *C.cols(identity),
         F.when(found.isNull(), MISSING).when(wanted.isNull(), EXTRA).otherwise(DIFFERS).alias(KIND),
         F.array_compact(F.array(*wrong)).alias(WHICH),
         found,
