@@ -14,6 +14,7 @@ POLICY = (
     *("watermark_from", "watermark_delay", "allowed_lateness", "lateness", "revive"),
     *("max_future_skew", "idle_after", "idle_clock", "late_events", "invalid_events", "corrections"),
 )
+OF_STATES = ("watermark_delay", "allowed_lateness", "idle_after", "idle_clock")  # those that say when a row is what
 
 
 class Manifest(BaseModel):
@@ -69,9 +70,9 @@ class Manifest(BaseModel):
         except ValidationError:
             return None
 
-    def as_judged(self, rule: Rule) -> Rule:
-        """The rule with the policy of this run, which may have been changed since."""
-        known: dict[str, Any] = {name: value for name, value in self.policy.items() if name in POLICY}
+    def as_judged(self, rule: Rule, names: tuple[str, ...] = POLICY) -> Rule:
+        """The rule with the policy of this run, or a part of it, which may have been changed since."""
+        known: dict[str, Any] = {name: value for name, value in self.policy.items() if name in names}
         return replace(rule, **known)
 
 

@@ -12,6 +12,7 @@ from pyspark.sql import types as T
 from lib import columns as C
 from lib.errors import ConfigError, TableError
 from lib.time.spans import Spans
+from lib.windows.sessions.lifecycle import CLOSED
 from lib.windows.windows import DELETE, apply
 from tables.delta import CHANGE_FEED, STATISTICS, Commit, Entry, Superseded, Table
 from tables.layout import Layout
@@ -91,6 +92,13 @@ class WindowTable:
         told = None if made is None else self.table.rows_added(made.version, (C.IS_FINAL, "false"))
         live = self.live(at.version).count() if told is None else told
         return replace(at, manifest=at.manifest.model_copy(update={"live_sessions": live}))
+
+    def counts_of_new(self, version: int) -> dict[str, int]:
+        """What was counted as its rows were written, all of them as new ones."""
+        rows, final = self.table.read(version), F.count_if(C.col(C.IS_FINAL))
+        closed = F.count_if(C.col(C.STATUS) == CLOSED) if self.layout.start == C.SESSION_START else F.lit(0)
+        n, ended, over = rows.agg(F.count(F.lit(1)), closed, final).collect()[0]
+        return dict.fromkeys(("rows", "created"), n) | {"closed": ended, "finalised": over, "live_change": n - over}
 
     def manifests(self, version: int | None = None) -> Iterator[Manifest]:
         """The manifests in force, as of a version or the latest, newest first, as far back as the history goes."""

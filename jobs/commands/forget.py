@@ -1,11 +1,16 @@
 """What ended long ago, forgotten for good: a run that takes final rows away and keeps in mind up to when."""
 
+import json
+
+from pyspark.sql import functions as F
+
 from jobs.run import side_tables
 from jobs.run.driver import repair
 from jobs.run.kinds import Kind
 from jobs.run.manifests import forgetting
 from jobs.run.phases import Phases, Say
 from jobs.run.retries import with_retries
+from lib import columns as C
 from tables.manifest import Manifest
 
 
@@ -39,5 +44,17 @@ def _mark(kind: Kind, keep: int, done: Manifest) -> int | None:
     """Before which time rows have ended that are forgotten; None: there are none. It never goes back."""
     if (latest := kind.home.latest_end()) is None:
         return None
-    mark = latest - keep if done.horizon_after is None else min(latest - keep, done.horizon_after)
+    mark = min([latest - keep, *_horizons(kind, done)])
     return mark if done.forgotten is None else max(mark, done.forgotten)
+
+
+def _horizons(kind: Kind, done: Manifest) -> list[int]:
+    """Those of all scopes that are known: what is in time in any of them is not forgotten."""
+    if kind.rule.watermark_per == "key":
+        least = F.min(C.col(C.STATE)[C.STATE_FLUSH_MARK])
+        found = [kind.home.live().agg(least).collect()[0][0]]
+    elif kind.rule.scope:
+        found = [json.loads(line).get(C.SCOPE_FLUSH_MARK) for line in done.scopes_after or ()]
+    else:
+        found = [done.horizon_after]
+    return [horizon for horizon in found if horizon is not None]

@@ -105,15 +105,14 @@ def maintain(spark: SparkSession, config: Config, asked: Asked, say: Say = lambd
     kinds = [sessions_of(tables), *([sliding_of(tables)] if _slides(tables) else [])]
     for kind in kinds if not asked.dry_run else ():
         settled(kind, say)
-    charges = _charges(tables, asked)
-    for charge in charges if asked.retain is None else ():
+    for charge in _charges(tables, asked) if asked.retain is None else ():
         _check_retention(charge.table)
     forgotten = {
         kind.name: forget(kind, asked.keep[kind.name], asked.now, say, dry_run=asked.dry_run)
         for kind in kinds
         if kind.name in asked.keep
     }
-    return [_upkeep(charge, asked, say, forgotten.get(charge.name, 0)) for charge in charges]
+    return [_upkeep(charge, asked, say, forgotten.get(charge.name, 0)) for charge in _charges(tables, asked)]
 
 
 def show(done: list[Upkeep], asked: Asked) -> None:
@@ -139,8 +138,10 @@ def _charges(tables: TableSet, asked: Asked) -> list[_Charge]:
     ]
     for name, trace in tables.event_outputs.items():
         keep = asked.keep.get(name)
-        # Rows of events that may still be joined by others stay, however old.
+        # Rows of events that may still be joined by others stay, however old; those of forgotten sessions go with them.
         before = None if keep is None or horizon is None else min(asked.now - keep, horizon)
+        if "sessions" in asked.keep and manifest and manifest.forgotten is not None:
+            before = manifest.forgotten if before is None else max(before, manifest.forgotten)
         charges.append(_Charge(name, trace.table, forget=() if before is None else ((trace.forgettable(before), {}),)))
     charges.append(_Charge("runs", tables.runs.table))
     if _slides(tables):

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -9,23 +11,23 @@ from pyspark.sql import functions as F
 
 from jobs.run.compute import Checkpoints
 from jobs.run.kinds import Kind, schema_of
-from jobs.run.pipeline import NO_OVERRIDE, RunResult, compute_run, numbers
+from jobs.run.pipeline import NO_OVERRIDE, RunResult, compute_run
 from jobs.run.scopes import keys_from_json, scopes_from_json
 from lib import columns as C
-from lib.accepted import AcceptedChanges, Again
+from lib.accepted import Again
 from lib.admission.accepted import Past, kept_in
 from lib.admission.admission import Admission
 from lib.admission.freed import Readmission, still_in
-from lib.admission.verdicts import BEFORE_START, CORRECTION, IN, OUT
+from lib.admission.verdicts import BEFORE_START, CORRECTION, IN, LATE, OUT
 from lib.bags import hashed, nth
 from lib.errors import UsageError
 from lib.joins import joined
 from lib.rule import Rule
 from lib.time.micros import timestamp
 from lib.time.watermarks import WatermarkOverride, WatermarkState, clocks_of_keys, latest
-from lib.windows.windows import Merged, Stored
+from lib.windows.windows import Stored
 from tables.events import Increment
-from tables.manifest import Manifest, Mode
+from tables.manifest import OF_STATES, Manifest, Mode
 from tables.position import Position
 
 
@@ -85,7 +87,11 @@ class RunContext:
         """Of a rebuild: the whole source as it stands. Another source than the one read before sets the clock anew."""
         done, consumed = _consumed(kind, position)
         last, rule, number = kind.tables.events.table.version, kind.rule, position.version + 1
-        clock, increment, began = WatermarkState(now, run_seq=number), Increment(last + 1, last), None
+        clock, increment, began = (
+            WatermarkState(now, run_seq=number, forgotten=done.forgotten),
+            Increment(last + 1, last),
+            None,
+        )
         events = kind.tables.events.as_of(last, None)
         schema = kind.schema_hash(kind.tables.events.read(increment))
         if kind.tables.events.table.id == done.source_id and last >= consumed:
@@ -103,7 +109,8 @@ class RunContext:
         events = kind.tables.events.as_of(last, None)
         clock = _clock_of(done, kind, events, now, position.version + 1)
         increment, began, schema = Increment(last + 1, last), done.source_began, _fitting(kind, done, events)
-        return cls(kind, position, increment, clock, kind.rule, NO_OVERRIDE, began, schema, mode, arguments)
+        rule = done.as_judged(kind.rule, OF_STATES)  # rows that nothing has touched stay as these have it
+        return cls(kind, position, increment, clock, rule, NO_OVERRIDE, began, schema, mode, arguments)
 
     def result(self, *, at_once: bool = False) -> RunResult:
         """What comes of it; at_once: the write may compute the rows of a table that has none."""
@@ -112,13 +119,6 @@ class RunContext:
         again = Again(*self._span(), self._keys()) if self.mode == "backfill" else None
         admission, override = self._admission(clock), self.override
         return compute_run(admission, windows, stored, clock, override=override, again=again, at_once=at_once)
-
-    def counts_of_new(self, rows: DataFrame) -> dict[str, int]:
-        """What was counted when these rows were written as the first ones of the table."""
-        windows = self.kind.make(self.rule, self.sample(), self.clock.now)
-        changes = AcceptedChanges(rows, lambda _: rows, self.clock)
-        found = windows.diff(Merged(rows), Stored(), changes, self.clock)
-        return numbers(found.agg(*[c.alias(n) for n, c in windows.counts().items()]).collect()[0].asDict())
 
     def _admission(self, clock: WatermarkState) -> Admission:
         compute = Checkpoints()
@@ -144,18 +144,20 @@ class RunContext:
     def _everything(self) -> DataFrame:
         """All rows of the source, with what rejected_events knows better, whatever is computed again.
 
-        Those from before the start, and those that updates in quarantine would have made, are marked; what deletes and
-        updates in quarantine have taken away is there.
+        Those from before the start, those that updates in quarantine would have made, and late ones among what has been
+        forgotten are marked; what deletes and updates in quarantine have taken away is there.
         """
-        rows, rejects, lasting = self.kind.tables.events.as_of(self.increment.last, None), self._rejects(), []
+        rows, rejects = self.kind.tables.events.as_of(self.increment.last, None), self._rejects()
+        reason, forgotten, lasting = C.col(C.REASON), self.clock.forgotten, []
         if self.began:
-            lasting.append(BEFORE_START)
+            lasting.append(reason == BEFORE_START)
         if self.rule.corrections == "quarantine":
-            lasting.append(CORRECTION)
+            lasting.append(reason == CORRECTION)
+        if forgotten is not None:
+            lasting.append((reason == LATE) & (F.unix_micros(C.col(C.EVENT_TIME)) < forgotten))
         if not lasting or rejects is None:
             return rows
-        reason = C.col(C.REASON)
-        stay = rejects.where(reason.isin(*lasting) & (C.col(C.KEPT) == OUT))
+        stay = rejects.where(reduce(or_, lasting) & (C.col(C.KEPT) == OUT))
         marks = stay.select(C.col(C.EVENT_HASH).alias(C.HASH), reason.alias(C.CHANGE_TYPE)).withColumn("__nth", nth())
         marked = joined(hashed(rows).withColumn("__nth", nth()), marks, (C.HASH, "__nth"), "left")
         told, back = marked.drop(C.HASH, C.JSON, "__nth"), self._kept_in(rows)

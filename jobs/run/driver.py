@@ -85,9 +85,7 @@ def repair(kind: Kind, position: Position, say: Say) -> None:
         with kind.tables.events.reading(context.increment):
             side_tables.write(context, context.result(), manifest, restored)
     if not manifest.sessions:
-        made = kind.home.committed(manifest)
-        rows = kind.home.table.read(made.version if made else position.version)
-        manifest = with_counts(manifest, RunContext.again(kind, manifest).counts_of_new(rows))
+        manifest = with_counts(manifest, kind.home.counts_of_new(position.version))
     side_tables.enter(kind, manifest, Timing(), restored)
 
 

@@ -32,7 +32,8 @@ def reconciled(valid: DataFrame, rejects: DataFrame | None, rule: Rule, forgotte
     replaces = C.col(C.VERDICT).isNull() & C.col(C.US).isNotNull() & F.bool_or(_is_gone()).over(here)
     told = net.withColumn(C.VERDICT, F.when(replaces, CORRECTED).otherwise(C.col(C.VERDICT))).drop("__nth")
     if forgotten is not None:
-        remains = F.bool_or(C.col(C.VERDICT) == WITHDRAWN).over(here)
+        of_main = C.col(C.POPULATION).isNull() if C.POPULATION in told.columns else F.lit(True)
+        remains = F.bool_or((C.col(C.VERDICT) == WITHDRAWN) & of_main).over(here)
         moves = (C.col(C.VERDICT) == CORRECTED) & (C.col(C.US) < forgotten) & ~F.coalesce(remains, F.lit(False))
         told = told.withColumn(C.VERDICT, F.when(moves, F.lit(None)).otherwise(C.col(C.VERDICT)))
     if rule.corrections == "apply":

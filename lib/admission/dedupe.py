@@ -38,6 +38,11 @@ def mark_duplicates(valid: DataFrame, known: DataFrame | None, rule: Rule, clock
     rows = _with_seen(valid, known, ids)
     copy = unjudged & F.exists(C.col(SEEN), lambda t: F.abs(t - us) <= within)
     candidate = unjudged & ~F.coalesce(copy, F.lit(False))
+    anywhere = C.col(C.VERDICT).isNotNull()
+    if C.FREED in valid.columns:
+        anywhere = anywhere | C.col(C.FREED).isNotNull()
+    if clock.forgotten is not None:  # what is older is late, whatever the rule
+        candidate = candidate & (anywhere | ~(us < clock.forgotten))
     if if_late(rule) == LATE:
         told = F.lit(None).cast("boolean")
         if rule.lateness == "event":
@@ -45,9 +50,6 @@ def mark_duplicates(valid: DataFrame, known: DataFrame | None, rule: Rule, clock
             told = us < C.col(C.H)
         elif C.ENTERS in valid.columns:
             told = ~C.col(C.ENTERS)
-        anywhere = C.col(C.VERDICT).isNotNull()
-        if C.FREED in valid.columns:
-            anywhere = anywhere | C.col(C.FREED).isNotNull()
         candidate = candidate & (anywhere | ~F.coalesce(told, F.lit(False)))
     alike = Window.partitionBy(*C.cols(ids))
     row = canonical_json(valid.select(*C.cols(own_columns(valid))).schema)

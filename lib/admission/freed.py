@@ -132,8 +132,10 @@ def _as_freed() -> Column:
     return F.struct(*C.cols((*IDENTITY, C.REASON, C.KEPT))).alias(C.FREED)
 
 
-def judged_again(marked: DataFrame) -> DataFrame:
+def judged_again(marked: DataFrame, forgotten: int | None = None) -> DataFrame:
     """Freed events with their verdict: `readmitted`, or `duplicate`; what was one and stays one is left out.
+
+    What is older than that which has been `forgotten` has none yet: it is late.
 
     An event that was apart leaves its population as well. In: what `mark_duplicates` returns, freed ones among others.
     """
@@ -142,8 +144,11 @@ def judged_again(marked: DataFrame) -> DataFrame:
     was, verdict = C.col(C.FREED), C.col(C.VERDICT)
     is_freed = was.isNotNull()
     stays = is_freed & (was[C.REASON] == DUPLICATE) & verdict.eqNullSafe(F.lit(DUPLICATE))
+    enters = is_freed & verdict.isNull()
+    if forgotten is not None:
+        enters = enters & (C.col(C.US) >= forgotten)
     told = marked.where(~F.coalesce(stays, F.lit(False))).withColumn(
-        C.VERDICT, F.when(is_freed & verdict.isNull(), READMITTED).otherwise(verdict)
+        C.VERDICT, F.when(enters, READMITTED).otherwise(verdict)
     )
     moved = told.where(is_freed & (was[C.KEPT] == BESIDE)).withColumns(
         {C.VERDICT: F.lit(MOVED), C.POPULATION: was[C.RUN_SEQ].cast("bigint"), C.FREED: _nothing(marked)}

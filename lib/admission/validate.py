@@ -15,6 +15,7 @@ from lib.admission.verdicts import (
     CORRECTION,
     FORGOTTEN,
     IN_THE_FUTURE,
+    LATE,
     NON_POSITIVE_GAP,
     NULL_KEY,
     NULL_TIME,
@@ -45,12 +46,12 @@ KEY_TYPES = (
 def validate(events: DataFrame, rule: Rule, clock: WatermarkState, in_flight: tuple[str, ...] = ()) -> DataFrame:
     """Each event with its time and, if it is invalid or a change of the source, its verdict; `where` has been applied.
 
-    In: the source's columns (and, from a change feed, its `_change_type`, or `before_start` or `correction` there).
+    In: the source's columns (and, from a change feed, its `_change_type`, or `before_start`, `correction`, `late`).
     in_flight: columns of ours that come along.
     Out: the same columns, `__us` BIGINT (microseconds since the epoch, UTC; with a time unit in whole units, and the
     time itself as `__raw_us`), `__gap` BIGINT (of a dynamic gap) and `__verdict` STRING: null for a valid event, else
-    the reason to reject it: the first of before_start, null_time, null_key, non_positive_gap and in_the_future
-    (strictly more than `max_future_skew` ahead) counts. Of changes `corrected`, or for a row that is gone `withdrawn`,
+    the reason to reject it: the first of before_start, correction, late, null_time, null_key, non_positive_gap and
+    in_the_future (strictly more than `max_future_skew` ahead) counts. Of changes `corrected`, or for a row that is gone `withdrawn`,
     `forgotten` if it was invalid.
     Errors: SourceError for a key or time column that is missing or of a type that cannot serve.
     """
@@ -144,7 +145,7 @@ def _verdict(events: DataFrame, rule: Rule, clock: WatermarkState) -> Column:
     kind = C.col(C.CHANGE_TYPE)
     is_gone = kind.isin("delete", "update_preimage")
     was_invalid = is_gone & reduce(or_, [holds for _, holds in invalid])
-    known = [(reason, kind == reason) for reason in (BEFORE_START, CORRECTION)]
+    known = [(reason, kind == reason) for reason in (BEFORE_START, CORRECTION, LATE)]
     apart = [*known, (FORGOTTEN, was_invalid), (WITHDRAWN, is_gone)]
     return _first_that_holds([*apart, *invalid, future, (CORRECTED, kind == "update_postimage")])
 

@@ -112,7 +112,8 @@ def with_sql_columns(rows: DataFrame, aggregates: tuple[Aggregate, ...]) -> Data
     """
     for a in aggregates:
         if a.sql is not None:
-            seen = [n for n in rows.columns if n not in _UNSEEN and not n.startswith("__")]
+            own = _UNSEEN if C.SESSION_START in rows.columns else (C.IS_FINAL, C.RUN_ID, C.STATE)
+            seen = [n for n in rows.columns if n not in own and not n.startswith("__")]
             rows = rows.withColumn(
                 a.name, expression_of(a.sql, rows.select(*C.cols(tuple(seen))), f"aggregates.{a.name}.sql", _HINT)
             )

@@ -27,13 +27,13 @@ def net_changes(feed: DataFrame, columns: tuple[str, ...], identity: tuple[str, 
     )
     moment = F.struct(C.col(C.COMMIT_VERSION), is_after)  # within a version, what was comes before what is
     ends = feed.groupBy(*C.cols(identity)).agg(
-        F.min_by(image, moment).alias("first"), F.max_by(image, moment).alias("last")
+        F.min_by(image, moment).alias("__first"), F.max_by(image, moment).alias("__last")
     )
-    was_there, is_there = ~F.col("first.is_there"), F.col("last.is_there")
+    was_there, is_there = ~F.col("__first.is_there"), F.col("__last.is_there")
     change = (
         F.when(is_there & ~was_there, INSERT)
         .when(was_there & ~is_there, DELETE)
-        .when(was_there & is_there & (F.col("first.content") != F.col("last.content")), UPDATE)
+        .when(was_there & is_there & (F.col("__first.content") != F.col("__last.content")), UPDATE)
     )
-    changed = ends.select(change.alias(CHANGE), F.col("last.row").alias("row")).where(F.col(CHANGE).isNotNull())
-    return changed.select(CHANGE, *[F.col("row")[name].alias(name) for name in columns])
+    changed = ends.select(change.alias(CHANGE), F.col("__last.row").alias("__row")).where(F.col(CHANGE).isNotNull())
+    return changed.select(CHANGE, *[F.col("__row")[name].alias(name) for name in columns])

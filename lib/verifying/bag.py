@@ -30,6 +30,7 @@ def accepted(rows: DataFrame, rejects: DataFrame | None, rule: Rule) -> DataFram
     In: what `judged` returns; rows of rejected_events, None: there are none.
     """
     none = F.lit(None).cast("bigint")
+    rows = _with_gone(rows, rejects, rule)
     valid = rows.where(C.col(C.VERDICT).isNull())
     if rejects is None:
         return valid.withColumn(C.POPULATION, none)
@@ -40,10 +41,7 @@ def accepted(rows: DataFrame, rejects: DataFrame | None, rule: Rule) -> DataFram
     number = F.greatest(F.col(THERE) - F.coalesce(F.col(REJECTED), F.lit(0)), F.lit(0))
     left = F.explode(F.slice(copies, F.lit(1), number.cast("int"))).alias(C.POPULATION)
     beside = alike.where(F.col(ROW)[C.VERDICT].isNull()).select(f"{ROW}.*", left)
-    own = T.StructType([rows.schema[name] for name in own_columns(rows)])
-    gone = rejects.where(C.col(C.KEPT) == IN).select(from_canonical_json(C.col(C.EVENT), own).alias(ROW))
-    back = judged(gone.select(f"{ROW}.*"), rule).where(C.col(C.VERDICT).isNull()).withColumn(C.POPULATION, none)
-    return untouched.unionByName(beside).unionByName(back)
+    return untouched.unionByName(beside)
 
 
 def of_rejects(rows: DataFrame, rejects: DataFrame, rule: Rule) -> DataFrame:
@@ -52,8 +50,17 @@ def of_rejects(rows: DataFrame, rejects: DataFrame, rule: Rule) -> DataFrame:
     Out: `__hash`, rejected BIGINT (copies out of any session), apart ARRAY<BIGINT> (runs that have one apart), there
     BIGINT (copies in the source), row (one of these, as `judged` returns it; null: there is none).
     """
-    met = joined(_counted(rejects), _there(rows, rejects, rule), (C.HASH,), "left")
+    met = joined(_counted(rejects), _there(_with_gone(rows, rejects, rule), rejects, rule), (C.HASH,), "left")
     return met.withColumn(THERE, F.coalesce(F.col(THERE), F.lit(0)))
+
+
+def _with_gone(rows: DataFrame, rejects: DataFrame | None, rule: Rule) -> DataFrame:
+    """The rows of the source, and those that are gone from it and stay where they were."""
+    if rejects is None:
+        return rows
+    own = T.StructType([rows.schema[name] for name in own_columns(rows)])
+    gone = rejects.where(C.col(C.KEPT) == IN).select(from_canonical_json(C.col(C.EVENT), own).alias(ROW))
+    return rows.unionByName(judged(gone.select(f"{ROW}.*"), rule))
 
 
 def _counted(rejects: DataFrame) -> DataFrame:

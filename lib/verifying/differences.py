@@ -6,13 +6,15 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from lib import columns as C
-from lib.compare import same_value, tolerances
+from lib.compare import ADDED, same_value, tolerances
+from lib.expressions import expression
 from lib.rule import Rule
 from lib.verifying.facts import NEAR, Fact
 from lib.verifying.plan import CLOSED, FLUSH, IDLE, MAX_DURATION, OPEN, reaches
 
 MISSING, EXTRA, DIFFERS = "missing", "extra", "differs"
 KIND, WHICH, FOUND, EXPECTED = "kind", "columns", "found", "expected"
+SQL = "__sql"
 BY_CLOCK = (C.STATUS, C.END_REASON, C.IS_FINAL)
 
 
@@ -27,11 +29,13 @@ def differences(table: DataFrame, expected: DataFrame, rule: Rule, facts: Sequen
     """
     by_fact, within = {fact.name: fact for fact in facts}, tolerances(rule)
     left_out = (C.SUPERSEDES, *(BY_CLOCK if rule.watermark_per == "key" else ()))
-    results = [name for spec in rule.aggregates for name in spec.result_columns]
+    results = [name for spec in rule.aggregates if spec.sql is None for name in spec.result_columns]
     shown = [n for n in (*rule.key, *C.BEFORE_AGGREGATES, *results, *C.AFTER_AGGREGATES) if n not in left_out]
     remembered = [fact.name for fact in facts if fact.is_remembered]
     columns = [C.col(n).alias(n) for n in shown] + [by_fact[n].found.alias(n) for n in remembered]
-    left = table.select(F.struct(*columns).alias(FOUND), C.col(C.IS_FINAL).alias("__final"))
+    left = table.select(
+        F.struct(*columns).alias(FOUND), C.col(C.IS_FINAL).alias("__final"), wrong_sql(table, rule).alias(SQL)
+    )
     nearness = {fact.name: C.col(NEAR + fact.name) for fact in facts if fact.near is not None}
     right = expected.select(
         F.struct(*[C.col(n).alias(n) for n in (*shown, *remembered)]).alias(EXPECTED), *nearness.values()
@@ -55,11 +59,22 @@ def differences(table: DataFrame, expected: DataFrame, rule: Rule, facts: Sequen
     told = joined.select(
         F.coalesce(found[C.SESSION_ID], wanted[C.SESSION_ID]).alias(C.SESSION_ID),
         F.when(found.isNull(), MISSING).when(wanted.isNull(), EXTRA).otherwise(DIFFERS).alias(KIND),
-        F.array_compact(F.array(*wrong)).alias(WHICH),
+        F.concat(F.array_compact(F.array(*wrong)), F.coalesce(SQL, F.array().cast("array<string>"))).alias(WHICH),
         found,
         wanted,
     )
     return told.where((F.col(KIND) != DIFFERS) | (F.size(WHICH) > 0))
+
+
+def wrong_sql(table: DataFrame, rule: Rule) -> Column:
+    """The columns that the configuration makes in SQL and that are not what the others of their row make."""
+    types = {f.name: f.dataType for f in table.schema.fields}
+    made = {a.name: expression(a.sql, table, f"aggregates.{a.name}.sql") for a in rule.aggregates if a.sql is not None}
+    wrong = [
+        F.when(~same_value(C.col(name), value.cast(types[name]), types[name], ADDED), F.lit(name))
+        for name, value in made.items()
+    ]
+    return F.array_compact(F.array(*wrong)) if wrong else F.array().cast("array<string>")
 
 
 def broken_rules(table: DataFrame, rule: Rule) -> dict[str, DataFrame]:

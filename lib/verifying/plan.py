@@ -8,7 +8,6 @@ from pyspark.sql import functions as F
 from lib import columns as C
 from lib.canonical import session_id
 from lib.config import DynamicGap
-from lib.expressions import expression
 from lib.joins import joined
 from lib.rule import Rule
 from lib.time.watermarks import WatermarkState
@@ -34,7 +33,7 @@ def expected_sessions(events: DataFrame, rule: Rule, facts: Sequence[Fact], cloc
         *[fact.expected.alias(fact.name) for fact in facts],
         *nearness,
     )
-    return _with_state(with_sql(_described(sessions, rule), rule), rule, clock)
+    return _with_state(_described(sessions, rule), rule, clock)
 
 
 def _started(events: DataFrame, rule: Rule) -> DataFrame:
@@ -111,15 +110,6 @@ def _described(sessions: DataFrame, rule: Rule) -> DataFrame:
             C.SESSION_DATE: F.timestamp_micros(start).cast("date"),
         }
     )
-
-
-def with_sql(sessions: DataFrame, rule: Rule) -> DataFrame:
-    """The columns that the configuration makes of others, one after the other."""
-    for made in rule.aggregates:
-        if made.sql is not None:
-            value = expression(made.sql, sessions, f"aggregates.{made.name}.sql")
-            sessions = sessions.withColumn(made.name, value)
-    return sessions
 
 
 def _with_state(sessions: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame:

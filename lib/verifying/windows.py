@@ -13,9 +13,9 @@ from lib.joins import joined
 from lib.rule import Rule
 from lib.time.micros import floor_div
 from lib.time.watermarks import WatermarkState
-from lib.verifying.differences import DIFFERS, EXPECTED, EXTRA, FOUND, KIND, MISSING, WHICH
+from lib.verifying.differences import DIFFERS, EXPECTED, EXTRA, FOUND, KIND, MISSING, SQL, WHICH, wrong_sql
 from lib.verifying.facts import NEAR, Fact
-from lib.verifying.plan import timed, with_sql
+from lib.verifying.plan import timed
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def expected_windows(
         *[fact.near.alias(NEAR + fact.name) for fact in facts if fact.near is not None],
     )
     end = C.col(C.START) + shape.difference
-    rows = timed(whole, rule, clock).withColumns(
+    return timed(whole, rule, clock).withColumns(
         {
             C.WINDOW_START: F.timestamp_micros(C.col(C.START)),
             C.WINDOW_END: F.timestamp_micros(end),
@@ -62,7 +62,6 @@ def expected_windows(
             C.IS_FINAL: F.coalesce(end < C.col(C.H), F.lit(False)),
         }
     )
-    return with_sql(rows, rule)
 
 
 def window_differences(table: DataFrame, expected: DataFrame, rule: Rule, facts: Sequence[Fact]) -> DataFrame:
@@ -72,13 +71,13 @@ def window_differences(table: DataFrame, expected: DataFrame, rule: Rule, facts:
     Out: kind STRING (missing, extra or differs), columns ARRAY<STRING>, found and expected: the rows, null where there
     is none.
     """
-    results = [name for spec in rule.aggregates for name in spec.result_columns]
+    results = [name for spec in rule.aggregates if spec.sql is None for name in spec.result_columns]
     by_fact, within = {fact.name: fact for fact in facts}, tolerances(rule)
     names = [*rule.key, *C.BEFORE_WINDOW_AGGREGATES, *results, C.IS_FINAL]
     remembered = [fact.name for fact in facts if fact.is_remembered]
     shown = [C.col(n).alias(n) for n in names] + [by_fact[n].found.alias(n) for n in remembered]
     nearness = {fact.name: C.col(NEAR + fact.name) for fact in facts if fact.near is not None}
-    left = table.select(F.struct(*shown).alias(FOUND))
+    left = table.select(F.struct(*shown).alias(FOUND), wrong_sql(table, rule).alias(SQL))
     types = {f.name: f.dataType for f in left.select(f"{FOUND}.*").schema.fields}
     wanted_columns = [C.col(n).cast(types[n]).alias(n) for n in (*names, *remembered)]
     right = expected.select(F.struct(*wanted_columns).alias(EXPECTED), *nearness.values())
@@ -91,7 +90,7 @@ def window_differences(table: DataFrame, expected: DataFrame, rule: Rule, facts:
     wrong = [F.when(~equal, F.lit(n)) for n, equal in same.items()]
     told = both.select(
         F.when(found.isNull(), MISSING).when(wanted.isNull(), EXTRA).otherwise(DIFFERS).alias(KIND),
-        F.array_compact(F.array(*wrong)).alias(WHICH),
+        F.concat(F.array_compact(F.array(*wrong)), F.coalesce(SQL, F.array().cast("array<string>"))).alias(WHICH),
         found,
         wanted,
     )
@@ -105,7 +104,9 @@ def broken_window_rules(table: DataFrame, rule: Rule, shape: Shape) -> dict[str,
     inside = C.col(C.LAST_EVENT_TIME).between(C.col(C.WINDOW_START), C.col(C.WINDOW_END))
     state = (C.col(C.IS_FINAL) & C.col(C.STATE).isNotNull()) | (C.col(C.EVENT_COUNT) < 1)
     return {
-        "each window is there once": table.groupBy(*identity).agg(F.count(F.lit(1)).alias("rows")).where("rows > 1"),
+        "each window is there once": table.groupBy(*identity)
+        .agg(F.count(F.lit(1)).alias("__rows"))
+        .where("__rows > 1"),
         "a window lasts time_difference": table.where(end - start != shape.difference).select(*identity, C.WINDOW_END),
         "the last event of a window lies in it": table.where(~inside).select(*identity, C.LAST_EVENT_TIME),
         "final rows hold no state, and every window an event": table.where(state).select(*identity),

@@ -22,7 +22,7 @@ WITHIN_RETENTION = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeleted
 AS_IT_IS = {"spark.databricks.delta.merge.materializeSource": "none"}
 ALSO_OTHERS = {"spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false"}
 # Of two partitions a task writes both at once, so that Spark need not sort the rows, which are in order of time.
-BOTH_AT_ONCE = {"spark.sql.maxConcurrentOutputFileWriters": "2"}
+BOTH_AT_ONCE = {"spark.sql.maxConcurrentOutputFileWriters": "3"}  # one more than are open
 
 
 def read_any_version(spark: SparkSession) -> None:

@@ -155,7 +155,7 @@ def read_totals(home: WindowTable, runs: Runs) -> Totals:
 
 def _status_column(rows: DataFrame) -> Column:
     """The status of sessions; windows are open until they are final."""
-    return C.col(C.STATUS) if C.STATUS in rows.columns else F.when(C.col(C.IS_FINAL), FINAL).otherwise(OPEN)
+    return C.col(C.STATUS) if C.SESSION_START in rows.columns else F.when(C.col(C.IS_FINAL), FINAL).otherwise(OPEN)
 
 
 def microseconds_of(interval: str) -> int:
@@ -172,8 +172,9 @@ def _counts(home: LocalTable, span: tuple[str, ...]) -> tuple[dict[str, int], di
     times: list[tuple[int, ...]] = []
     for file in files:
         if not file.partition[C.IS_FINAL]:
-            rows = file.read([C.STATUS, *span])
-            found = rows[C.STATUS].to_pylist() if C.STATUS in rows.column_names else [OPEN] * rows.num_rows
+            has_status = C.SESSION_START in span
+            rows = file.read([*([C.STATUS] if has_status else []), *span])
+            found = rows[C.STATUS].to_pylist() if has_status else [OPEN] * rows.num_rows
             statuses.update(found)
             spans = zip(*[_as_numbers(rows[name]).to_pylist() for name in span], strict=True)
             times += [span for status, span in zip(found, spans, strict=True) if status == OPEN]

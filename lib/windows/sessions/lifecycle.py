@@ -29,7 +29,7 @@ def settle(
     The first that holds: `final` iff expires_at < horizon; `closed` iff watermark > expires_at, or watermark >
     session_start + max_duration, or idle; else `open`. All strict. With `watermark.per: key`, all rows of a key that
     has had no new event for the idle timeout are final. Sessions of late events apart (`is_late`) are always final.
-    What ended before that which has been forgotten, and is not in the table, does not come back.
+    What ended before that which has been forgotten does not come back.
 
     In: what `intervals.merge_islands` returns; the watermarks as they stand before and after the run.
     Out: the columns of the sessions table but run_id, and those of `TRAIL` that the input has.
@@ -76,8 +76,7 @@ def settle(
 def _unforgotten(sessions: DataFrame, clock: WatermarkState) -> DataFrame:
     if clock.forgotten is None:
         return sessions
-    there = F.size(C.col(C.ABSORBED)) > 0 if C.ABSORBED in sessions.columns else F.lit(False)
-    return sessions.where((C.col(C.REACH) >= clock.forgotten) | there)
+    return sessions.where(C.col(C.REACH) >= clock.forgotten)
 
 
 def last_arrival(sessions: DataFrame) -> Column:

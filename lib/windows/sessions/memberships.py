@@ -66,14 +66,15 @@ def _arrived(judged: DataFrame, changed: DataFrame, rule: Rule) -> DataFrame:
 
 
 def _recomputed(inside: DataFrame, rows: DataFrame, rule: Rule) -> DataFrame:
-    """Events of recomputed islands with the id of their session: the latest of their island that starts before them.
+    """Events of recomputed islands with the id of the session whose time they lie in.
 
     Where there is none, their session has been forgotten.
     """
     key = (*rule.key, C.RANGE)
-    session = F.struct(F.unix_micros(C.col(C.SESSION_START)).alias("start"), C.col(C.SESSION_ID).alias("id"))
+    start, end = (F.unix_micros(C.col(name)) for name in (C.SESSION_START, C.SESSION_END))
+    session = F.struct(start.alias("start"), end.alias("end"), C.col(C.SESSION_ID).alias("id"))
     starts = rows.groupBy(*C.cols(key)).agg(F.sort_array(F.collect_list(session)).alias("__sessions"))
-    mine = F.filter(F.col("__sessions"), lambda one: one["start"] <= C.col(C.US))
+    mine = F.filter(F.col("__sessions"), lambda one: C.col(C.US).between(one["start"], one["end"]))
     met = joined(inside, starts, key, "inner")
     told = met.withColumn(C.SESSION, F.try_element_at(mine, F.lit(-1))["id"])
     return told.where(C.col(C.SESSION).isNotNull()).drop("__sessions")

@@ -22,6 +22,7 @@ from lib.windows.sessions.changes import HOW, counts, merged_changes, recomputed
 from lib.windows.sessions.fold import bucket, fold
 from lib.windows.sessions.intervals import (
     LIVE_TYPE,
+    apart,
     arriving,
     bare_intervals,
     keeps_arrival_of_key,
@@ -199,11 +200,12 @@ class Sessions:
         return intervals
 
     def _unforgotten(self, intervals: DataFrame, forgotten: int) -> DataFrame:
-        """Those of the table, and of the new ones those that may concern them, or what is to come."""
-        existing = C.col(C.LIVE).isNotNull()
-        first = F.min(F.when(existing, C.col(C.START))).over(Window.partitionBy(*C.cols(self.rule.key)))
+        """Those of the table, and of the new ones what may concern them, or what is to come: not what lies before."""
+        existing, start = C.col(C.LIVE).isNotNull(), C.col(C.START)
+        first = F.min(F.when(existing, start)).over(Window.partitionBy(*C.cols(apart(intervals, self.rule))))
         told = intervals.withColumn("__first", F.least(first, F.lit(forgotten)))
-        return told.where(existing | (C.col(C.END) >= F.col("__first"))).drop("__first")
+        left = told.where(existing | (C.col(C.END) >= F.col("__first")))
+        return left.withColumn(C.START, F.when(existing, start).otherwise(F.greatest(start, "__first"))).drop("__first")
 
     def _near(self, table: DataFrame, low: int, high: int | None) -> DataFrame:
         """Rows that intervals within these times may touch; with `max_duration` all that follow, too."""
