@@ -119,6 +119,42 @@ def test_chains_that_max_duration_cuts_go_on_from_what_is_left(spark: SparkSessi
     done.assert_clean()
 
 
+def test_an_update_on_both_sides_of_the_mark_moves_no_cut(play: Plays) -> None:
+    done = forget(play("a@0 a@6 a@12 a@18 a@24 tick@1460", session={"max_duration": "12m"}))
+    done.source("UPDATE {} SET n = 2 WHERE u = 'a'").run()  # 12, which is forgotten, and 18 share a bucket
+    done.assert_sessions("u | start | end | total \n a | 18 | 24 | 4 \n tick | 1460 | 1460 | 1")
+    done.assert_clean()
+
+
+@pytest.mark.parametrize("lateness", ["event", "session"])
+def test_what_is_late_by_the_mark_is_the_original_of_nothing(play: Plays, lateness: str) -> None:
+    once = {"dedupe": {"by": ["n"], "within": "7d"}}
+    done = forget(play(OLD, late_events="amend", source=once, time={"lateness": lateness})).runs("a@5=9 a@12=9")
+    done.assert_rejected("u | event_time | reason \n a | 5 | late")
+    done.assert_sessions("u | start | end | total \n a | 12 | 12 | 9 \n b | 1 | 1 | 2 \n tick | 1441 | 1441 | 3")
+
+
+def test_a_copy_of_what_is_forgotten_is_late_when_its_original_goes(play: Plays) -> None:
+    done = forget(play("a@0=7 a@5=7 tick@1441", source={"dedupe": {"by": ["n"], "within": "7d"}}))
+    done.source("DELETE FROM {} WHERE u = 'a' AND at = TIMESTAMP'2026-01-01 00:00:00'").run()
+    done.assert_rejected("u | event_time | reason \n a | 5 | late")
+    done.assert_sessions("u | start \n tick | 1441")
+    done.assert_clean()
+
+
+def test_a_rebuild_takes_nothing_in_that_is_late_by_the_mark(play: Plays) -> None:
+    done = forget(play(OLD)).runs("a@5").rebuild()
+    done.assert_sessions(LEFT)
+    done.assert_rejected("u | event_time | reason \n a | 5 | late")
+    done.assert_clean()
+
+
+def test_the_mark_is_no_later_than_the_horizon_of_any_scope(play: Plays) -> None:
+    done = forget(play("b@5 a@0 a@3000", time={"watermark": {"per": ["u"]}})).runs("b@7")
+    done.assert_sessions("u | start | end \n a | 0 | 0 \n a | 3000 | 3000 \n b | 5 | 7")
+    done.assert_clean()
+
+
 def test_a_restore_to_before_brings_sessions_and_lateness_back(play: Plays) -> None:
     done = forget(play(OLD, late_events="amend")).runs("a@5")
     done.damage("RESTORE {} TO VERSION AS OF 1")

@@ -286,3 +286,23 @@ def test_a_session_that_idles_before_its_longest_duration_is_clean(play: Plays) 
     done.at(36).run()
     done.assert_sessions("u | start | end | status | why \n a | 0 | 5 | closed | max_duration")
     done.assert_clean()
+
+
+def test_a_late_event_apart_that_is_gone_from_the_source_stays_where_it_was(play: Callable[..., Play]) -> None:
+    done = play("tick@100 | a@5=3", late_events="separate", corrections="quarantine")
+    done.source("DELETE FROM {} WHERE u = 'a'").run()
+    done.assert_clean()
+
+
+def test_sql_is_judged_by_the_row_that_it_stands_in(play: Callable[..., Play]) -> None:
+    mean = {"name": "mean", "fn": "avg", "of": "CAST(n AS DECIMAL(10,2))"}  # 3.333333 in the table
+    done = play("a@0=1 a@1=1 a@2=8", aggregates=[mean, {"name": "thrice", "sql": "mean * 3"}])
+    done.assert_clean()
+    done.damage("UPDATE {} SET thrice = 10")
+    assert [row["columns"] for row in done.verify().wrong] == [["thrice"]]
+
+
+def test_a_look_back_after_less_lateness_leaves_rows_as_they_are(play: Callable[..., Play]) -> None:
+    done = play("a@35 tick@100", time={"allowed_lateness": "60m"})
+    done.change(time={"allowed_lateness": "0s"}).backfill(0, 10)
+    done.assert_clean()
