@@ -51,8 +51,8 @@ def validate(events: DataFrame, rule: Rule, clock: WatermarkState, in_flight: tu
     Out: the same columns, `__us` BIGINT (microseconds since the epoch, UTC; with a time unit in whole units, and the
     time itself as `__raw_us`), `__gap` BIGINT (of a dynamic gap) and `__verdict` STRING: null for a valid event, else
     the reason to reject it: the first of before_start, correction, late, null_time, null_key, non_positive_gap and
-    in_the_future (strictly more than `max_future_skew` ahead) counts. Of changes `corrected`, or for a row that is gone `withdrawn`,
-    `forgotten` if it was invalid.
+    in_the_future (strictly more than `max_future_skew` ahead) counts. Of changes `corrected`, or for a row that is
+    gone `withdrawn`, `forgotten` if it was invalid.
     Errors: SourceError for a key or time column that is missing or of a type that cannot serve.
     """
     _check_zone(events)
