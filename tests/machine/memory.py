@@ -99,7 +99,9 @@ class MemoryTable(Table):
 
     def read(self, version: int | None = None) -> DataFrame:
         found = self._content.versions[-1 if version is None else version]
-        return self.spark.createDataFrame(found.rows, found.schema)
+        return self.spark.createDataFrame(
+            found.rows.combine_chunks(), found.schema
+        )  # of empty chunks Spark sees no further
 
     def changes(self, first: int, last: int) -> DataFrame:
         numbered = [(n, self._content.versions[n].feed) for n in range(first, last + 1)]
@@ -109,7 +111,9 @@ class MemoryTable(Table):
             if feed is not None
         ]
         told = [T.StructField(C.CHANGE_TYPE, T.StringType()), T.StructField(C.COMMIT_VERSION, T.LongType())]
-        rows = self.spark.createDataFrame(pa.concat_tables(parts), T.StructType([*self.schema.fields, *told]))
+        rows = self.spark.createDataFrame(
+            pa.concat_tables(parts).combine_chunks(), T.StructType([*self.schema.fields, *told])
+        )
         return rows.withColumn(C.COMMIT_TIMESTAMP, F.timestamp_seconds(F.lit(0)))
 
     def entry(self, version: int) -> Entry | None:
