@@ -114,7 +114,8 @@ def keepers(deployment: Deployment, command: str) -> list[int]:
     words = {command.encode(), b"--config", deployment.environment["SESSIONIZER_CONFIG"].encode()}
     all_pids = [int(p.name) for p in Path("/proc").glob("[0-9]*")]
     found = [pid for pid in all_pids if words <= set(command_line(pid).split(b"\0"))]
-    return [pid for pid in found if command_line(pid).split(b"\0")[1:2] and b"keeper.py" in command_line(pid)]
+    named = [pid for pid in found if command_line(pid).split(b"\0")[1:2] and b"keeper.py" in command_line(pid)]
+    return [pid for pid in named if group(pid) == pid]  # not what it has forked and is not a command yet
 
 
 def command_line(pid: int) -> bytes:
@@ -122,6 +123,13 @@ def command_line(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+def group(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
 
 
 def parent(pid: int) -> int:
