@@ -130,7 +130,7 @@ def test_an_update_on_both_sides_of_the_mark_moves_no_cut(play: Plays) -> None:
 def test_what_is_late_by_the_mark_is_the_original_of_nothing(play: Plays, lateness: str) -> None:
     once = {"dedupe": {"by": ["n"], "within": "7d"}}
     done = forget(play(OLD, late_events="amend", source=once, time={"lateness": lateness})).runs("a@5=9 a@12=9")
-    done.assert_rejected("u | event_time | reason \n a | 5 | late")
+    done.assert_rejected("u | event_time | reason \n a | 5 | duplicate")
     done.assert_sessions("u | start | end | total \n a | 12 | 12 | 9 \n b | 1 | 1 | 2 \n tick | 1441 | 1441 | 3")
 
 
