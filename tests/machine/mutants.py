@@ -93,7 +93,7 @@ OTHERS = (
         "order_by settles nothing",
         binding.bind,
         "[C.col(C.US), *[C.col(name) for name in rule.order_by]]",
-        "[C.col(C.US)]",
+        "[C.col(C.US), *[C.col(name) - C.col(name) for name in rule.order_by]]",
         Rule(ordered=True, per=("k1",), allowed=30),
     ),
     Mutant(
@@ -104,15 +104,6 @@ OTHERS = (
         Rule(aggregates="kinds", per=("k1",), allowed=30),
         changes=("update",) * 12,
         rounds=6,
-    ),
-    Mutant(
-        "a look back writes what lies beside its span",
-        sessions.Sessions.merge,
-        "others = others.where(F.lit(False))",
-        "pass",
-        Rule(idle_after=60, idle_by_arrival=True, allowed=120),
-        ("wait", "backfill"),
-        rounds=8,
     ),
     Mutant(
         "lateness is judged by the horizon after the run",
