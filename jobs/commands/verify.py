@@ -32,6 +32,7 @@ from tables.table_set import TableSet
 
 SHOWN = 20
 FOREVER = 10**17  # µs
+TIMES = (C.SESSION_START, C.SESSION_END)
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,9 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
         kind = replace(kind, rule=position.manifest.as_judged(kind.rule))  # by which states are what they are
     context = RunContext.look_back(kind, position, wall_clock(), "verify", {})
     rule, whole, forgotten = context.rule, asked == Asked(), context.clock.forgotten
-    rows = Checkpoints().held(_left(_asked_for(tables.sessions.table.read(position.version), asked, rule), forgotten))
+    rows = Checkpoints().held(
+        left(asked_for(tables.sessions.table.read(position.version), asked, rule.key, TIMES), C.EXPIRES_AT, forgotten)
+    )
     broken = dict(broken_rules(rows, rule))
     broken["the counts of every run add up"] = ledger_gaps(kind)
     if whole:
@@ -179,8 +182,10 @@ def _compared(context: RunContext, rows: DataFrame, events: DataFrame, asked: As
         rows, events = rows.where(C.col(C.IS_LATE)), events.where(C.col(C.POPULATION).isNotNull())
     facts = facts_of(rule, context.sample())
     sessions = expected_sessions(events, rule, facts, context.clock)
-    made, seen = compute.observed(_left(sessions, context.clock.forgotten), {"events": F.sum(C.col(C.EVENT_COUNT))})
-    return compute.held(differences(rows, _asked_for(made, asked, rule), rule, facts)), seen["events"] or 0
+    made, seen = compute.observed(
+        left(sessions, C.EXPIRES_AT, context.clock.forgotten), {"events": F.sum(C.col(C.EVENT_COUNT))}
+    )
+    return compute.held(differences(rows, asked_for(made, asked, rule.key, TIMES), rule, facts)), seen["events"] or 0
 
 
 def judged_rejects(context: RunContext, source: DataFrame, events: DataFrame, *, whole: bool) -> dict[str, DataFrame]:
@@ -240,17 +245,19 @@ def _wide(context: RunContext, asked: Asked) -> list[tuple[int, int]]:
     return [(min(low, int(bounds["low"])), max(high, int(bounds["high"])))]
 
 
-def _asked_for(rows: DataFrame, asked: Asked, rule: Rule) -> DataFrame:
+def asked_for(rows: DataFrame, asked: Asked, key: tuple[str, ...], times: tuple[str, str]) -> DataFrame:
+    """The rows that are asked for; times: the columns of their start and their end."""
+    start, end = C.cols(times)
     if asked.low is not None:
-        rows = rows.where(C.col(C.SESSION_END) >= timestamp(asked.low))
+        rows = rows.where(end >= timestamp(asked.low))
     if asked.high is not None:
-        rows = rows.where(C.col(C.SESSION_START) < timestamp(asked.high))
-    return sampled(rows, asked, rule.key)
+        rows = rows.where(start < timestamp(asked.high))
+    return sampled(rows, asked, key)
 
 
-def _left(sessions: DataFrame, forgotten: int | None) -> DataFrame:
-    """What has not been forgotten; what has come below that since is, too, the next time."""
-    return sessions if forgotten is None else sessions.where(C.col(C.EXPIRES_AT) >= timestamp(forgotten))
+def left(rows: DataFrame, ends: str, forgotten: int | None) -> DataFrame:
+    """What has not been forgotten, by its end; what has come below that since is, too, the next time."""
+    return rows if forgotten is None else rows.where(C.col(ends) >= timestamp(forgotten))
 
 
 def sampled(rows: DataFrame, asked: Asked, key: tuple[str, ...]) -> DataFrame:

@@ -5,7 +5,18 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.commands.verify import FOREVER, SHOWN, Asked, Verdict, counted, judged_rejects, ledger_gaps, sampled
+from jobs.commands.verify import (
+    FOREVER,
+    SHOWN,
+    Asked,
+    Verdict,
+    asked_for,
+    counted,
+    judged_rejects,
+    ledger_gaps,
+    left,
+    sampled,
+)
 from jobs.run.compute import Checkpoints
 from jobs.run.context import RunContext
 from jobs.run.driver import settled
@@ -14,13 +25,14 @@ from jobs.run.phases import Say, wall_clock
 from jobs.run.policies import check_rule
 from lib import columns as C
 from lib.config import Config
-from lib.time.micros import timestamp
 from lib.time.spans import within
 from lib.verifying.bag import accepted, judged
 from lib.verifying.differences import EXPECTED, FOUND
 from lib.verifying.facts import facts_of
 from lib.verifying.windows import Shape, broken_window_rules, expected_windows, window_differences
 from lib.windows.sliding.rule import SlidingRule
+
+TIMES = (C.WINDOW_START, C.WINDOW_END)
 
 
 def verify_windows(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda _: None) -> Verdict:
@@ -36,7 +48,9 @@ def verify_windows(spark: SparkSession, config: Config, asked: Asked, say: Say =
         kind = replace(kind, rule=position.manifest.as_judged(kind.rule))
     context = RunContext.look_back(kind, position, wall_clock(), "verify", {})
     rule, shape, forgotten = context.rule, Shape(of.difference, of.unit), context.clock.forgotten
-    rows = compute.held(_left(_asked_for(kind.home.table.read(position.version), asked, rule.key), forgotten))
+    rows = compute.held(
+        left(asked_for(kind.home.table.read(position.version), asked, rule.key, TIMES), C.WINDOW_END, forgotten)
+    )
     broken = broken_window_rules(rows, rule, shape)
     broken["the counts of every run add up"] = ledger_gaps(kind)
     with kind.tables.events.reading(context.increment):
@@ -50,8 +64,8 @@ def verify_windows(spark: SparkSession, config: Config, asked: Asked, say: Say =
             return found
         say("recomputing the windows from their events")
         theirs, facts = compute.held(sampled(events, asked, rule.key)), facts_of(rule, context.sample())
-        made = _left(expected_windows(theirs, rule, shape, facts, context.clock), forgotten)
-        told = compute.held(window_differences(rows, _asked_for(made, asked, rule.key), rule, facts))
+        made = left(expected_windows(theirs, rule, shape, facts, context.clock), C.WINDOW_END, forgotten)
+        told = compute.held(window_differences(rows, asked_for(made, asked, rule.key, TIMES), rule, facts))
     order = [F.coalesce(F.col(FOUND)[name], F.col(EXPECTED)[name]) for name in found.identity]
     wrong = [row.asDict(recursive=True) for row in told.orderBy(*order).limit(SHOWN).collect()]
     return replace(found, events=theirs.count(), recomputed=True, differing=told.count(), wrong=wrong)
@@ -65,16 +79,3 @@ def _source(context: RunContext, asked: Asked, shape: Shape) -> DataFrame:
     high = FOREVER if asked.high is None else asked.high - asked.high % shape.unit
     spans = [(low - shape.reach, high + shape.reach + shape.unit - 1)]
     return judged(context.past().events(spans), context.rule).where(within(C.col(C.US), spans))
-
-
-def _left(windows: DataFrame, forgotten: int | None) -> DataFrame:
-    """What has not been forgotten."""
-    return windows if forgotten is None else windows.where(F.unix_micros(C.col(C.WINDOW_END)) >= forgotten)
-
-
-def _asked_for(rows: DataFrame, asked: Asked, key: tuple[str, ...]) -> DataFrame:
-    if asked.low is not None:
-        rows = rows.where(C.col(C.WINDOW_END) >= timestamp(asked.low))
-    if asked.high is not None:
-        rows = rows.where(C.col(C.WINDOW_START) < timestamp(asked.high))
-    return sampled(rows, asked, key)
