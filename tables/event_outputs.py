@@ -8,6 +8,8 @@ from lib.windows.sessions.memberships import INSERT, KIND, OLD_ID, REMOVE
 from tables.delta import Commit, Table
 from tables.manifest import Manifest
 
+COMPLETE_FROM = "sessionizer.completeFrom"
+
 
 class EventOutput:
     """One of the two optional tables; both keep the rows of a session under its present id."""
@@ -15,9 +17,21 @@ class EventOutput:
     def __init__(self, spark: SparkSession, location: str, name: str) -> None:
         self.table = Table(spark, location, f"outputs.{name}")
 
-    def forgettable(self, before: int) -> str:
+    def before(self, time: int) -> str:
         """The condition on rows of events before this time (microseconds, exclusive)."""
-        return f"{C.EVENT_TIME} < timestamp_micros({before}L)"
+        return f"{C.EVENT_TIME} < timestamp_micros({time}L)"
+
+    def noted(self, time: int) -> dict[str, str]:
+        """The properties that say that such rows may lack."""
+        return {COMPLETE_FROM: str(max(time, self.complete_from() or time))}
+
+    def complete_from(self) -> int | None:
+        """The event time from which on no row has been removed while its session stays; None: none has."""
+        return None if (told := self.table.setting(COMPLETE_FROM)) is None else int(told)
+
+    def forget(self, sessions: DataFrame, commit: Commit) -> None:
+        """Remove the rows of these sessions, once."""
+        self.table.remove(sessions.select(C.SESSION_ID), f"t.{C.SESSION_ID} = s.{C.SESSION_ID}", commit)
 
     def write(self, rows: DataFrame, manifest: Manifest, commit: Commit, *, adds_only: bool) -> None:
         """Add a run's rows, move those of sessions that were taken over, replace those of recomputed ones; once.

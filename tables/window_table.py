@@ -133,9 +133,9 @@ class WindowTable:
                 self._write_new(told.drop(C.CHANGE), manifest, most, fence)
         return self._own(manifest)
 
-    def ended(self, before: int) -> DataFrame:
-        """The final rows that ended before this time (microseconds, exclusive)."""
-        return self.table.read().where(self._ended(before))
+    def ended(self, before: int, version: int | None = None) -> DataFrame:
+        """The final rows, as of a version or the latest, that ended before this time (microseconds, exclusive)."""
+        return self.table.read(version).where(self._ended(before))
 
     def forget(self, before: int, manifest: Manifest) -> Entry:
         """Take these rows away, and write the manifest, in one commit. Errors: Superseded, as above."""

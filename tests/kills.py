@@ -18,7 +18,7 @@ from tables.delta import Table
 # The methods of Table that write: all that a kill can fall between.
 WRITES = (
     *("create", "create_if_missing", "change_setting", "change_settings"),
-    *("append", "append_few", "overwrite", "replace", "merge", "bar", "restore", "delete", "update"),
+    *("append", "append_few", "overwrite", "replace", "merge", "remove", "bar", "restore", "delete", "update"),
     *("compact", "keep_removed", "vacuum", "checkpoint"),
 )
 

@@ -34,6 +34,8 @@ def forget(kind: Kind, keep: int, now: int, say: Say, *, dry_run: bool = False) 
         manifest = forgetting(done, position, before, number, now)
         with phases("commit"):
             entry = kind.home.forget(before, manifest)
+        with phases("side_tables"):
+            side_tables.forget(kind, manifest)
         side_tables.enter(kind, manifest, phases.timing(entry))
         return number
 

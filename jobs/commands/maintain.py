@@ -84,6 +84,7 @@ class _Charge:
 
     home: the table with manifests that this is, None for others. partitions: those that are worth compacting.
     forget: conditions of rows that are too old, each with the columns that are emptied; none: rows are removed.
+    noted: properties that say so.
     """
 
     name: str
@@ -91,6 +92,7 @@ class _Charge:
     home: WindowTable | None = None
     partitions: str = "true"
     forget: tuple[tuple[str, Mapping[str, str]], ...] = ()
+    noted: Mapping[str, str] = field(default_factory=dict)
 
 
 def maintain(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda _: None) -> list[Upkeep]:
@@ -138,11 +140,12 @@ def _charges(tables: TableSet, asked: Asked) -> list[_Charge]:
     ]
     for name, trace in tables.event_outputs.items():
         keep = asked.keep.get(name)
-        # Rows of events that may still be joined by others stay, however old; those of forgotten sessions go with them.
+        # Rows of events that may still be joined by others stay, however old.
         before = None if keep is None or horizon is None else min(asked.now - keep, horizon)
-        if "sessions" in asked.keep and manifest and manifest.forgotten is not None:
-            before = manifest.forgotten if before is None else max(before, manifest.forgotten)
-        charges.append(_Charge(name, trace.table, forget=() if before is None else ((trace.forgettable(before), {}),)))
+        if before is None:
+            charges.append(_Charge(name, trace.table))
+        else:
+            charges.append(_Charge(name, trace.table, forget=((trace.before(before), {}),), noted=trace.noted(before)))
     charges.append(_Charge("runs", tables.runs.table))
     if _slides(tables):
         charges.append(_Charge("windows", tables.windows.table, tables.windows))
@@ -183,6 +186,8 @@ def _upkeep(charge: _Charge, asked: Asked, say: Say, forgotten_rows: int) -> Upk
     if not asked.dry_run:
         say(f"{charge.name}: compacting, cleaning up")
         try:
+            if forgotten and charge.noted:
+                kept.change_settings(charge.noted)
             for condition, emptied in charge.forget if forgotten else ():
                 if emptied:
                     kept.update(condition, emptied)

@@ -27,7 +27,7 @@ from lib.verifying.facts import facts_of
 from lib.verifying.plan import expected_sessions
 from lib.verifying.rejections import LIMIT, not_of_the_source, without_cause, wrong_copies
 from lib.verifying.traces import wrong_numbers, wrong_places, wrong_results
-from tables.delta import Table
+from tables.event_outputs import EventOutput
 from tables.table_set import TableSet
 
 SHOWN = 20
@@ -214,7 +214,7 @@ def _of_traces(context: RunContext, sessions: DataFrame, rule: Rule) -> dict[str
         forgotten = context.clock.forgotten
         young = rows if forgotten is None else rows.where(C.col(C.EVENT_TIME) >= timestamp(forgotten))
         found[f"{name} names the session that its events lie in"] = wrong_places(young, sessions, rule)
-        if (since := _complete_since(context, output.table)) is not None:
+        if (since := _complete_since(context, output)) is not None:
             found[f"{name} has each event of a session once"] = wrong_numbers(rows, sessions, since)
         if name == "session_updates":
             results = wrong_results(rows, sessions, rule)
@@ -222,14 +222,15 @@ def _of_traces(context: RunContext, sessions: DataFrame, rule: Rule) -> dict[str
     return found
 
 
-def _complete_since(context: RunContext, trace: Table) -> int | None:
+def _complete_since(context: RunContext, output: EventOutput) -> int | None:
     """From which event time on a table has all events; None: it was made when there were sessions already."""
+    trace = output.table
     made = next((e for e in trace.history() if e.version == 0), None)
     first = context.kind.tables.runs.table.read().agg(F.min(F.unix_micros("started_at"))).collect()[0][0]
     if made is None or first is None or made.timestamp_us > first:
         return None
     earliest = trace.read().agg(F.min(F.unix_micros(C.EVENT_TIME))).collect()[0][0]
-    return None if earliest is None else int(earliest)
+    return None if earliest is None else max(int(earliest), output.complete_from() or int(earliest))
 
 
 def _wide(context: RunContext, asked: Asked) -> list[tuple[int, int]]:

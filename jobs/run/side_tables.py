@@ -41,6 +41,16 @@ def write(context: RunContext, result: RunResult, manifest: Manifest, restored: 
             _write_rejects(context, result, manifest, _commit(kind, REJECTED, manifest, restored))
 
 
+def forget(kind: Kind, manifest: Manifest, restored: int | None = None) -> None:
+    """Take away what the optional tables tell of the rows that a run has forgotten."""
+    assert manifest.forgotten is not None
+    gone = kind.home.ended(manifest.forgotten, manifest.sessions_version)
+    for name, output in kind.outputs.items():
+        if not _has(kind, name, output.table, manifest, restored):
+            with suppress(Superseded):  # as above
+                output.forget(gone, _commit(kind, name, manifest, restored))
+
+
 def enter(kind: Kind, manifest: Manifest, timing: Timing, restored: int | None = None) -> None:
     """Write the row of the ledger, which says that the run is complete."""
     with suppress(Superseded):  # as above
@@ -84,9 +94,7 @@ def is_entered(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
 
 
 def is_complete(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
-    """Whether all but the ledger have what this run owes them; one that forgets owes them nothing."""
-    if manifest.mode == "forget":
-        return True
+    """Whether all but the ledger have what this run owes them."""
     has_all = all(_has(kind, name, output.table, manifest, restored) for name, output in kind.outputs.items())
     return has_all and not _lacks_rejects(kind, manifest, restored)
 

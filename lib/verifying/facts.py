@@ -143,8 +143,8 @@ class _Whole:
                 return ADDED * F.sum(self._size())
             case "avg" if not self._is_decimal():
                 return ADDED * F.avg(self._size())
-            case "stddev":  # of differences from the mean, which lose what is nearer than a float can hold
-                return ADDED * 1e-5 * F.avg(self._size())
+            case "stddev":  # of differences from a mean, which is a sum of floats: each may be rounded by one in 2**53
+                return (F.lit(ADDED * 1e-5) + F.count(self._size()) * F.lit(2.0**-52)) * F.avg(self._size())
             case "approx_percentile":
                 number = F.size(self._sorted())
                 apart = F.when(number > EXACTLY_RANKED, F.ceil(number * RANK_ERROR)).otherwise(0).cast("int")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import deltalake
 from delta import DeltaTable
+from delta.tables import DeltaMergeBuilder
 from pyspark.sql import Column, DataFrame, DataFrameWriter
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -134,11 +135,13 @@ class Table(Reading):
             .whenMatchedUpdate(set=columns if update is None else {name: f"s.{name}" for name in update})
             .whenNotMatchedInsert(insert_when or f"NOT ({delete_when})", values=columns)
         )
-        how = (settings.AS_IT_IS if computed else {}) | (settings.by_all_cores() if many else {})
-        with self.lock(), settings.committing(self.spark, commit), settings.having(self.spark, how), racing():
-            result = merge.execute()
-            if result is not None and not result.collect():
-                raise Superseded(f"transaction {commit.txn} of {commit.app_id} was there already")
+        self._execute(
+            merge, commit, (settings.AS_IT_IS if computed else {}) | (settings.by_all_cores() if many else {})
+        )
+
+    def remove(self, gone: DataFrame, condition: str, commit: Commit) -> None:
+        """Remove the rows (`t`) that meet one of these (`s`). Errors: Superseded, as above."""
+        self._execute(self._delta().alias("t").merge(gone.alias("s"), condition).whenMatchedDelete(), commit, {})
 
     def restore(self, undoing: Commit, last: int) -> None:
         """Undo the transactions of the application after `last`, and what came after them; once."""
@@ -198,6 +201,12 @@ class Table(Reading):
             if number and not dry_run:  # where there are none, two commits would only say so
                 self.spark.sql(command).collect()
         return number
+
+    def _execute(self, merge: DeltaMergeBuilder, commit: Commit, how: Mapping[str, str]) -> None:
+        with self.lock(), settings.committing(self.spark, commit), settings.having(self.spark, how), racing():
+            result = merge.execute()
+            if result is not None and not result.collect():
+                raise Superseded(f"transaction {commit.txn} of {commit.app_id} was there already")
 
     def _save(self, writer: DataFrameWriter, rows_per_file: int | None = None) -> None:
         """rows_per_file: at most so many, in the order in which each task has them."""

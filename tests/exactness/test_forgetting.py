@@ -191,6 +191,36 @@ def test_traces_of_forgotten_sessions_are_no_difference(spark: SparkSession, tmp
     done.assert_clean()
 
 
+@pytest.mark.parametrize("dies", [False, True], ids=["at once", "behind a death"])
+def test_traces_go_with_the_sessions_that_are_forgotten_and_come_back_with_them(
+    spark: SparkSession, tmp_path: Path, dies: bool
+) -> None:
+    trace = str(tmp_path / "event_sessions")
+    done = Play(spark, tmp_path, outputs={"event_sessions": trace}).runs(OLD)
+    if dies:
+        with killed_at(side_tables, "forget"):
+            keep(done)
+    assert keep(done) == (0 if dies else 1)
+    assert done.told_of(trace, "u | event_time", u="a") == []
+    assert len(done.told_of(trace, "u | event_time", u="b")) == 1  # its session stays, though the mark lies behind it
+    done.damage("RESTORE {} TO VERSION AS OF 1")
+    done.runs("tick@1442")
+    assert len(done.told_of(trace, "u | event_time", u="a")) == 1
+    done.assert_clean()
+
+
+def test_a_session_that_is_written_again_behind_what_its_trace_has_lost_is_no_difference(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    trace = str(tmp_path / "event_sessions")
+    done = Play(spark, tmp_path, outputs={"event_sessions": trace}).runs("a@0 b@30 tick@1441").at(2000)
+    keep(done, "event_sessions")
+    assert done.told_of(trace, "u | event_time", u="b") == []
+    done.source("UPDATE {} SET n = 4 WHERE u = 'a'").run()
+    assert len(done.told_of(trace, "u | event_time", u="a")) == 1
+    done.assert_clean()
+
+
 def test_windows_that_ended_further_behind_the_latest_are_gone(spark: SparkSession, tmp_path: Path) -> None:
     sliding = {"table": str(tmp_path / "windows"), "time_difference": "10m", "grace": "0s", "aggregates": []}
     done = Play(spark, tmp_path, late_events="amend", sliding=sliding).add("a@20 a@25 tick@1462").init()

@@ -247,7 +247,8 @@ class Sessions:
             affected.unionByName(empty, allowMissingColumns=True),
             {"low": F.min(C.col(C.START)), "high": F.max(C.col(C.REACH))},
         )
-        near = self._near(main, seen["low"] or again.low, seen["high"] or again.high)
+        low, high = seen["low"], seen["high"]
+        near = self._near(main, again.low if low is None else low, again.high if high is None else high)
         return affected.unionByName(bare_intervals(near, rule), allowMissingColumns=True)
 
 
