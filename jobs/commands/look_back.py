@@ -1,7 +1,6 @@
 """Backfill, readmit, rebuild: sessions, or windows, made again from events that have been consumed before."""
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -12,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from jobs.console import iso
+from jobs.run import side_tables
 from jobs.run.compute import outlasting
 from jobs.run.context import RunContext
 from jobs.run.driver import commit, may_write_at_once, repair, settled
@@ -23,8 +23,9 @@ from jobs.run.retries import with_retries
 from lib import columns as C
 from lib.admission.freed import Readmission, asked_for
 from lib.durations import DAY
-from lib.errors import SessionizerError, UsageError
+from lib.errors import ConfigError, SessionizerError, UsageError
 from tables.manifest import Mode
+from tables.position import Position
 
 IMPOSSIBLE = (SessionizerError, PySparkException, Py4JJavaError)  # what stops a repair, but for races
 FUTURE = 10**17  # µs: further ahead than any clock
@@ -123,10 +124,10 @@ def _look_back(kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: Look
     phases = Phases()
     with phases("plan"):
         position = kind.home.position()
-        if not asked.dry_run:
-            # What an unfinished run would still write, a rebuild replaces: it need not be possible any more.
-            with suppress(*IMPOSSIBLE) if mode == "rebuild" else nullcontext():
-                repair(kind, position, say)
+        if mode == "rebuild":
+            _repair_if_possible(kind, position, say)
+        elif not asked.dry_run:
+            repair(kind, position, say)
         if position.manifest is not None and mode != "rebuild":
             check_rule(kind, position.manifest)
         now = asked.now if asked.now is not None else wall_clock()
@@ -143,6 +144,22 @@ def _look_back(kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: Look
         return RunReport(manifest, phases.timing(), kind.name, dry_run=True, changes=outlasting(result.changes))
     say(f"writing {result.counts['rows']:,} {kind.name}" if result.counts else f"writing {kind.name}")
     return commit(context, result, manifest, phases)
+
+
+def _repair_if_possible(kind: Kind, position: Position, say: Say) -> None:
+    """What an unfinished run would still write, a rebuild replaces, but for what stays out for good."""
+    done = position.manifest
+    try:
+        repair(kind, position, say)
+    except ConfigError as error:
+        if done is not None and side_tables.lacks_lasting(kind, done, position.restored):
+            raise UsageError(
+                "the last run was cut off before it wrote which events stay out for good, and it was by another rule",
+                value=done.run_id,
+                remedy=f"set the rule as it was, `sessionizer {kind.command}` finishes that run; then change it again",
+            ) from error
+    except IMPOSSIBLE:
+        pass
 
 
 def _done_before(kind: Kind, asked: LookBack) -> int:

@@ -18,7 +18,7 @@ from lib.accepted import Again
 from lib.admission.accepted import Past, kept_in
 from lib.admission.admission import Admission
 from lib.admission.freed import Readmission, still_in
-from lib.admission.verdicts import BEFORE_START, CORRECTION, IN, LATE, OUT
+from lib.admission.verdicts import BEFORE_START, CORRECTION, DUPLICATE, IN, IN_THE_FUTURE, LATE
 from lib.bags import hashed, nth
 from lib.errors import UsageError
 from lib.joins import joined
@@ -153,11 +153,13 @@ class RunContext:
             lasting.append(reason == BEFORE_START)
         if self.rule.corrections == "quarantine":
             lasting.append(reason == CORRECTION)
-        if forgotten is not None:
-            lasting.append((reason == LATE) & (F.unix_micros(C.col(C.EVENT_TIME)) < forgotten))
+        if forgotten is not None:  # whatever it was, it is late now
+            is_older = F.unix_micros(C.col(C.EVENT_TIME)) < forgotten
+            reason = F.when(reason.isin(DUPLICATE, IN_THE_FUTURE), LATE).otherwise(reason)
+            lasting.append((reason == LATE) & is_older)
         if not lasting or rejects is None:
             return rows
-        stay = rejects.where(reduce(or_, lasting) & (C.col(C.KEPT) == OUT))
+        stay = rejects.where(reduce(or_, lasting) & (C.col(C.KEPT) != IN))
         marks = stay.select(C.col(C.EVENT_HASH).alias(C.HASH), reason.alias(C.CHANGE_TYPE)).withColumn("__nth", nth())
         marked = joined(hashed(rows).withColumn("__nth", nth()), marks, (C.HASH, "__nth"), "left")
         told, back = marked.drop(C.HASH, C.JSON, "__nth"), self._kept_in(rows)

@@ -1,10 +1,12 @@
 """What a run writes beside its table: one fenced write a table, the ledger row last."""
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from jobs.run.context import RunContext
 from jobs.run.kinds import Kind
 from jobs.run.pipeline import RunResult
+from lib.admission.verdicts import BEFORE_START, CORRECTION
 from lib.aggregates.binding import bind
 from lib.errors import TableError
 from lib.windows.sessions.memberships import event_sessions, session_updates
@@ -34,10 +36,10 @@ def write(context: RunContext, result: RunResult, manifest: Manifest, restored: 
                 if name == "event_sessions"
                 else session_updates(of, live, context.rule, bind(context.rule, context.sample()))
             )
-            with suppress(Superseded):  # another process has repaired this run meanwhile: the same rows are there
+            with _once(kind, name, table.table, manifest, restored):
                 table.write(rows, manifest, _commit(kind, name, manifest, restored), adds_only=adds_only)
     if _lacks_rejects(kind, manifest, restored):
-        with suppress(Superseded):  # as above
+        with _once(kind, REJECTED, kind.rejected_events.table, manifest, restored):
             _write_rejects(context, result, manifest, _commit(kind, REJECTED, manifest, restored))
 
 
@@ -47,13 +49,13 @@ def forget(kind: Kind, manifest: Manifest, restored: int | None = None) -> None:
     gone = kind.home.ended(manifest.forgotten, manifest.sessions_version)
     for name, output in kind.outputs.items():
         if not _has(kind, name, output.table, manifest, restored):
-            with suppress(Superseded):  # as above
+            with _once(kind, name, output.table, manifest, restored):
                 output.forget(gone, _commit(kind, name, manifest, restored))
 
 
 def enter(kind: Kind, manifest: Manifest, timing: Timing, restored: int | None = None) -> None:
     """Write the row of the ledger, which says that the run is complete."""
-    with suppress(Superseded):  # as above
+    with _once(kind, RUNS, kind.runs.table, manifest, restored):
         kind.runs.append(manifest, timing, _commit(kind, RUNS, manifest, restored))
 
 
@@ -99,10 +101,25 @@ def is_complete(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
     return has_all and not _lacks_rejects(kind, manifest, restored)
 
 
+def lacks_lasting(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
+    """Whether it is not yet written which events a run has rejected for good, whatever is computed again."""
+    return bool(manifest.rejected.keys() & {BEFORE_START, CORRECTION}) and _lacks_rejects(kind, manifest, restored)
+
+
 def _lacks_rejects(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
     takes = ("withdrawn", "forgotten", "moved", "readmitted")
     owed = manifest.mode == "rebuild" or manifest.rejected or any(manifest.events.get(name) for name in takes)
     return bool(owed) and not _has(kind, REJECTED, kind.rejected_events.table, manifest, restored)
+
+
+@contextmanager
+def _once(kind: Kind, role: str, table: Table, manifest: Manifest, restored: int | None) -> Iterator[None]:
+    """A write that another process, which has repaired this run meanwhile, may have done: the same rows are there."""
+    try:
+        yield
+    except Superseded:  # or upkeep came between: then nothing is there, and the run is repaired
+        if not _has(kind, role, table, manifest, restored):
+            raise
 
 
 def _write_rejects(context: RunContext, result: RunResult, manifest: Manifest, commit: Commit) -> None:

@@ -127,6 +127,8 @@ class Admission:
             made = [deletions(wanted, self.events, self.rule)] if self.asked.corrections else []
         if self.rule.dedupe is not None and (made or C.CHANGE_TYPE in self.events.columns):
             names = C.cols((*self.rule.key, C.US))
+            if C.CHANGE_TYPE in self.events.columns:  # of identical copies some may be gone themselves
+                rejects = joined(rejects, leaving(rejects, valid, self.rule), IDENTITY, "left_anti")
             lost = [r.where(C.col(C.VERDICT).isin(WITHDRAWN, MOVED)).select(*names) for r in (valid, *made)]
             copies = copies_of(reduce(DataFrame.unionByName, lost), rejects, self.rule)
             wanted = copies if wanted is None else wanted.unionByName(copies).dropDuplicates(list(IDENTITY))

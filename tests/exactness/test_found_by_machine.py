@@ -79,7 +79,14 @@ def test_a_rebuild_leaves_flushed_sessions_of_a_key_final_that_only_quarantine_h
     done.assert_clean()
 
 
-@fails_today("a key whose sessions are all final is forgotten, idle or not")
+@fails_today("a key without a live session is forgotten, idle or not")
+def test_a_key_that_loses_its_live_session_does_not_go_back(play: Plays) -> None:
+    done = play("a@100=2", time=OF_KEYS | {"allowed_lateness": "90m"})
+    done.source("DELETE FROM {} WHERE n = 2").run()
+    done.runs("a@8").assert_rejected("u | event_time | reason | horizon \n a | 8 | late | 10")
+
+
+@fails_today("a key without a live session is forgotten, idle or not")
 def test_a_key_that_was_advanced_by_hand_does_not_go_back(play: Plays) -> None:
     done = play("a@5", time=OF_KEYS | {"allowed_lateness": "0s"})
     done.run(override=WatermarkOverride(advance_to=at(60)))

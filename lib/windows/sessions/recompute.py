@@ -177,8 +177,8 @@ def with_absorbed(merged: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
     met = met.withColumn(C.ABSORBED, F.transform(overlapping, lambda row: row[C.LIVE]))
     if C.ARRIVED in met.columns:
         before = F.array_max(C.col(C.ABSORBED)[C.ARRIVED])
-        kept = F.when(~F.exists(NEWS, lambda span: overlaps(span[C.START], span[C.END])), before)
-        met = met.withColumn(C.ARRIVED, F.coalesce(kept, C.col(C.ARRIVED)))
+        is_new = F.exists(NEWS, lambda span: overlaps(span[C.START], span[C.END])) | (F.size(C.col(C.ABSORBED)) == 0)
+        met = met.withColumn(C.ARRIVED, F.when(is_new, C.col(C.ARRIVED)).otherwise(before))
         met = met.withColumn(C.LAST_ARRIVAL, F.array_max(C.col(C.ABSORBED)[C.LAST_ARRIVAL]))
     return met.drop(OLD, NEWS)
 
