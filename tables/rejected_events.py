@@ -27,6 +27,8 @@ AFTER_KEY: Mapping[str, T.DataType] = {
 }
 KEPT_OUT = (BEFORE_START, LATE, DUPLICATE, IN_THE_FUTURE, CORRECTION)  # other reasons speak for themselves
 
+FOR_GOOD = frozenset({BEFORE_START, CORRECTION})  # whatever is computed again
+
 
 class RejectedEvents:
     """The rejected_events table."""

@@ -6,13 +6,12 @@ from contextlib import contextmanager
 from jobs.run.context import RunContext
 from jobs.run.kinds import Kind
 from jobs.run.pipeline import RunResult
-from lib.admission.verdicts import BEFORE_START, CORRECTION
 from lib.aggregates.binding import bind
 from lib.errors import TableError
 from lib.windows.sessions.memberships import event_sessions, session_updates
 from tables.delta import Commit, Superseded, Table
 from tables.manifest import Manifest
-from tables.rejected_events import RejectedEvents
+from tables.rejected_events import FOR_GOOD, RejectedEvents
 from tables.runs import Timing
 
 REJECTED, RUNS = "rejected_events", "runs"
@@ -103,7 +102,7 @@ def is_complete(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
 
 def lacks_lasting(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
     """Whether it is not yet written which events a run has rejected for good, whatever is computed again."""
-    return bool(manifest.rejected.keys() & {BEFORE_START, CORRECTION}) and _lacks_rejects(kind, manifest, restored)
+    return bool(manifest.rejected.keys() & FOR_GOOD) and _lacks_rejects(kind, manifest, restored)
 
 
 def _lacks_rejects(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
