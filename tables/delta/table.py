@@ -135,13 +135,14 @@ class Table(Reading):
             .whenMatchedUpdate(set=columns if update is None else {name: f"s.{name}" for name in update})
             .whenNotMatchedInsert(insert_when or f"NOT ({delete_when})", values=columns)
         )
-        self._execute(
-            merge, commit, (settings.AS_IT_IS if computed else {}) | (settings.by_all_cores() if many else {})
-        )
+        how = (settings.AS_IT_IS if computed else {}) | (settings.by_all_cores() if many else {})
+        with self.lock(), settings.having(self.spark, how):
+            self._execute(merge, commit)
 
     def remove(self, gone: DataFrame, condition: str, commit: Commit) -> None:
         """Remove the rows (`t`) that meet one of these (`s`). Errors: Superseded, as above."""
-        self._execute(self._delta().alias("t").merge(gone.alias("s"), condition).whenMatchedDelete(), commit, {})
+        with self.lock():
+            self._execute(self._delta().alias("t").merge(gone.alias("s"), condition).whenMatchedDelete(), commit)
 
     def restore(self, undoing: Commit, last: int) -> None:
         """Undo the transactions of the application after `last`, and what came after them; once."""
@@ -202,8 +203,8 @@ class Table(Reading):
                 self.spark.sql(command).collect()
         return number
 
-    def _execute(self, merge: DeltaMergeBuilder, commit: Commit, how: Mapping[str, str]) -> None:
-        with self.lock(), settings.committing(self.spark, commit), settings.having(self.spark, how), racing():
+    def _execute(self, merge: DeltaMergeBuilder, commit: Commit) -> None:
+        with settings.committing(self.spark, commit), racing():
             result = merge.execute()
             if result is not None and not result.collect():
                 raise Superseded(f"transaction {commit.txn} of {commit.app_id} was there already")
