@@ -4,6 +4,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lib import columns as C
+from lib.time.watermarks import latest
 from lib.windows.sessions.memberships import INSERT, KIND, OLD_ID, REMOVE
 from tables.delta import Commit, Table
 from tables.manifest import Manifest
@@ -17,13 +18,13 @@ class EventOutput:
     def __init__(self, spark: SparkSession, location: str, name: str) -> None:
         self.table = Table(spark, location, f"outputs.{name}")
 
-    def before(self, time: int) -> str:
+    def forgettable(self, before: int) -> str:
         """The condition on rows of events before this time (microseconds, exclusive)."""
-        return f"{C.EVENT_TIME} < timestamp_micros({time}L)"
+        return f"{C.EVENT_TIME} < timestamp_micros({before}L)"
 
     def noted(self, time: int) -> dict[str, str]:
         """The properties that say that such rows may lack."""
-        return {COMPLETE_FROM: str(max(time, self.complete_from() or time))}
+        return {COMPLETE_FROM: str(latest(time, self.complete_from()))}
 
     def complete_from(self) -> int | None:
         """The event time from which on no row has been removed while its session stays; None: none has."""

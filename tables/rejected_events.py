@@ -26,7 +26,6 @@ AFTER_KEY: Mapping[str, T.DataType] = {
     C.RUN_SEQ: T.LongType(),
 }
 KEPT_OUT = (BEFORE_START, LATE, DUPLICATE, IN_THE_FUTURE, CORRECTION)  # other reasons speak for themselves
-
 FOR_GOOD = frozenset({BEFORE_START, CORRECTION})  # whatever is computed again
 
 

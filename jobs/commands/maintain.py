@@ -145,7 +145,8 @@ def _charges(tables: TableSet, asked: Asked) -> list[_Charge]:
         if before is None:
             charges.append(_Charge(name, trace.table))
         else:
-            charges.append(_Charge(name, trace.table, forget=((trace.before(before), {}),), noted=trace.noted(before)))
+            old = ((trace.forgettable(before), dict[str, str]()),)
+            charges.append(_Charge(name, trace.table, forget=old, noted=trace.noted(before)))
     charges.append(_Charge("runs", tables.runs.table))
     if _slides(tables):
         charges.append(_Charge("windows", tables.windows.table, tables.windows))

@@ -21,6 +21,7 @@ from lib.errors import printable
 from lib.rule import Rule
 from lib.time.micros import timestamp
 from lib.time.spans import within
+from lib.time.watermarks import latest
 from lib.verifying.bag import accepted, judged
 from lib.verifying.differences import DIFFERS, EXPECTED, FOUND, KIND, WHICH, broken_rules, differences, miscounted
 from lib.verifying.facts import facts_of
@@ -230,7 +231,7 @@ def _complete_since(context: RunContext, output: EventOutput) -> int | None:
     if made is None or first is None or made.timestamp_us > first:
         return None
     earliest = trace.read().agg(F.min(F.unix_micros(C.EVENT_TIME))).collect()[0][0]
-    return None if earliest is None else max(int(earliest), output.complete_from() or int(earliest))
+    return None if earliest is None else latest(int(earliest), output.complete_from())
 
 
 def _wide(context: RunContext, asked: Asked) -> list[tuple[int, int]]:

@@ -78,11 +78,9 @@ def repair(kind: Kind, position: Position, say: Say) -> None:
     if side_tables.is_entered(kind, manifest, restored):
         return
     say(f"finishing run {manifest.run_id}, which was cut off after its commit")
-    if side_tables.is_complete(kind, manifest, restored):
-        pass
-    elif manifest.mode == "forget":
+    if manifest.mode == "forget":
         side_tables.forget(kind, manifest, restored)
-    else:
+    elif not side_tables.is_complete(kind, manifest, restored):
         check_rule(kind, manifest)
         kind.tables.events.check_same(manifest)
         context = RunContext.again(kind, manifest)

@@ -104,7 +104,7 @@ class Admission:
         """What is rejected after the run, as `accepted` takes it."""
         before, now = self._rejects(), None
         if before is not None and (gone := self.leaving(judged, counts)) is not None:
-            before = joined(before, gone, IDENTITY, "left_anti")
+            before = _apart_from(before, gone)
         if counts.rejected:
             stay = judged.where(C.col(C.VERDICT).isin(*REASONS, APART) & C.col(C.US).isNotNull())
             now = self.rejected(stay).withColumn(C.RUN_SEQ, F.lit(self.clock.run_seq))
@@ -128,7 +128,7 @@ class Admission:
         if self.rule.dedupe is not None and (made or C.CHANGE_TYPE in self.events.columns):
             names = C.cols((*self.rule.key, C.US))
             if C.CHANGE_TYPE in self.events.columns:  # of identical copies some may be gone themselves
-                rejects = joined(rejects, leaving(rejects, valid, self.rule), IDENTITY, "left_anti")
+                rejects = _apart_from(rejects, leaving(rejects, valid, self.rule))
             lost = [r.where(C.col(C.VERDICT).isin(WITHDRAWN, MOVED)).select(*names) for r in (valid, *made)]
             copies = copies_of(reduce(DataFrame.unionByName, lost), rejects, self.rule)
             wanted = copies if wanted is None else wanted.unionByName(copies).dropDuplicates(list(IDENTITY))
@@ -159,7 +159,7 @@ class Admission:
             came = valid.where(C.col(C.FREED).isNull()).drop(C.FREED)
             stay = None if stay is None else _without_freed(stay, valid)
         if rejects is not None and stay is not None:
-            stay = joined(stay, leaving(rejects, came, self.rule), IDENTITY, "left_anti")
+            stay = _apart_from(stay, leaving(rejects, came, self.rule))
         is_gone = F.coalesce(C.col(C.VERDICT).isin(WITHDRAWN, FORGOTTEN), F.lit(False))
         out = hashed(came.where(~is_gone & C.col(C.US).isNotNull())).select(
             *C.cols(self.rule.key),
@@ -172,6 +172,11 @@ class Admission:
         if stay is not None:
             out = out.unionByName(as_rejects(stay, self.rule))
         return lambda spans: accepted(past.events(spans), out, self.rule, self.compute, spans)
+
+
+def _apart_from(rejects: DataFrame, gone: DataFrame) -> DataFrame:
+    """The rows of rejected_events but these."""
+    return joined(rejects, gone, IDENTITY, "left_anti")
 
 
 def _without_freed(rejects: DataFrame, valid: DataFrame) -> DataFrame:

@@ -28,7 +28,7 @@ class Teller:
     ) -> None:
         self.rule, self.random, self.rounds, self.jobs = rule, random, rounds, jobs
         # A key without a live session is forgotten: see tests/exactness/test_found_by_machine.py.
-        changes = tuple("retell" for _ in changes) if rule.per_key else changes
+        changes = tuple("update" for _ in changes) if rule.per_key else changes
         self.happens = (*["add"] * 6, *(() if rule.freezes else changes))
         self.users = range(1, (users if rule.key else min(users, 4)) + 1)
         self.rows: dict[int, Row] = {}
@@ -73,13 +73,8 @@ class Teller:
         yield Add(tuple(rows))
 
     def _update(self) -> Iterator[Step]:
-        changes = {row.n: self._change(row) for row in self._picked(0.12, settled=True)}
-        self._apply(changes)
-        yield Update(changes)
-
-    def _retell(self) -> Iterator[Step]:
-        """Updates after which each row is where it was."""
-        changes = {row.n: self._change(row, moves=False) for row in self._picked(0.12, settled=True)}
+        moves = not self.rule.per_key
+        changes = {row.n: self._change(row, moves) for row in self._picked(0.12, settled=True)}
         self._apply(changes)
         yield Update(changes)
 
@@ -185,7 +180,6 @@ class Teller:
                 return [self._run(Run(self._time()))]
             case "flush":
                 return [self._run(replace(run, flush=True))]
-            # As above.
             case "advance" if not self.rule.per_key:
                 return [self._run(replace(run, advance=FIRST + (self.base + self.random.randint(0, 60)) * MINUTE))]
             case "backfill" if not self.rule.freezes:
