@@ -110,6 +110,12 @@ class Events:
         within = self._within_spans(rows, spans) if spans is not None else None
         return rows if within is None else rows.where(within)
 
+    def names_then(self, then: int, now: int) -> dict[str, str]:
+        """What the columns of a version were called in an earlier one, of those that were there."""
+        before = {_physical(f): f.name for f in self.table.schema_at(then).fields}
+        after = {f.name: _physical(f) for f in self.table.schema_at(now).fields}
+        return {name: before[place] for name, place in after.items() if place in before}
+
     def _within_spans(self, rows: DataFrame, spans: Spans) -> Column | None:
         types = {f.name.lower(): f.dataType for f in rows.schema.fields}
         name, margin = self.config.source.event_time, 0
@@ -219,6 +225,11 @@ class Events:
         return Increment(
             first, last, sum(e.metric(FILES_WRITTEN) for e in read), sum(e.metric(BYTES_WRITTEN) for e in read)
         )
+
+
+def _physical(field: T.StructField) -> str:
+    """What a column is called in the files, whatever it is renamed to."""
+    return str(field.metadata.get("delta.columnMapping.physicalName", field.name))
 
 
 def _first_line(error: Exception) -> str:

@@ -27,7 +27,9 @@ def backfill(
     key: Annotated[
         list[str] | None, typer.Option(help="Only this key; several times for several. JSON where it has many columns.")
     ] = None,
-    chunk: Annotated[str, typer.Option(metavar="DURATION", help="How much is committed at a time.")] = "7d",
+    chunk: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="How much is committed at a time; else as the rows ask for.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show how many sessions would change; write nothing.")
     ] = False,
@@ -45,7 +47,8 @@ def backfill(
     low, high = opt.instant(from_, "--from"), opt.instant(to, "--to")
     if low is None or high is None:
         raise UsageError("--from and --to must both be there")
-    if (length := opt.duration(chunk, "--chunk")) <= 0:
+    length = None if chunk is None else opt.duration(chunk, "--chunk")
+    if length is not None and length <= 0:
         raise UsageError("--chunk must be longer than nothing", value=chunk, remedy="write it as 36h or 7d")
     with opt.session(config, quiet=as_json) as (spark, loaded, say):
         asked = LookBack(low, high, _keys(key, loaded), length, dry_run)

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
+from jobs.commands.chunks import Chunk, chunks
 from jobs.console import iso
 from jobs.run import side_tables
 from jobs.run.compute import outlasting
@@ -18,11 +18,11 @@ from jobs.run.driver import commit, may_write_at_once, repair, settled
 from jobs.run.kinds import Kind
 from jobs.run.manifests import manifest_of
 from jobs.run.phases import Phases, RunReport, Say, wall_clock
-from jobs.run.policies import check_rule
+from jobs.run.policies import check_filter, check_rule
 from jobs.run.retries import with_retries
 from lib import columns as C
 from lib.admission.freed import Readmission, asked_for
-from lib.durations import DAY
+from lib.admission.verdicts import IN_THE_FUTURE, LATE
 from lib.errors import ConfigError, SessionizerError, UsageError
 from tables.manifest import Mode
 from tables.position import Position
@@ -33,19 +33,17 @@ FUTURE = 10**17  # µs: further ahead than any clock
 
 @dataclass(frozen=True)
 class LookBack:
-    """What to recompute: rows that touch [low, high) (microseconds), of these keys (JSON objects; none: all)."""
+    """What to recompute: rows that touch [low, high) (microseconds), of these keys (JSON objects; none: all).
+
+    chunk: how much time is committed at once (None: whole days, as many as few rows lie in).
+    """
 
     low: int
     high: int
     keys: tuple[str, ...] | None = None
-    chunk: int = 7 * DAY
+    chunk: int | None = None
     dry_run: bool = False
     now: int | None = None
-
-    def chunks(self) -> list[tuple[int, int]]:
-        """The spans that are committed one by one."""
-        edges = [*range(self.low, self.high, self.chunk), self.high]
-        return list(pairwise(edges))
 
     def arguments(self, low: int, high: int) -> dict[str, Any]:
         """What the manifest of one chunk keeps."""
@@ -62,7 +60,8 @@ def backfill(
     """Recompute every session, or window, that touches the span, as of the consumed source version; chunk by chunk.
 
     Watermark and position stay as they are. A backfill that was cut off goes on behind its last chunk when it is
-    asked for again. `on_chunk` hears of each chunk: its report, its number from 1 on, how many there are.
+    asked for again, unless events have been left out since. `on_chunk` hears of each chunk: its report, its number
+    from 1 on, how many there are.
     """
     if asked.low >= asked.high:
         raise UsageError("--from must be earlier than --to")
@@ -74,15 +73,14 @@ def backfill(
             value=iso(asked.high),
             remedy=f"a RESTORE of {kind.name} to before `maintain --keep {kind.name}=…` has them, while it is there",
         )
-    chunks = asked.chunks()
-    begun = 0 if asked.dry_run else _done_before(kind, asked)
+    spans = _chunks(kind, asked, say)
     reports = []
-    for number, (low, high) in list(enumerate(chunks, 1))[begun:]:
-        say(f"recomputing span {number} of {len(chunks)}")
+    for number, (low, high) in enumerate(spans, 1):
+        say(f"recomputing span {number} of {len(spans)}")
         step = partial(_look_back, kind, "backfill", asked.arguments(low, high), asked, say)
         report = with_retries(step, say, kind.name)
         reports.append(report)
-        on_chunk(report, number, len(chunks))
+        on_chunk(report, number, len(spans))
     return reports
 
 
@@ -136,6 +134,8 @@ def _look_back(kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: Look
             if mode == "rebuild"
             else RunContext.look_back(kind, position, now, mode, arguments)
         )
+        if mode == "rebuild":
+            check_filter(context)
     say("reading events again")
     with phases("sessionize"), kind.tables.events.reading(context.increment):
         result = context.result(at_once=mode == "rebuild" and may_write_at_once(kind))
@@ -162,13 +162,33 @@ def _repair_if_possible(kind: Kind, position: Position, say: Say) -> None:
         pass
 
 
-def _done_before(kind: Kind, asked: LookBack) -> int:
-    """How many chunks of just this backfill are done, if it has not come to its end."""
-    manifest, chunks = kind.home.position().manifest, asked.chunks()
-    done = next((m for m in kind.home.manifests() if m.mode == "backfill"), None)
-    if manifest is None or done is None or done.rule_fingerprint != manifest.rule_fingerprint:
-        return 0
-    last = (done.arguments["low"], done.arguments["high"])
-    if done.arguments != asked.arguments(*last) or last not in chunks[:-1]:
-        return 0
-    return chunks.index(last) + 1
+def _chunks(kind: Kind, asked: LookBack, say: Say) -> list[Chunk]:
+    """The spans to commit one by one: without those that just this backfill has done, if it was cut off."""
+    position = kind.home.position() if asked.dry_run else settled(kind, say)
+    if position.manifest is not None:
+        check_rule(kind, position.manifest)
+    done, arguments = _done_to(kind, asked), asked.arguments(asked.low, asked.high)
+    context = RunContext.look_back(kind, position, wall_clock(), "backfill", arguments)
+    spans = chunks(context, asked.low, asked.high, asked.chunk)
+    left = [(max(low, done), high) for low, high in spans if high > done]
+    return spans if asked.dry_run or not left else left
+
+
+def _done_to(kind: Kind, asked: LookBack) -> int:
+    """To where just this backfill was done when it was cut off, if it was.
+
+    Nowhere if events may have been left out since that it would take in.
+    """
+    manifest, since = kind.home.position().manifest, set[str]()
+    for done in kind.home.manifests():
+        if done.mode == "backfill":
+            break
+        since |= done.rejected.keys()
+    else:
+        return asked.low
+    if manifest is None or done.rule_fingerprint != manifest.rule_fingerprint:
+        return asked.low
+    if since & {LATE, IN_THE_FUTURE} or asked.high > done.now:
+        return asked.low
+    low, high = int(done.arguments["low"]), int(done.arguments["high"])
+    return high if done.arguments == asked.arguments(low, high) else asked.low

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from operator import or_
 from typing import Any
 
@@ -18,6 +18,7 @@ from lib.accepted import Again
 from lib.admission.accepted import Past, kept_in
 from lib.admission.admission import Admission
 from lib.admission.freed import Readmission, still_in
+from lib.admission.retold import is_told_otherwise, retold
 from lib.admission.verdicts import BEFORE_START, CORRECTION, DUPLICATE, IN, IN_THE_FUTURE, LATE
 from lib.bags import hashed, nth
 from lib.errors import UsageError
@@ -147,7 +148,7 @@ class RunContext:
         Those from before the start, those that updates in quarantine would have made, and late ones among what has been
         forgotten are marked; what deletes and updates in quarantine have taken away is there.
         """
-        rows, rejects = self.kind.tables.events.as_of(self.increment.last, None), self._rejects()
+        rows, rejects = self.kind.tables.events.as_of(self.increment.last, None), self.rejects()
         reason, forgotten, lasting = C.col(C.REASON), self.clock.forgotten, []
         if self.began:
             lasting.append(reason == BEFORE_START)
@@ -179,7 +180,7 @@ class RunContext:
 
     def _quarantined(self) -> DataFrame | None:
         """Rows of rejected_events, where some may be of events that are gone from the source and in their session."""
-        return self._rejects() if self.rule.corrections == "quarantine" else None
+        return self.rejects() if self.rule.corrections == "quarantine" else None
 
     def sample(self) -> DataFrame:
         """No rows of the source, with its columns."""
@@ -197,7 +198,7 @@ class RunContext:
 
     def past(self) -> Past:
         """What admission may look up."""
-        return Past(lambda spans: self.kind.tables.events.as_of(self.increment.last, spans), self._rejects)
+        return Past(lambda spans: self.kind.tables.events.as_of(self.increment.last, spans), self.rejects)
 
     def _span(self) -> tuple[int, int]:
         """Of a look back: from its first microsecond to the one after its last."""
@@ -226,14 +227,41 @@ class RunContext:
         low, high = map(timestamp, self._span())
         rows = self.kind.home.table.read(self.position.version)
         near = rows.where((C.col(C.SESSION_START) < high) & (C.col(C.SESSION_END) >= low))
-        keys, rejects, time = near.select(*C.cols(self.rule.key)), self._rejects(), C.col(C.EVENT_TIME)
+        keys, rejects, time = near.select(*C.cols(self.rule.key)), self.rejects(), C.col(C.EVENT_TIME)
         if rejects is None:
             return keys
         return keys.unionByName(rejects.where((time >= low) & (time < high)).select(*C.cols(self.rule.key)))
 
-    def _rejects(self) -> DataFrame | None:
-        """Rows of rejected_events before this run."""
+    def rejects(self) -> DataFrame | None:
+        """Rows of rejected_events before this run, told by the columns that the source has in it."""
+        return self._retold if self.tells_anew else self._told
+
+    @cached_property
+    def tells_anew(self) -> bool:
+        """Whether the rejected rows are told by columns that the source has no longer, or not so."""
+        done, events = self.position.manifest, self.kind.tables.events
+        if self.mode not in ("run", "rebuild") or done is None or done.source_schema == self.schema:
+            return False
+        then, now = done.source_to_version, self.increment.last
+        if then is None or then > now or events.table.id != done.source_id or self._told is None:
+            return False
+        return is_told_otherwise(
+            events.table.schema_at(then), events.table.schema_at(now), events.names_then(then, now)
+        )
+
+    @property
+    def _told(self) -> DataFrame | None:
         return self.kind.rejected_events.before(self.clock.run_seq)
+
+    @cached_property
+    def _retold(self) -> DataFrame | None:
+        done, events, rejects, now = self.position.manifest, self.kind.tables.events, self._told, self.increment.last
+        if rejects is None or done is None or done.source_to_version is None:
+            return rejects
+        then = done.source_to_version
+        of_places = self.rule if self.mode == "run" else None
+        names, columns = events.names_then(then, now), events.as_of(now, None).schema
+        return Checkpoints().held(retold(rejects, events.as_of(then, None), columns, names, of_places))
 
 
 def _consumed(kind: Kind, position: Position) -> tuple[Manifest, int]:

@@ -56,6 +56,7 @@ def manifest_of(context: RunContext, result: RunResult, started_at: int) -> Mani
         rule_fingerprint=kind.fingerprint,
         rule=kind.summary,
         source_schema=context.schema,
+        retold=context.tells_anew,
         events={
             "events_read": counts.read,
             "accepted": counts.accepted,
@@ -95,6 +96,7 @@ def forgetting(done: Manifest, position: Position, before: int, number: int, now
             "now": now,
             "started_at": now,
             "forgotten": before,
+            "retold": False,
             "events": {},
             "rejected": {},
             "sessions": {"rows": number, "deleted": number},

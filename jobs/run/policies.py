@@ -9,7 +9,7 @@ from jobs.run.phases import Phases
 from jobs.run.pipeline import RunResult
 from lib import columns as C
 from lib.admission.verdicts import CORRECTION, INVALID, LATE
-from lib.errors import ConfigError, RunFailed, SourceError
+from lib.errors import ConfigError, RunFailed, SourceError, UsageError
 from lib.windows.windows import DELETE
 from tables.manifest import Manifest
 
@@ -25,6 +25,26 @@ def check_rule(kind: Kind, done: Manifest) -> None:
         + "; ".join(changed),
         remedy=kind.anew,
     )
+
+
+def check_filter(context: RunContext) -> None:
+    """Raise where a rebuild might take in what must stay out: rejected_events has nothing that `where` hid."""
+    done, kind = context.position.manifest, context.kind
+    if done is None or done.rule.get("where") == kind.rule.where:
+        return
+    remedy = f"set source.where as it was, or make {kind.name} in a table of its own"
+    if context.began:
+        raise UsageError(
+            "source.where has changed, and of the rows that it hid nobody knows which lie before source.start",
+            value=kind.rule.where,
+            remedy=remedy,
+        )
+    if (rejects := context.rejects()) is not None and not rejects.where(C.col(C.REASON) == CORRECTION).isEmpty():
+        raise UsageError(
+            "source.where has changed, and corrections in quarantine may have moved events to where it hid them",
+            value=kind.rule.where,
+            remedy=f"`sessionizer readmit{kind.option}` makes them first; or {remedy}",
+        )
 
 
 def check_policies(result: RunResult, context: RunContext) -> None:

@@ -3,11 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pyspark.sql import DataFrame
+
 from jobs.run.context import RunContext
 from jobs.run.kinds import Kind
 from jobs.run.pipeline import RunResult
+from lib import columns as C
 from lib.aggregates.binding import bind
 from lib.errors import TableError
+from lib.joins import joined
 from lib.windows.sessions.memberships import event_sessions, session_updates
 from tables.delta import Commit, Superseded, Table
 from tables.manifest import Manifest
@@ -101,13 +105,19 @@ def is_complete(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
 
 
 def lacks_lasting(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
-    """Whether it is not yet written which events a run has rejected for good, whatever is computed again."""
-    return bool(manifest.rejected.keys() & FOR_GOOD) and _lacks_rejects(kind, manifest, restored)
+    """Whether it is not yet written which events have been rejected for good, whatever is computed again."""
+    lasts = manifest.retold or bool(manifest.rejected.keys() & FOR_GOOD)
+    return lasts and _lacks_rejects(kind, manifest, restored)
 
 
 def _lacks_rejects(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
     takes = ("withdrawn", "forgotten", "moved", "readmitted")
-    owed = manifest.mode == "rebuild" or manifest.rejected or any(manifest.events.get(name) for name in takes)
+    owed = (
+        manifest.mode == "rebuild"
+        or manifest.retold
+        or manifest.rejected
+        or any(manifest.events.get(name) for name in takes)
+    )
     return bool(owed) and not _has(kind, REJECTED, kind.rejected_events.table, manifest, restored)
 
 
@@ -123,12 +133,21 @@ def _once(kind: Kind, role: str, table: Table, manifest: Manifest, restored: int
 
 def _write_rejects(context: RunContext, result: RunResult, manifest: Manifest, commit: Commit) -> None:
     table = context.kind.rejected_events
-    if manifest.mode == "rebuild":
+    if manifest.mode == "rebuild" or manifest.retold:
         rejected = result.rejected() if manifest.rejected else result.rejected().limit(0)
-        table.write_anew(rejected, context.staying(), manifest, commit)
+        stay = context.staying() if manifest.mode == "rebuild" else _left(context, result)
+        table.write_anew(rejected, stay, manifest, commit)
     else:
         gone = None if table.is_empty else result.leaving()
         table.write(result.rejected() if manifest.rejected else None, gone, manifest, commit)
+
+
+def _left(context: RunContext, result: RunResult) -> DataFrame | None:
+    """The rows of earlier runs that are left, as the columns of today tell them."""
+    rejects, gone = context.rejects(), result.leaving()
+    if rejects is None or gone is None:
+        return rejects
+    return joined(rejects, gone, (C.EVENT_HASH, C.ORDINAL, C.RUN_SEQ), "left_anti")
 
 
 def _commit(kind: Kind, role: str, manifest: Manifest, restored: int | None) -> Commit:

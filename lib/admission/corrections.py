@@ -5,7 +5,7 @@ from pyspark.sql import functions as F
 
 from lib import columns as C
 from lib.admission.accepted import placed
-from lib.admission.verdicts import BEFORE_START, BESIDE, CORRECTED, CORRECTION, FORGOTTEN, IN, WITHDRAWN
+from lib.admission.verdicts import BEFORE_START, BESIDE, CORRECTED, CORRECTION, FORGOTTEN, IN, IN_THE_FUTURE, WITHDRAWN
 from lib.bags import hashed
 from lib.rule import Rule
 
@@ -29,7 +29,10 @@ def reconciled(valid: DataFrame, rejects: DataFrame | None, rule: Rule, forgotte
         net = placed(net, standing, F.when(_is_gone(), F.col("__nth")))
         net = net.withColumn(C.VERDICT, F.when(C.col(C.TAKEN), FORGOTTEN).otherwise(C.col(C.VERDICT))).drop(C.TAKEN)
     here = Window.partitionBy(*C.cols((*rule.key, C.US)))
-    replaces = C.col(C.VERDICT).isNull() & C.col(C.US).isNotNull() & F.bool_or(_is_gone()).over(here)
+    came = C.col(C.VERDICT).isNull()
+    if rule.corrections == "quarantine":
+        came = came | (C.col(C.VERDICT) == IN_THE_FUTURE)
+    replaces = came & C.col(C.US).isNotNull() & F.bool_or(_is_gone()).over(here)
     told = net.withColumn(C.VERDICT, F.when(replaces, CORRECTED).otherwise(C.col(C.VERDICT))).drop("__nth")
     if forgotten is not None:
         of_main = C.col(C.POPULATION).isNull() if C.POPULATION in told.columns else F.lit(True)

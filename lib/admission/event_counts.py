@@ -29,7 +29,7 @@ from lib.compute import Figures
 VERDICTS = (*REASONS, AMENDED, IN_REACH, APART, CORRECTED, READMITTED, WITHDRAWN, MOVED, FORGOTTEN, PENDING)
 TIMES = ("earliest", "latest", "first", "last", "low", "high", "old_low", "old_high")
 # What the watermark follows, besides events without a verdict; and what touches final windows, too.
-VALID = (LATE, APART, PENDING, AMENDED, IN_REACH, CORRECTED)
+VALID = (LATE, APART, PENDING, AMENDED, IN_REACH, CORRECTED, READMITTED)
 ANYWHERE = (AMENDED, IN_REACH, CORRECTED, READMITTED, WITHDRAWN, MOVED)
 
 

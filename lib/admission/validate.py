@@ -51,8 +51,8 @@ def validate(events: DataFrame, rule: Rule, clock: WatermarkState, in_flight: tu
     Out: the same columns, `__us` BIGINT (microseconds since the epoch, UTC; with a time unit in whole units, and the
     time itself as `__raw_us`), `__gap` BIGINT (of a dynamic gap) and `__verdict` STRING: null for a valid event, else
     the reason to reject it: the first of before_start, correction, late, null_time, null_key, non_positive_gap and
-    in_the_future (strictly more than `max_future_skew` ahead) counts. Of changes `corrected`, or for a row that is
-    gone `withdrawn`, `forgotten` if it was invalid.
+    in_the_future (strictly more than `max_future_skew` ahead) counts. Of changes `corrected`, which comes before
+    in_the_future where they wait in quarantine, or for a row that is gone `withdrawn`, `forgotten` if it was invalid.
     Errors: SourceError for a key or time column that is missing or of a type that cannot serve.
     """
     _check_zone(events)
@@ -147,7 +147,10 @@ def _verdict(events: DataFrame, rule: Rule, clock: WatermarkState) -> Column:
     was_invalid = is_gone & reduce(or_, [holds for _, holds in invalid])
     known = [(reason, kind == reason) for reason in (BEFORE_START, CORRECTION, LATE)]
     apart = [*known, (FORGOTTEN, was_invalid), (WITHDRAWN, is_gone)]
-    return _first_that_holds([*apart, *invalid, future, (CORRECTED, kind == "update_postimage")])
+    last = [future, (CORRECTED, kind == "update_postimage")]
+    if rule.corrections == "quarantine":  # both images of an update wait for the same
+        last.reverse()
+    return _first_that_holds([*apart, *invalid, *last])
 
 
 def _first_that_holds(rules: list[tuple[str, Column]]) -> Column:

@@ -35,6 +35,7 @@ class WatermarkState:
     `OF_SCOPE`. None: no scope is known yet, or each key's clock lies on its live rows (per: key).
     run_seq: the number of the run, which ids of sessions outside the promise of order hold (SEMANTICS §6).
     forgotten: what ended before it has been forgotten for good, and no horizon is earlier (SEMANTICS §5).
+    looks_back: whether it stands still, as a look back leaves it: no key ends for want of events.
     """
 
     now: int
@@ -44,6 +45,7 @@ class WatermarkState:
     scopes: DataFrame | None = None
     run_seq: int = 0
     forgotten: int | None = None
+    looks_back: bool = False
 
     def horizon(self, rule: Rule) -> int | None:
         """Events strictly older than this are late: max(watermark - allowed lateness, flush mark)."""

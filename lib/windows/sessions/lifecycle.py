@@ -44,8 +44,9 @@ def settle(
     if rule.idle_after is not None and keeps_arrival_of_key(rule):
         of_key = F.max(last_arrival(sessions)).over(Window.partitionBy(*C.cols(rule.key)))
         timed = timed.withColumn(C.LAST_ARRIVAL, of_key)
-        key_idle = _known(steady(after.now, start) - C.col(C.LAST_ARRIVAL) > rule.idle_after)
-        final, idle = final | key_idle, idle | key_idle
+        if not after.looks_back:
+            key_idle = _known(steady(after.now, start) - C.col(C.LAST_ARRIVAL) > rule.idle_after)
+            final, idle = final | key_idle, idle | key_idle
     by_watermark = is_late | _known(C.col(C.W) > reach)
     ended = by_watermark | idle
     if rule.max_duration is not None:

@@ -21,7 +21,7 @@ MERGE, ALONE, REDO = "merge", "alone", "redo"
 ROLE = "__role"
 OLD = "__old"
 NEWS = "__news"
-OTHERS, THEIRS = "__others", "__theirs"
+OTHERS, EDGES = "__others", "__edges"
 
 
 def mark_roles(intervals: DataFrame, rule: Rule) -> DataFrame:
@@ -111,7 +111,11 @@ def may_span_others(rule: Rule) -> bool:
 
 
 def with_others(ranges: DataFrame, final: DataFrame, rule: Rule) -> DataFrame:
-    """The ranges with `__others`, the spans of final sessions in their time that are not of them; `__theirs` events."""
+    """The ranges with `__others`: where final sessions lie in their time that are not of them.
+
+    Those that overlap are told together: when the first begins and the last ends, all times at which one does, the
+    farthest reach, the number of events.
+    """
     identity = apart(ranges, rule)
     rows = bare_intervals(final.where(~C.col(C.IS_LATE)), rule)
     if C.POPULATION in identity:
@@ -121,9 +125,21 @@ def with_others(ranges: DataFrame, final: DataFrame, rule: Rule) -> DataFrame:
     overlap = (C.col(C.START) <= C.col(C.HIGH)) & (C.col(C.END) >= C.col(C.LOW))
     met = joined(rows, named, identity, "inner", overlap)
     others = met.where(~F.array_contains("__own", C.col(C.LIVE)[C.SESSION_ID]))
-    spans = F.collect_list(F.struct(C.col(C.START), C.col(C.END))).alias(OTHERS)
-    told = others.groupBy(*C.cols((*identity, C.RANGE))).agg(spans, F.sum(C.col(C.COUNT)).alias(THEIRS))
-    return joined(ranges, told, (*identity, C.RANGE), "left")
+    of_range = (*identity, C.RANGE)
+    by_time = Window.partitionBy(*C.cols(of_range)).orderBy(C.START, C.END)
+    before = F.max(C.col(C.END)).over(by_time.rowsBetween(Window.unboundedPreceding, -1))
+    told = others.withColumn("__ahead", F.when(C.col(C.START) > before, 1).otherwise(0))
+    number = F.sum("__ahead").over(by_time.rowsBetween(Window.unboundedPreceding, 0))
+    together = told.withColumn("__number", number).groupBy(*C.cols(of_range), "__number")
+    places = together.agg(
+        F.min(C.col(C.START)).alias(C.START),
+        F.max(C.col(C.END)).alias(C.END),
+        F.max(C.col(C.REACH)).alias(C.REACH),
+        F.sum(C.col(C.COUNT)).alias(C.COUNT),
+        F.array_union(F.collect_set(C.col(C.START)), F.collect_set(C.col(C.END))).alias(EDGES),
+    )
+    place = F.struct(*C.cols((C.START, C.END, C.REACH, C.COUNT, EDGES)))
+    return joined(ranges, places.groupBy(*C.cols(of_range)).agg(F.collect_list(place).alias(OTHERS)), of_range, "left")
 
 
 def bounds(ranges: DataFrame) -> DataFrame:
@@ -139,25 +155,26 @@ def within_ranges(events: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
     """The accepted events that lie in a range of their key and population, with its `__range`.
 
     Those of other sessions in its time are left out: as many as these hold. Where more lie there, which ones are
-    theirs is not known: those at their edges, then the earliest.
+    theirs is not known: those at their edges, of these such as reach no farther, then the earliest.
     """
     identity = apart(ranges, rule)
     if C.POPULATION in events.columns and C.POPULATION not in identity:
         events = events.where(C.col(C.POPULATION).isNull()).drop(C.POPULATION)
     if C.POPULATION in identity and C.POPULATION not in events.columns:
         events = events.withColumn(C.POPULATION, F.lit(None).cast("bigint"))
-    others = tuple(name for name in (OTHERS, THEIRS) if name in ranges.columns)
+    others = tuple(name for name in (OTHERS,) if name in ranges.columns)
     named = F.broadcast(ranges.select(*C.cols((*identity, C.RANGE, C.LOW, C.HIGH, *others))))
     us = C.col(C.US)
     inside = us.between(C.col(C.LOW), C.col(C.HIGH))
     if not others:
         return joined(events, named, identity, "inner", inside).drop(C.LOW, C.HIGH)
-    amid = F.coalesce(F.exists(OTHERS, lambda s: us.between(s[C.START], s[C.END])), F.lit(False))
-    edge = F.exists(OTHERS, lambda s: us.isin(s[C.START], s[C.END]))
-    met = hashed(joined(events, named, identity, "inner", inside | amid)).withColumns({"__amid": amid, "__edge": edge})
-    of_range = Window.partitionBy(*C.cols((*identity, C.RANGE)), "__amid")
-    number = F.row_number().over(of_range.orderBy(F.col("__edge").desc(), us, C.col(C.HASH)))
-    left = met.withColumn("__number", number).where(~F.col("__amid") | (F.col("__number") > F.col(THEIRS)))
+    amid = F.filter(OTHERS, lambda place: us.between(place[C.START], place[C.END]))
+    met = joined(events, named, identity, "inner", inside | F.coalesce(F.size(amid) > 0, F.lit(False)))
+    placed, place = hashed(met).withColumn("__place", F.get(amid, F.lit(0))), F.col("__place")
+    gap = C.col(C.GAP) if isinstance(rule.gap, DynamicGap) else F.lit(rule.gap)
+    likely = F.array_contains(place[EDGES], us).desc(), (us + gap <= place[C.REACH]).desc(), us, C.col(C.HASH)
+    number = F.row_number().over(Window.partitionBy(*C.cols((*identity, C.RANGE)), place[C.START]).orderBy(*likely))
+    left = placed.withColumn("__number", number).where(place.isNull() | (F.col("__number") > place[C.COUNT]))
     return left.where(inside).select(*C.cols((*events.columns, C.RANGE)))
 
 
