@@ -10,6 +10,7 @@ SECOND = 1_000_000
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
+EVER = 3 * 10**17  # beyond the year 9999, from 1970 on
 
 LONGEST = 2**63 - 1
 

@@ -75,6 +75,11 @@ class Rule:
         return self.key if self.watermark_per == "key" else self.watermark_per
 
     @property
+    def freezes(self) -> bool:
+        """Whether final sessions stay out of what comes within their gap (SEMANTICS §6)."""
+        return self.lateness == "session" and not self.revive and self.late_events != "amend"
+
+    @property
     def bucket(self) -> int:
         """Events of a key in one bucket this wide are always less than a gap apart."""
         if isinstance(self.gap, DynamicGap):

@@ -67,13 +67,14 @@ def readmit(
     as_json: opt.Json = False,
 ) -> None:
     """Take quarantined late events into the sessions after all."""
-    from jobs.commands.look_back import FUTURE, LookBack
+    from jobs.commands.look_back import LookBack
     from jobs.commands.look_back import readmit as take_in
     from jobs.reporting.run_output import as_document, show_backfill
     from jobs.run.kinds import kind_of
+    from lib.durations import EVER
 
     low, high = opt.instant(from_, "--from"), opt.instant(to, "--to")
-    asked = LookBack(-FUTURE if low is None else low, FUTURE if high is None else high, dry_run=dry_run)
+    asked = LookBack(-EVER if low is None else low, EVER if high is None else high, dry_run=dry_run)
     with opt.session(config, quiet=as_json) as (spark, loaded, say):
         done = take_in(kind_of(spark, loaded, windows=windows), asked, say)
         opt.result(as_document(done), as_json, lambda: show_backfill(done))

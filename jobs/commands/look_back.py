@@ -28,7 +28,6 @@ from tables.manifest import Mode
 from tables.position import Position
 
 IMPOSSIBLE = (SessionizerError, PySparkException, Py4JJavaError)  # what stops a repair, but for races
-FUTURE = 10**17  # µs: further ahead than any clock
 
 
 @dataclass(frozen=True)

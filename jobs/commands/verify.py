@@ -17,6 +17,7 @@ from jobs.run.phases import Say, wall_clock
 from jobs.run.policies import check_rule
 from lib import columns as C
 from lib.config import Config
+from lib.durations import EVER
 from lib.errors import printable
 from lib.rule import Rule
 from lib.time.micros import timestamp
@@ -32,7 +33,6 @@ from tables.event_outputs import EventOutput
 from tables.table_set import TableSet
 
 SHOWN = 20
-FOREVER = 10**17  # µs
 TIMES = (C.SESSION_START, C.SESSION_END)
 
 
@@ -236,8 +236,8 @@ def _complete_since(context: RunContext, output: EventOutput) -> int | None:
 
 def _wide(context: RunContext, asked: Asked) -> list[tuple[int, int]]:
     """The span of events that makes the sessions asked for: as far as those that touch it reach, in the table."""
-    low = -FOREVER if asked.low is None else asked.low
-    high = FOREVER if asked.high is None else asked.high
+    low = -EVER if asked.low is None else asked.low
+    high = EVER if asked.high is None else asked.high
     rows = context.kind.home.table.read(context.position.version)
     first, last = C.col(C.SESSION_START), C.col(C.EXPIRES_AT)
     near = rows.where((first < timestamp(high)) & (last >= timestamp(low)))

@@ -6,7 +6,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.commands.verify import (
-    FOREVER,
     SHOWN,
     Asked,
     Verdict,
@@ -25,6 +24,7 @@ from jobs.run.phases import Say, wall_clock
 from jobs.run.policies import check_rule
 from lib import columns as C
 from lib.config import Config
+from lib.durations import EVER
 from lib.time.spans import within
 from lib.verifying.bag import accepted, judged
 from lib.verifying.differences import EXPECTED, FOUND
@@ -75,7 +75,7 @@ def _source(context: RunContext, asked: Asked, shape: Shape) -> DataFrame:
     """The rows of the source, judged, that make the windows asked for, and maybe others."""
     if asked == Asked(sample=asked.sample):
         return judged(context.past().events(None), context.rule)
-    low = -FOREVER if asked.low is None else asked.low - asked.low % shape.unit
-    high = FOREVER if asked.high is None else asked.high - asked.high % shape.unit
+    low = -EVER if asked.low is None else asked.low - asked.low % shape.unit
+    high = EVER if asked.high is None else asked.high - asked.high % shape.unit
     spans = [(low - shape.reach, high + shape.reach + shape.unit - 1)]
     return judged(context.past().events(spans), context.rule).where(within(C.col(C.US), spans))

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from jobs.run.compute import Checkpoints
 from jobs.run.kinds import Kind, schema_of
 from jobs.run.pipeline import NO_OVERRIDE, RunResult, compute_run
-from jobs.run.scopes import keys_from_json, scopes_from_json
+from jobs.run.scopes import clock_of, has_scopes_of, keys_from_json, scoped
 from lib import columns as C
 from lib.accepted import Again
 from lib.admission.accepted import Past, kept_in
@@ -25,7 +25,7 @@ from lib.errors import UsageError
 from lib.joins import joined
 from lib.rule import Rule
 from lib.time.micros import timestamp
-from lib.time.watermarks import WatermarkOverride, WatermarkState, clocks_of_keys, latest
+from lib.time.watermarks import WatermarkOverride, WatermarkState, clocks_of_keys
 from lib.windows.windows import Stored
 from tables.events import Increment
 from tables.manifest import OF_STATES, Manifest, Mode
@@ -58,7 +58,7 @@ class RunContext:
         done = position.manifest
         events = kind.tables.events.read(increment)
         began = increment.first if done is None or done.source_to_version is None else done.source_began
-        clock = _clock_of(done, kind, events, now, position.version + 1)
+        clock = clock_of(done, kind, events, now, position.version + 1)
         schema = _fitting(kind, done, events)
         return cls(kind, position, increment, clock, kind.rule, override, began, schema)
 
@@ -77,7 +77,7 @@ class RunContext:
             run_seq=manifest.run_seq,
             forgotten=manifest.forgotten,
         )
-        clock = _scoped(clock, manifest.scopes_before, rule, kind.tables.events.read(increment))
+        clock = scoped(clock, manifest.scopes_before, rule, kind.tables.events.read(increment))
         override = WatermarkOverride(manifest.arguments.get("advance_to"), bool(manifest.arguments.get("flush")))
         position = Position(version, next(kind.home.manifests(version), None))
         began, schema, arguments = manifest.source_began, manifest.source_schema, manifest.arguments
@@ -96,7 +96,7 @@ class RunContext:
         events = kind.tables.events.as_of(last, None)
         schema = kind.schema_hash(kind.tables.events.read(increment))
         if kind.tables.events.table.id == done.source_id and last >= consumed:
-            clock = _clock_of(done, kind, events, now, number)
+            clock = clock_of(done, kind, events, now, number)
             began = done.source_began
         return cls(kind, position, increment, clock, rule, NO_OVERRIDE, began, schema, "rebuild")
 
@@ -108,7 +108,7 @@ class RunContext:
         done, last = _consumed(kind, position)
         kind.tables.events.check_same(done)
         events = kind.tables.events.as_of(last, None)
-        clock = _clock_of(done, kind, events, now, position.version + 1)
+        clock = clock_of(done, kind, events, now, position.version + 1)
         increment, began, schema = Increment(last + 1, last), done.source_began, _fitting(kind, done, events)
         rule = done.as_judged(kind.rule, OF_STATES)  # rows that nothing has touched stay as these have it
         return cls(kind, position, increment, clock, rule, NO_OVERRIDE, began, schema, mode, arguments)
@@ -211,11 +211,13 @@ class RunContext:
     def _clock_of_keys(self) -> WatermarkState:
         """With the watermarks that lie on the rows of each key, where the rule has them there."""
         table, done = self._table(), self.position.manifest
-        if self.rule.watermark_per != "key" or table.is_empty or not _has_scopes_of(done, self.kind):
+        if self.rule.watermark_per != "key" or table.is_empty or not has_scopes_of(done, self.kind):
             return self.clock
         events = self._events() if self.mode == "run" else self._keys_touched()
-        then, now = self.kind.home.table.schema, events.schema
-        if any(then[name].dataType != now[name].dataType for name in self.rule.key):
+        then, now = (
+            {f.name.lower(): f.dataType for f in s.fields} for s in (self.kind.home.table.schema, events.schema)
+        )
+        if any(then[name] != now[name] for name in map(str.lower, self.rule.key)):
             return self.clock
         return replace(self.clock, scopes=clocks_of_keys(table.live, table.final, events, self.rule))
 
@@ -278,23 +280,3 @@ def _fitting(kind: Kind, done: Manifest | None, events: DataFrame) -> str:
     if not kind.home.fits(schema, done):
         kind.home.check_schema(schema_of(kind.make, kind.rule, events))
     return schema
-
-
-def _clock_of(done: Manifest | None, kind: Kind, events: DataFrame, now: int, number: int) -> WatermarkState:
-    """The watermarks as the last run has left them. The horizon never goes back, even if more lateness is allowed."""
-    if done is None:
-        return WatermarkState(now, run_seq=number)
-    clock = WatermarkState(now, run_seq=number, forgotten=done.forgotten)
-    if kind.rule.scope:
-        return _scoped(clock, done.scopes_after, kind.rule, events) if _has_scopes_of(done, kind) else clock
-    return replace(clock, watermark=done.watermark_after, flush_mark=latest(done.flush_mark_after, done.horizon_after))
-
-
-def _has_scopes_of(done: Manifest | None, kind: Kind) -> bool:
-    """Whether watermarks belonged to the same columns then; a rebuild may find others."""
-    names = ("watermark_per", "key") if kind.rule.watermark_per == "key" else ("watermark_per",)
-    return done is not None and all(done.rule.get(name) == kind.summary.get(name) for name in names)
-
-
-def _scoped(clock: WatermarkState, scopes: tuple[str, ...] | None, rule: Rule, events: DataFrame) -> WatermarkState:
-    return replace(clock, scopes=scopes_from_json(scopes, rule, events)) if scopes and rule.scope else clock

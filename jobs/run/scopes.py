@@ -1,17 +1,20 @@
-"""Watermarks of scopes, and keys, as text: what manifests keep of them."""
+"""Watermarks as manifests keep them, those of scopes as text; and keys as text."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from jobs.run.compute import Checkpoints
+from jobs.run.kinds import Kind
 from lib import columns as C
 from lib.canonical import JSON_OPTIONS
 from lib.errors import UsageError
 from lib.rule import Rule
-from lib.time.watermarks import OF_SCOPE, as_literals
+from lib.time.watermarks import OF_SCOPE, WatermarkState, as_literals, latest
+from tables.manifest import Manifest
 
 
 def scopes_as_json(scopes: DataFrame) -> tuple[str, ...]:
@@ -47,3 +50,24 @@ def keys_from_json(lines: Sequence[str], rule: Rule, events: DataFrame) -> DataF
                 value=row[0],
             )
     return parsed.select(*[C.col(f.name).try_cast(f.dataType).alias(f.name) for f in types]).distinct()
+
+
+def clock_of(done: Manifest | None, kind: Kind, events: DataFrame, now: int, number: int) -> WatermarkState:
+    """The watermarks as the last run has left them. The horizon never goes back, even if more lateness is allowed."""
+    if done is None:
+        return WatermarkState(now, run_seq=number)
+    clock = WatermarkState(now, run_seq=number, forgotten=done.forgotten)
+    if kind.rule.scope:
+        return scoped(clock, done.scopes_after, kind.rule, events) if has_scopes_of(done, kind) else clock
+    return replace(clock, watermark=done.watermark_after, flush_mark=latest(done.flush_mark_after, done.horizon_after))
+
+
+def has_scopes_of(done: Manifest | None, kind: Kind) -> bool:
+    """Whether watermarks belonged to the same columns then; a rebuild may find others."""
+    names = ("watermark_per", "key") if kind.rule.watermark_per == "key" else ("watermark_per",)
+    return done is not None and all(done.rule.get(name) == kind.summary.get(name) for name in names)
+
+
+def scoped(clock: WatermarkState, scopes: tuple[str, ...] | None, rule: Rule, events: DataFrame) -> WatermarkState:
+    """The watermarks with those of scopes, where there are any."""
+    return replace(clock, scopes=scopes_from_json(scopes, rule, events)) if scopes and rule.scope else clock

@@ -8,7 +8,20 @@ from typing import Any
 
 from tests.machine.oracle import World
 from tests.machine.rule import FIRST, MINUTE, Key, Row, Rule
-from tests.machine.steps import Add, Backfill, Delete, Overwrite, Readmit, Rebuild, Run, Step, Update, do
+from tests.machine.steps import (
+    Add,
+    Backfill,
+    Crash,
+    Delete,
+    Overwrite,
+    Readmit,
+    Rebuild,
+    Restore,
+    Run,
+    Step,
+    Update,
+    do,
+)
 from tests.machine.telling import key_text, schema, types
 
 
@@ -46,8 +59,10 @@ def cell(name: str, value: Any) -> str:
     return str(value)
 
 
-IMPORTS = """from lib.time.watermarks import WatermarkOverride
+IMPORTS = """from contextlib import suppress
+from lib.time.watermarks import WatermarkOverride
 from tests.exactness.play import Play, at
+from tests.kills import Killed, killing
 from tests.machine.options import sections
 from tests.machine.rule import Rule
 """
@@ -100,6 +115,11 @@ def written(step: Step, world: World, rule: Rule) -> list[str]:
             return [f"done.at({minute(step.now)}).readmit({minute(step.low)}, {minute(step.high)})"]
         case Rebuild():
             return [f"done.at({minute(step.now)}).rebuild()"]
+        case Restore():
+            return [f"# RESTORE of sessions to before {step.jobs} jobs"]
+        case Crash():
+            (line,) = written(step.job, world, rule)
+            return [f"with suppress(Killed), killing({step.nth}, after=False):", f"    {line}"]
 
 
 def values_of(rows: Iterable[Row], rule: Rule) -> str:

@@ -6,7 +6,22 @@ from random import Random
 from typing import Any
 
 from tests.machine.rule import FIRST, MINUTE, Row, Rule
-from tests.machine.steps import OWN, Add, Backfill, Changes, Delete, Overwrite, Readmit, Rebuild, Run, Step, Update
+from tests.machine.steps import (
+    OWN,
+    Add,
+    Backfill,
+    Changes,
+    Crash,
+    Delete,
+    Job,
+    Overwrite,
+    Readmit,
+    Rebuild,
+    Restore,
+    Run,
+    Step,
+    Update,
+)
 
 DAYS_LATER = 9 * 1440
 CHANGES = ("update", "update", "delete", "overwrite", "blink")
@@ -167,13 +182,24 @@ class Teller:
     # The jobs.
 
     def _of_jobs(self) -> list[Step]:
+        """Now and then a job dies on the way, or sessions are restored; a run comes after it."""
+        if self.rule.lateness == "event" and self.random.random() < 0.1:
+            return [Restore(self.random.choice((1, 1, 2, 3))), self._run(Run(self._time()))]
+        told = self._job()
+        if self.rule.one_by_one or self.random.random() < 0.8:
+            return told
+        *before, job = told
+        assert isinstance(job, Job)
+        return [*before, Crash(job, self.random.randint(1, 5)), self._run(Run(self._time()))]
+
+    def _job(self) -> list[Step]:
         kind = self.random.choice(self.jobs)
         run = Run(self._time())
         low = self.random.randint(-1, self.base + 60)
         span = FIRST + low * MINUTE, FIRST + (low + self.random.choice((1, 5, 20, 60))) * MINUTE
         match kind:
             case "wait" if self.rule.idle_by_arrival and "change" not in self.waiting:
-                self.now += 200
+                self.now += self.random.choice((200, 200, DAYS_LATER))
                 return [self._run(Run(self._time()))]
             case "flush":
                 return [self._run(replace(run, flush=True))]

@@ -20,6 +20,8 @@ import tables.runs
 import tables.table_set
 from lib import columns as C
 from tables.delta import Commit, Entry, Superseded, Table
+from tables.delta.commits import BARRIER
+from tests.kills import Killed
 from tests.warehouse import SOURCE
 
 USERS = (tables.events, tables.event_outputs, tables.runs, tables.table_set)  # the modules that make tables
@@ -34,6 +36,7 @@ class Version:
     rows: pa.Table
     entry: Entry
     feed: pa.Table | None = None
+    fence: tuple[str, int] | None = None
 
 
 @dataclass
@@ -47,6 +50,7 @@ class Content:
 
 
 THERE: dict[str, Content] = {}
+LEFT: list[int] = []  # how many writes there are to the death of a job
 
 
 @contextmanager
@@ -61,6 +65,24 @@ def in_memory() -> Iterator[None]:
         for module in USERS:
             module.Table = Table  # type: ignore[attr-defined]
         THERE.clear()
+
+
+@contextmanager
+def dying(nth: int) -> Iterator[None]:
+    """Inside it a job dies before its nth write."""
+    LEFT.append(nth)
+    try:
+        yield
+    finally:
+        LEFT.clear()
+
+
+def come_to_write() -> None:
+    """Before every write."""
+    if LEFT:
+        LEFT[0] -= 1
+        if not LEFT[0]:
+            raise Killed
 
 
 class MemoryTable(Table):
@@ -86,6 +108,9 @@ class MemoryTable(Table):
     @property
     def schema(self) -> T.StructType:
         return self._last.schema
+
+    def schema_at(self, version: int) -> T.StructType:
+        return self._content.versions[version].schema
 
     def size(self) -> tuple[int, int]:
         return int(self._last.rows.num_rows > 0), self._last.rows.nbytes
@@ -124,6 +149,15 @@ class MemoryTable(Table):
 
     def has_fence(self, commit: Commit) -> bool:
         return self._content.fences.get(commit.app_id, -1) >= commit.txn
+
+    def _acts(self, app_id: str) -> Iterator[tuple[int, int]]:
+        for number, version in reversed(list(enumerate(self._content.versions))):
+            note = version.entry.metadata or ""
+            of, _, undoing = note.rpartition("@")
+            if of == app_id:
+                yield number, int(undoing)
+            elif note != BARRIER and version.fence is not None and version.fence[0] == app_id:
+                yield number, version.fence[1]
 
     @contextmanager
     def reading_ahead(self) -> Iterator[None]:
@@ -189,6 +223,15 @@ class MemoryTable(Table):
         rows = self._arrow(met.where(stays).select(*changed))
         self._put("MERGE", rows, commit=commit)
 
+    def restore(self, undoing: Commit, last: int) -> None:
+        if (version := self.version_before(undoing, last)) is not None:
+            self.go_back(version, undoing.note)
+
+    def go_back(self, version: int, metadata: str | None = None) -> None:
+        """As RESTORE does."""
+        then = self._content.versions[version]
+        self._put("RESTORE", then.rows, then.schema, metadata=metadata, parameters={"version": str(version)})
+
     def change_source(self, rows: pa.Table, feed: dict[str, pa.Table], schema: T.StructType) -> None:
         """One more version of a source: all its rows, and its change rows by type."""
         if not self.exists():
@@ -228,12 +271,15 @@ class MemoryTable(Table):
         *,
         metadata: str | None = None,
         feed: pa.Table | None = None,
+        parameters: Mapping[str, str] = {},
     ) -> None:
+        come_to_write()
         versions = self._content.versions
         counted = {"numOutputRows": str(rows.num_rows)}
         told = commit.metadata if commit else metadata
-        entry = Entry(len(versions), 0, operation, {}, counted, told)
-        versions.append(Version(self.schema if schema is None else schema, rows, entry, feed))
+        entry = Entry(len(versions), 0, operation, parameters, counted, told)
+        fence = None if commit is None else (commit.app_id, commit.txn)
+        versions.append(Version(self.schema if schema is None else schema, rows, entry, feed, fence))
         if commit is not None:
             self._content.fences[commit.app_id] = commit.txn
 

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,8 @@ class World:
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
         self.source: Rows = Counter()
-        self.versions: list[tuple[Rows, Rows]] = []  # what is not yet consumed, and the updated rows of it
+        self.told: list[tuple[Rows, Rows]] = []  # all versions of the source, and the updated rows of each
+        self.versions: list[tuple[Rows, Rows]] = []  # those that are not yet consumed
         self.consumed: Rows | None = None
         self._empty()
         self.scopes: dict[Key, Scope] = defaultdict(Scope)
@@ -68,7 +70,20 @@ class World:
 
     def _version(self, after: Rows, images: Rows = NOTHING) -> None:
         self.source = after
+        self.told.append((after, images))
         self.versions.append((after, images))
+
+    def copy(self) -> "World":
+        """As it is now; what the source held, which nothing changes, is the same."""
+        return deepcopy(self, {id(rows): rows for version in self.told for rows in version})
+
+    def back_in(self, then: "World") -> "World":
+        """As sessions are restored to what they were then: what has come to the source since is to be read again."""
+        world = then.copy()
+        world.versions += self.told[len(world.told) :]
+        world.told, world.source = self.told, self.source
+        world.run_seq = world.unsure_since = self.run_seq + 1
+        return world
 
     # The jobs.
 

@@ -3,18 +3,20 @@
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from delta import DeltaTable as DeltaSparkTable
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lib.config import Config
+from tests.kills import killing
 from tests.machine.drawing import sql
-from tests.machine.memory import MemoryTable, in_memory
+from tests.machine.memory import MemoryTable, dying, in_memory
 from tests.machine.options import sections
 from tests.machine.rule import Row, Rule
 from tests.machine.steps import Add, Changes, Delete, Overwrite, Update
@@ -35,6 +37,12 @@ class Place(Protocol):
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """All rows of a table."""
+
+    def dying(self, nth: int) -> AbstractContextManager[object]:
+        """Inside it a job dies before its nth write."""
+
+    def restore(self, version: int) -> None:
+        """Sessions go back to this version of theirs."""
 
 
 @contextmanager
@@ -75,6 +83,12 @@ class OverDelta:
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         return rows_of_delta(table, self.rule)
+
+    def dying(self, nth: int) -> AbstractContextManager[object]:
+        return killing(nth, after=False)
+
+    def restore(self, version: int) -> None:
+        DeltaSparkTable.forPath(self.spark, self.warehouse.config.sessions.table).restoreToVersion(version)
 
     def _frame(self, rows: Iterable[Row]) -> DataFrame:
         """By way of Arrow, which needs no processes."""
@@ -119,6 +133,12 @@ class OverMemory:
     def rows(self, table: str) -> list[dict[str, Any]]:
         found = self._table(table).rows()
         return read(found.select(columns_read(found.column_names)), self.rule)
+
+    def dying(self, nth: int) -> AbstractContextManager[object]:
+        return dying(nth)
+
+    def restore(self, version: int) -> None:
+        self._table(self.warehouse.config.sessions.table).go_back(version)
 
     def _table(self, location: str) -> MemoryTable:
         return MemoryTable(self.spark, location, location)

@@ -15,7 +15,7 @@ from tests.machine.places import Place
 from tests.machine.player import Player
 from tests.machine.rule import Rule
 from tests.machine.shrinking import numbers, shrunk
-from tests.machine.steps import OWN, Step
+from tests.machine.steps import OWN, Restore, Step
 
 Over = Callable[[SparkSession, Path, Rule], AbstractContextManager[Place]]
 
@@ -29,7 +29,8 @@ class Played:
     def differences(self, steps: list[Step]) -> list[Difference]:
         """What is wrong after the first step that leaves something wrong."""
         with self.over(self.spark, self.folder, self.rule) as place:
-            player = Player(self.spark, place, self.rule)
+            goes_back = any(isinstance(step, Restore) for step in steps)
+            player = Player(self.spark, place, self.rule, goes_back=goes_back)
             try:
                 for step in steps:
                     if found := player.play(step):

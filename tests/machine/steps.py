@@ -66,7 +66,25 @@ class Rebuild:
     now: int
 
 
-Step = Add | Update | Delete | Overwrite | Run | Backfill | Readmit | Rebuild
+Job = Run | Backfill | Readmit | Rebuild
+
+
+@dataclass(frozen=True)
+class Crash:
+    """The job dies before its nth write: the first is that of sessions, and what follows is owed."""
+
+    job: Job
+    nth: int
+
+
+@dataclass(frozen=True)
+class Restore:
+    """Sessions go back to before so many jobs, as far as there are any; the source does not."""
+
+    jobs: int
+
+
+Step = Add | Update | Delete | Overwrite | Job | Crash | Restore
 
 
 def do(world: World, step: Step) -> list[Counts]:
@@ -88,6 +106,8 @@ def do(world: World, step: Step) -> list[Counts]:
             world.readmit(step.now, step.low, step.high)
         case Rebuild():
             world.rebuild(step.now)
+        case Crash() if step.nth > 1:
+            do(world, step.job)
     return []
 
 

@@ -100,7 +100,7 @@ def _salted(sessions: DataFrame, rule: Rule, before: WatermarkState) -> DataFram
     salts = []
     if C.POPULATION in sessions.columns:
         salts.append(F.when(C.col(C.POPULATION).isNotNull(), late_salt(C.col(C.POPULATION))))
-    if rule.lateness == "session" and not rule.revive and rule.late_events != "amend":
+    if rule.freezes:
         sessions = with_clock(sessions, rule, before)
         salts.append(F.when(C.col(C.START) < C.col(C.H), F.lit(f"#{before.run_seq}")))
     salted = sessions.withColumn(C.SALT, F.coalesce(*salts)) if salts else sessions

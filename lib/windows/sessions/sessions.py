@@ -183,15 +183,25 @@ class Sessions:
         return self.rule.revive and stored.final is not None
 
     def _with_final(self, intervals: DataFrame, changes: AcceptedChanges, stored: Stored) -> DataFrame:
-        """The intervals, and the final rows that what is recomputed may touch: of its keys, and in its time."""
+        """The intervals, and the final rows that what is recomputed may touch: of its keys, and in its time.
+
+        In its reach, too, but for those that nothing in their reach joins: they hold what is added or leaves amid them.
+        """
         rule, low, high = self.rule, changes.low, changes.high
         if rule.revive:
             low, high = min((t for t in (low, changes.earliest) if t is not None), default=None), None
         if low is None or stored.final is None:
             return intervals
         affected = F.lit(rule.revive) | C.col(C.EFFECT).isin(ADDS, LEAVES)
-        keys = intervals.where(C.col(C.LIVE).isNull() & affected).select(*C.cols(rule.key)).distinct()
-        near = joined(self._near(stored.final, low, high), keys, rule.key, "left_semi")
+        places = intervals.where(C.col(C.LIVE).isNull() & affected)
+        near, amid = self._near(stored.final, low, high), None
+        if rule.freezes and changes.again is None:
+            places = places.select(*C.cols(rule.key), C.col(C.START), C.col(C.END))
+            start, end = F.unix_micros(C.col(C.SESSION_START)), F.unix_micros(C.col(C.SESSION_END))
+            amid = C.col(C.IS_LATE) | ((C.col(C.START) <= end) & (C.col(C.END) >= start))
+        else:
+            places = places.select(*C.cols(rule.key)).distinct()
+        near = joined(near, places, rule.key, "left_semi", amid)
         if changes.again is None:  # else they are there
             found = bare_intervals(near.where(~C.col(C.IS_LATE)), rule)
             intervals = intervals.unionByName(found, allowMissingColumns=True)
