@@ -25,6 +25,7 @@ from tables.manifest import Manifest
 if TYPE_CHECKING:
     from tables.queries.local import LocalTable
 
+RESHAPES = ("RENAME COLUMN", "DROP COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS", "REPLACE COLUMNS")
 ANEW = (
     "`sessionizer rebuild` makes all sessions anew from the source as it stands, `rebuild --windows` all sliding "
     "windows (before a first run set source.start: earliest)"
@@ -110,11 +111,23 @@ class Events:
         within = self._within_spans(rows, spans) if spans is not None else None
         return rows if within is None else rows.where(within)
 
-    def names_then(self, then: int, now: int) -> dict[str, str]:
-        """What the columns of a version were called in an earlier one, of those that were there."""
-        before = {_physical(f): f.name for f in self.table.schema_at(then).fields}
-        after = {f.name: _physical(f) for f in self.table.schema_at(now).fields}
-        return {name: before[place] for name, place in after.items() if place in before}
+    def columns_at(self, version: int) -> T.StructType:
+        """The columns as of a version, with what they are called in the files."""
+        latest = version < 0 or version == self.table.version
+        return self.table.schema if latest else self.table.schema_at(version)
+
+    @contextmanager
+    def telling_anew(self, version: int) -> Iterator[None]:
+        """Name the error that comes where a version is no longer there that rejected rows are told by."""
+        try:
+            yield
+        except (PySparkException, Py4JJavaError) as error:
+            raise SourceError(
+                "columns of the source were renamed, dropped or retyped, and rejected events that were kept as hashes "
+                f"cannot be found again: version {version}, which has these columns as they were, cannot be read",
+                value=_first_line(error),
+                remedy=f"bring its files back; {ANEW}",
+            ) from error
 
     def _within_spans(self, rows: DataFrame, spans: Spans) -> Column | None:
         types = {f.name.lower(): f.dataType for f in rows.schema.fields}
@@ -211,12 +224,18 @@ class Events:
         return True
 
     def _within(self, first: int, last: int, limits: Limits) -> Increment:
-        """As many versions from `first` on as the limits allow, and at least one."""
+        """As many versions from `first` on as the limits allow, and at least one.
+
+        Delta hands over no changes from before to behind a change of columns.
+        """
         if limits.max_versions_per_run is not None:
             last = min(last, first + limits.max_versions_per_run - 1)
         read, rows = list[Entry](), 0
         for version in range(first, last + 1):
             entry = self.table.entry(version)
+            if entry is not None and entry.operation in RESHAPES and version > first:
+                last = version - 1
+                break
             rows += entry.metric(ROWS_WRITTEN) if entry else 0
             if limits.max_events_per_run is not None and rows > limits.max_events_per_run and version > first:
                 last = version - 1
@@ -225,11 +244,6 @@ class Events:
         return Increment(
             first, last, sum(e.metric(FILES_WRITTEN) for e in read), sum(e.metric(BYTES_WRITTEN) for e in read)
         )
-
-
-def _physical(field: T.StructField) -> str:
-    """What a column is called in the files, whatever it is renamed to."""
-    return str(field.metadata.get("delta.columnMapping.physicalName", field.name))
 
 
 def _first_line(error: Exception) -> str:

@@ -49,6 +49,7 @@ class Manifest(BaseModel):
     rule_fingerprint: str
     rule: Mapping[str, Any]
     source_schema: str = Field(description="Hash of rule and source: while it stays, so do the sessions' columns")
+    source_columns: str = Field("", description="Those of the source, as JSON, which rejected rows are told by")
     retold: bool = Field(False, description="Rejected rows were told anew: columns of the source have changed")
     events: Mapping[str, int]
     rejected: Mapping[str, int]

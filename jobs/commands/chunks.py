@@ -19,20 +19,22 @@ Chunk = tuple[int, int]
 def chunks(context: RunContext, low: int, high: int, length: int | None) -> list[Chunk]:
     """The spans [low, high) that hold anything: of this length, or (None) whole days of at most so many rows together.
 
-    Where nothing lies, nothing is to be recomputed; there is always at least one.
+    Where nothing lies, nothing is to be recomputed. There is always at least one, and the last ends at `high`.
     """
     unit = DAY if length is None else length
     if high - low <= unit:
         return [(low, high)]
     place, rows = floor_div(C.col(C.US) - low, unit), F.count(F.lit(1))
-    filled = _times(context, low, high).groupBy(place.alias("place")).agg(rows.alias("rows")).collect()
+    with context.kind.tables.events.reading(context.increment):
+        filled = _times(context, low, high).groupBy(place.alias("place")).agg(rows.alias("rows")).collect()
     spans: list[tuple[int, int, int]] = []
     for start, end, number in sorted((low + n * unit, min(low + (n + 1) * unit, high), rows) for n, rows in filled):
         if length is None and spans and spans[-1][2] + number <= MOST:
             spans[-1] = spans[-1][0], end, spans[-1][2] + number
         else:
             spans.append((start, end, number))
-    return [(start, end) for start, end, _ in spans] or [(low, high)]
+    starts_and_ends = [(start, end) for start, end, _ in spans] or [(low, high)]
+    return [*starts_and_ends[:-1], (starts_and_ends[-1][0], high)]
 
 
 def _times(context: RunContext, low: int, high: int) -> DataFrame:

@@ -1,5 +1,6 @@
 """What a run is a function of: the same inputs give the same result, always."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
@@ -8,6 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from jobs.run.compute import Checkpoints
 from jobs.run.kinds import Kind, schema_of
@@ -18,7 +20,7 @@ from lib.accepted import Again
 from lib.admission.accepted import Past, kept_in
 from lib.admission.admission import Admission
 from lib.admission.freed import Readmission, still_in
-from lib.admission.retold import is_told_otherwise, retold
+from lib.admission.retold import bare, is_told_otherwise, retold
 from lib.admission.verdicts import BEFORE_START, CORRECTION, DUPLICATE, IN, IN_THE_FUTURE, LATE
 from lib.bags import hashed, nth
 from lib.errors import UsageError
@@ -37,6 +39,7 @@ class RunContext:
     """Versions of tables, watermarks, a rule, what was asked for.
 
     began: the first version that any run has read; None: from the start. schema: what the table's columns follow from.
+    columns: those of the source, as JSON.
     """
 
     kind: Kind
@@ -47,6 +50,7 @@ class RunContext:
     override: WatermarkOverride = NO_OVERRIDE
     began: int | None = None
     schema: str = ""
+    columns: str = ""
     mode: Mode = "run"
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
@@ -60,7 +64,8 @@ class RunContext:
         began = increment.first if done is None or done.source_to_version is None else done.source_began
         clock = clock_of(done, kind, events, now, position.version + 1)
         schema = _fitting(kind, done, events)
-        return cls(kind, position, increment, clock, kind.rule, override, began, schema)
+        columns = _columns_at(kind, increment.last)
+        return cls(kind, position, increment, clock, kind.rule, override, began, schema, columns)
 
     @classmethod
     def again(cls, kind: Kind, manifest: Manifest) -> "RunContext":
@@ -80,8 +85,9 @@ class RunContext:
         clock = scoped(clock, manifest.scopes_before, rule, kind.tables.events.read(increment))
         override = WatermarkOverride(manifest.arguments.get("advance_to"), bool(manifest.arguments.get("flush")))
         position = Position(version, next(kind.home.manifests(version), None))
-        began, schema, arguments = manifest.source_began, manifest.source_schema, manifest.arguments
-        return cls(kind, position, increment, clock, rule, override, began, schema, manifest.mode, arguments)
+        began, schema, columns = manifest.source_began, manifest.source_schema, manifest.source_columns
+        mode, arguments = manifest.mode, manifest.arguments
+        return cls(kind, position, increment, clock, rule, override, began, schema, columns, mode, arguments)
 
     @classmethod
     def anew(cls, kind: Kind, position: Position, now: int) -> "RunContext":
@@ -98,7 +104,8 @@ class RunContext:
         if kind.tables.events.table.id == done.source_id and last >= consumed:
             clock = clock_of(done, kind, events, now, number)
             began = done.source_began
-        return cls(kind, position, increment, clock, rule, NO_OVERRIDE, began, schema, "rebuild")
+        columns = _columns_at(kind, last)
+        return cls(kind, position, increment, clock, rule, NO_OVERRIDE, began, schema, columns, "rebuild")
 
     @classmethod
     def look_back(
@@ -111,7 +118,8 @@ class RunContext:
         clock = clock_of(done, kind, events, now, position.version + 1)
         increment, began, schema = Increment(last + 1, last), done.source_began, _fitting(kind, done, events)
         rule = done.as_judged(kind.rule, OF_STATES)  # rows that nothing has touched stay as these have it
-        return cls(kind, position, increment, clock, rule, NO_OVERRIDE, began, schema, mode, arguments)
+        columns = done.source_columns
+        return cls(kind, position, increment, clock, rule, NO_OVERRIDE, began, schema, columns, mode, arguments)
 
     def result(self, *, at_once: bool = False) -> RunResult:
         """What comes of it; at_once: the write may compute the rows of a table that has none."""
@@ -148,7 +156,7 @@ class RunContext:
         Those from before the start, those that updates in quarantine would have made, and late ones among what has been
         forgotten are marked; what deletes and updates in quarantine have taken away is there.
         """
-        rows, rejects = self.kind.tables.events.as_of(self.increment.last, None), self.rejects()
+        rows = self.kind.tables.events.as_of(self.increment.last, None)
         reason, forgotten, lasting = C.col(C.REASON), self.clock.forgotten, []
         if self.began:
             lasting.append(reason == BEFORE_START)
@@ -158,7 +166,7 @@ class RunContext:
             is_older = F.unix_micros(C.col(C.EVENT_TIME)) < forgotten
             reason = F.when(reason.isin(DUPLICATE, IN_THE_FUTURE), LATE).otherwise(reason)
             lasting.append((reason == LATE) & is_older)
-        if not lasting or rejects is None:
+        if not lasting or (rejects := self.rejects()) is None:
             return rows
         stay = rejects.where(reduce(or_, lasting) & (C.col(C.KEPT) != IN))
         marks = stay.select(C.col(C.EVENT_HASH).alias(C.HASH), reason.alias(C.CHANGE_TYPE)).withColumn("__nth", nth())
@@ -241,15 +249,13 @@ class RunContext:
     @cached_property
     def tells_anew(self) -> bool:
         """Whether the rejected rows are told by columns that the source has no longer, or not so."""
-        done, events = self.position.manifest, self.kind.tables.events
-        if self.mode not in ("run", "rebuild") or done is None or done.source_schema == self.schema:
+        done = self.position.manifest
+        if self.mode not in ("run", "rebuild") or done is None or done.source_columns in ("", self.columns):
             return False
-        then, now = done.source_to_version, self.increment.last
-        if then is None or then > now or events.table.id != done.source_id or self._told is None:
-            return False
-        return is_told_otherwise(
-            events.table.schema_at(then), events.table.schema_at(now), events.names_then(then, now)
+        same = self.kind.tables.events.table.id == done.source_id and self.increment.last >= (
+            done.source_to_version or 0
         )
+        return same and is_told_otherwise(*self._columns(done)) and self._told is not None
 
     @property
     def _told(self) -> DataFrame | None:
@@ -257,13 +263,24 @@ class RunContext:
 
     @cached_property
     def _retold(self) -> DataFrame | None:
-        done, events, rejects, now = self.position.manifest, self.kind.tables.events, self._told, self.increment.last
+        done, events, rejects = self.position.manifest, self.kind.tables.events, self._told
         if rejects is None or done is None or done.source_to_version is None:
             return rejects
-        then = done.source_to_version
-        of_places = self.rule if self.mode == "run" else None
-        names, columns = events.names_then(then, now), events.as_of(now, None).schema
-        return Checkpoints().held(retold(rejects, events.as_of(then, None), columns, names, of_places))
+        then, rule = done.source_to_version, self.rule if self.mode == "run" else None
+        with events.telling_anew(then):
+            are_whole = rejects.where(C.col(C.EVENT).isNull()).isEmpty()
+            source = None if are_whole else events.as_of(then, None)
+            return Checkpoints().held(retold(rejects, source, *self._columns(done), rule))
+
+    def _columns(self, done: Manifest) -> tuple[T.StructType, T.StructType]:
+        """Those of the source before and after."""
+        before, after = (T.StructType.fromJson(json.loads(text)) for text in (done.source_columns, self.columns))
+        return before, after
+
+
+def _columns_at(kind: Kind, version: int) -> str:
+    """The source's columns as of a version, as manifests keep them."""
+    return bare(kind.tables.events.columns_at(version)).json()
 
 
 def _consumed(kind: Kind, position: Position) -> tuple[Manifest, int]:

@@ -56,6 +56,7 @@ def manifest_of(context: RunContext, result: RunResult, started_at: int) -> Mani
         rule_fingerprint=kind.fingerprint,
         rule=kind.summary,
         source_schema=context.schema,
+        source_columns=context.columns,
         retold=context.tells_anew,
         events={
             "events_read": counts.read,

@@ -82,8 +82,9 @@ def freed(  # noqa: PLR0913
     *,
     made: DataFrame | None = None,
 ) -> DataFrame | None:
-    """The events of these rejected rows, as `validate` returns them, valid ones; None where there are none.
+    """The events of these rejected rows, as `validate` returns them; None where there are none.
 
+    They are valid, or of the future where they are corrections: these are made, and wait for their time from now on.
     They are in the source, or gone from it and in their session still: of the latter those that `made`, deletions of
     the same run, takes away are `forgotten`, as they are no originals.
     `__freed` tells which row of rejected_events each was: event_hash, ordinal, run_seq, reason, kept.
@@ -94,7 +95,8 @@ def freed(  # noqa: PLR0913
     if not spans:
         return None
     source = past.events(spans)
-    valid = validate(source, rule, clock).where(C.col(C.VERDICT).isNull()).withColumn(STILL_IN, F.lit(False))
+    judged, is_ahead = validate(source, rule, clock), C.col(C.VERDICT) == IN_THE_FUTURE
+    valid = judged.where(C.col(C.VERDICT).isNull() | is_ahead).withColumn(STILL_IN, F.lit(False))
     if (before := past.rejected()) is not None:
         alike = joined(before.where(C.col(C.KEPT) == IN), rejects.select(C.EVENT_HASH), (C.EVENT_HASH,), "left_semi")
         there = kept_in(alike.select(C.col(C.EVENT).alias(C.JSON)), source, rule)
@@ -103,6 +105,7 @@ def freed(  # noqa: PLR0913
     spots = rejects.select(*C.cols(rule.key), time.alias(C.RAW_US))
     near = joined(valid.withColumn(C.RAW_US, raw_us(valid)), spots, places, "left_semi")
     found = matched(near.select(*C.cols(tuple(valid.columns))), rejects, C.col(STILL_IN))
+    found = found.where(C.col(C.VERDICT).isNull() | (C.col(C.FREED)[C.REASON] == CORRECTION))
     return (found if made is None else _forgetting(found, made)).drop(STILL_IN)
 
 

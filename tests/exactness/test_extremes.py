@@ -1,13 +1,15 @@
 """Times, types and schemas at the edge of what a table can hold."""
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tests.exactness.play import Play, fails_today
+from tests.exactness.play import Play, SourceError, fails_today
 
 pytestmark = pytest.mark.slow
 
@@ -129,6 +131,87 @@ def test_a_run_that_was_cut_off_behind_a_change_of_columns_is_finished(play: Pla
     done.assert_clean()
     done.source("ALTER TABLE {} RENAME COLUMN x TO w").rebuild().assert_sessions("u | start \n a | 7 \n tick | 100")
     done.assert_clean()
+
+
+WITH_W = "u STRING, at TIMESTAMP, n INT, w {}"
+
+
+@pytest.fixture
+def renaming(spark: SparkSession, tmp_path: Path) -> Callable[..., Play]:
+    """a@5, tick@100, and late a@7, each with a value in w, which nobody uses; its columns can be renamed."""
+
+    def made(kind: str, value: str, **sections: Any) -> Play:
+        done = Play(spark, tmp_path, WITH_W.format(kind), **sections)
+        for minutes in ({"a": 5, "tick": 100}, {"a": 7}):
+            rows = ", ".join(f"('{u}', TIMESTAMP'2026-01-01' + INTERVAL {m} MINUTES, 1)" for u, m in minutes.items())
+            done.append_frame(spark.sql(f"SELECT *, CAST({value} AS {kind}) AS w FROM VALUES {rows} AS t(u, at, n)"))
+            if "tick" in minutes:
+                done.init()
+                done.source("ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+            done.run()
+        return done
+
+    return made
+
+
+def assert_still_late(done: Play) -> None:
+    """Its session is made anew by an update of the other event of a; then the late one goes."""
+    done.source("UPDATE {} SET n = 4 WHERE u = 'a' AND at = TIMESTAMP'2026-01-01 00:05:00'").run()
+    done.assert_sessions("u | start | end | count | total \n a | 5 | 5 | 1 | 4", u="a")
+    done.source("DELETE FROM {} WHERE at = TIMESTAMP'2026-01-01 00:07:00'").run()
+    done.assert_rejected("u | reason")
+    done.assert_clean()
+
+
+NESTED = "STRUCT<a: INT, b: ARRAY<STRUCT<c: INT>>>", "named_struct('a', 1, 'b', array(named_struct('c', 2)))"
+
+
+@pytest.mark.parametrize(
+    ("column", "changes"),
+    [
+        (("INT", "1"), ["DROP COLUMN w", "ADD COLUMN w INT"]),
+        (NESTED, ["RENAME COLUMN w.a TO x"]),
+        (NESTED, ["DROP COLUMN w.a"]),
+        (NESTED, ["RENAME COLUMN w.b.element.c TO x", "ADD COLUMN w.d INT"]),
+    ],
+    ids=["dropped and added", "renamed within", "dropped within", "renamed and added within"],
+)
+def test_rejected_rows_follow_a_column_by_its_name_in_the_files(
+    renaming: Callable[..., Play], column: tuple[str, str], changes: list[str]
+) -> None:
+    done = renaming(*column)
+    for change in changes:
+        done.source(f"ALTER TABLE {{}} {change}")
+    done.run()
+    done.assert_clean()
+    assert_still_late(done)
+
+
+def test_an_increment_ends_before_a_change_of_columns(renaming: Callable[..., Play]) -> None:
+    done = renaming("INT", "1")
+    done.append_frame(done.spark.sql("SELECT 'a' AS u, TIMESTAMP'2026-01-01 01:41:00' AS at, 1 AS n, 1 AS w"))
+    done.source("ALTER TABLE {} RENAME COLUMN w TO x").run()
+    done.assert_sessions("u | start | count \n a | 5 | 1 \n a | 101 | 1", u="a")
+    assert_still_late(done)
+
+
+def test_a_rebuild_needs_no_columns_of_before_where_nothing_lasts(renaming: Callable[..., Play]) -> None:
+    done = renaming("STRING", "'n/a'")
+    done.source("ALTER TABLE {} DROP COLUMN w")
+    done.source("ALTER TABLE {} ADD COLUMN w INT").rebuild()
+    done.assert_sessions("u | start | count \n a | 5 | 2", u="a")
+    done.assert_clean()
+
+
+def test_a_version_that_is_gone_is_named_where_rejected_rows_are_told_by_it(renaming: Callable[..., Play]) -> None:
+    done = renaming("INT", "1", late_events="drop")
+    before = list(Path(done.config.source.table).glob("*.parquet"))
+    done.source("ALTER TABLE {} RENAME COLUMN w TO x").source("OPTIMIZE {}")
+    for file in before:
+        file.unlink()
+    with pytest.raises(SourceError, match="kept as hashes cannot be found again"):
+        done.run()
+    done.rebuild().assert_sessions("u | start | count \n a | 5 | 2", u="a")
 
 
 def test_one_stream_for_the_whole_table_is_amended_and_corrected(play: Plays) -> None:

@@ -120,9 +120,7 @@ class World:
         for r in gone:
             self.rejected.remove(r)
         freed = self._withdraw(r.row for r in gone)
-        self._take_in(
-            lambda r: r in inside and r.reason in ("late", "correction") and not self._ahead(r.row, now), freed
-        )
+        self._take_in(lambda r: r in inside and r.reason in ("late", "correction"), freed)
 
     def rebuild(self, now: int) -> None:
         self._look_back(now)
