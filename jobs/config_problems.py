@@ -59,6 +59,7 @@ _PLAIN_RULES = {
         ("model_type", "dict_type"), ("must hold `key: value` lines", "Indent them below it, or remove it")
     ),
     **dict.fromkeys(("string_too_short", "string_pattern_mismatch"), ("must not be empty", "Give it a value")),
+    "too_short": ("must name at least one", "Add one, or remove the key"),
     "string_unicode": ("must be text without halves of characters", "Remove \\ud800 and the like"),
     "bool_type": ("must be true or false", "Write true or false, without quotes"),
 }

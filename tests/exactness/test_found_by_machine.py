@@ -93,7 +93,7 @@ def test_a_key_that_was_ended_by_hand_comes_back_behind_its_final_sessions(play:
     done.assert_rejected(
         """
         u | event_time | reason | horizon
-        a | 14         | late   | 15.000001
+        a | 14         | late   | 15+1us
         """
     )
 
@@ -131,6 +131,6 @@ def test_each_final_session_keeps_as_many_events_as_it_holds(play: Plays, again:
     at_time, number = again.removeprefix("a@").split("=")
     gap = {"1": 10, "2": 4}[number]
     done.runs(f"u | at | n | g \n a | {at_time} | {number} | {gap} \n b | 35 | 5 | 4")
-    found = sorted((row["start"], row["count"], row["total"]) for row in done.told("start | count | total"))
-    assert [n for _, n, _ in found] == [1] * 6
-    assert sum(total for *_, total in found) == 1 + 3 + 2 + 4 + 5 + int(number)
+    found = [(int(row["count"]), int(row["total"])) for row in done.told("count | total")]
+    assert [count for count, _ in found] == [1] * 6
+    assert sum(total for _, total in found) == 1 + 3 + 2 + 4 + 5 + int(number)

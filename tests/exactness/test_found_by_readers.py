@@ -100,7 +100,7 @@ def test_a_backfill_is_no_arrival_of_the_key(play: Plays) -> None:
 def test_a_look_back_ends_no_key_for_want_of_events(play: Plays) -> None:
     done = play("a@0 a@100=2", now=100, time=OF_KEYS | {"allowed_lateness": "2h"})
     done.source("UPDATE {} SET n = 3 WHERE n = 1").at(120).run()
-    done.at(140).backfill(0, 50).assert_sessions("u | start | final \n a | 0 | no \n a | 100 | no")
+    done.at(155).backfill(0, 50).assert_sessions("u | start | final \n a | 0 | no \n a | 100 | no")
     done.run()
     done.assert_sessions("u | start | final \n a | 0 | yes \n a | 100 | yes")
 

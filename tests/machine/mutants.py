@@ -168,8 +168,8 @@ OTHERS = (
     Mutant(
         "what is readmitted counts as late",
         freed.judged_again,
-        "verdict.isNull(), READMITTED)",
-        "verdict.isNull(), LATE)",
+        "F.when(enters, READMITTED)",
+        "F.when(enters, LATE)",
         jobs=("backfill", "readmit"),
     ),
     Mutant(

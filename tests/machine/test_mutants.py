@@ -32,7 +32,7 @@ def test_other_faults_are_found(spark: SparkSession, tmp_path: Path, tally: Tall
 @pytest.mark.slow
 def test_a_fault_is_told_as_a_history_of_few_events(spark: SparkSession, tmp_path: Path) -> None:
     mutant = QUICK[0]
-    steps = Teller(mutant.rule, Random(SEED), users=20, rounds=1).tell()
+    steps = Teller(mutant.rule, Random(SEED), users=100, rounds=1).tell()
     with for_few_rows(spark), mutant.alive(), pytest.raises(AssertionError, match="sessions: missing") as told:
         Played(spark, tmp_path, over_memory, mutant.rule, verifies=False).assert_right(steps)
     events = str(told.value).count("timestamp_micros(")
@@ -55,7 +55,7 @@ def assert_found(spark: SparkSession, folder: Path, tally: Tally, mutant: Mutant
 def outcome(spark: SparkSession, folder: Path, mutant: Mutant, steps: list[Step]) -> tuple[int, bool]:
     """How many steps it takes until a table is wrong, and whether `verify` then says so."""
     with over_memory(spark, folder, mutant.rule) as place:
-        player = Player(spark, place, mutant.rule)
+        player = Player(spark, place, mutant.rule, goes_back=True)
         for number, step in enumerate(steps, 1):
             if player.play(step):
                 return number, bool(player.verified())
