@@ -36,12 +36,16 @@ class Rejected:
 
 @dataclass(frozen=True)
 class End:
-    """What ended sessions by hand, or for want of events: those that reach at least `since`, and not `until`."""
+    """What ended sessions by hand, or for want of events: those that reach at least `since`, and not `until`.
+
+    Those that reach less than `surely` were final before, unless they have been made anew.
+    """
 
     reason: str
     since: int
     until: int
     run: int
+    surely: int
 
 
 @dataclass
@@ -55,6 +59,16 @@ class Scope:
     def horizon(self, allowed: int) -> int | None:
         known = [t for t in (None if self.watermark is None else self.watermark - allowed, self.mark) if t is not None]
         return max(known, default=None)
+
+    @property
+    def begins(self) -> int:
+        """From where on what is ended now is open."""
+        return -ABOVE_ALL if self.watermark is None else self.watermark
+
+    @property
+    def ended(self) -> int:
+        """The same where older ends count, too: those of a key whose watermark has been forgotten."""
+        return max((t for t in (self.watermark, self.mark) if t is not None), default=-ABOVE_ALL)
 
     def reach(self, time: int) -> None:
         self.watermark = time if self.watermark is None else max(self.watermark, time)

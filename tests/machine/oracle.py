@@ -120,7 +120,15 @@ class World:
         for r in gone:
             self.rejected.remove(r)
         freed = self._withdraw(r.row for r in gone)
-        self._take_in(lambda r: r in inside and r.reason in ("late", "correction"), freed)
+        self._take_in(
+            lambda r: (
+                r in inside
+                and (
+                    r.reason in ("late", "correction") or (r.reason == "in_the_future" and not self._ahead(r.row, now))
+                )
+            ),
+            freed,
+        )
 
     def rebuild(self, now: int) -> None:
         self._look_back(now)
@@ -351,13 +359,11 @@ class World:
             scope = self.scopes[place]
             idle = self.rule.per_key and self.now - arrivals[place] > (self.rule.idle_after or 0) * MINUTE
             if flush and (scope.mark is None or reach >= scope.mark):
-                since = -ABOVE_ALL if scope.watermark is None else scope.watermark
-                scope.ends.append(End("flush", since, reach + 1, self.run_seq))
+                scope.ends.append(End("flush", scope.begins, reach + 1, self.run_seq, scope.ended))
                 scope.mark = reach + 1
                 scope.reach(reach + 1)
             if idle and place in live:
-                since = -ABOVE_ALL if scope.watermark is None else scope.watermark
-                scope.ends.append(End("idle", since, reach + 1, self.run_seq))
+                scope.ends.append(End("idle", scope.begins, reach + 1, self.run_seq, scope.ended))
                 scope.mark = reach + 1 if scope.mark is None else max(reach + 1, scope.mark)
         if self.rule.freezes:
             for s in self._made():
@@ -444,6 +450,7 @@ class World:
                 return {("final", base)}
             reason = base if ended.reason == "idle" and base == "max_duration" else ended.reason
             by_hand = max(e.run for e in s.events) > ended.run or ended.run < self.unsure_since
+            by_hand = by_hand or s.expires < ended.surely
             return {("final", reason), *({("final", base)} if by_hand else set())}
         watermark = scope.watermark if scope.watermark is not None else -ABOVE_ALL
         if watermark > s.expires or watermark > last:
