@@ -25,10 +25,10 @@ test: setup java ## run the tests, without the broad and the slow ones; five min
 test-broad: setup java ## run the broad ones, which CI runs, too; eight minutes
 	$(PYTEST) -m "broad and not slow"
 
-test-all: setup java ## run what both leave out, and all fault tests; an hour or more
+test-all: setup java ## run what both leave out, and all fault tests; three quarters of an hour
 	$(PYTEST) -m "slow or faults"
 
-test-soak: setup java ## three hundred increments, one after another; half an hour
+test-soak: setup java ## three hundred increments one after another, and many rows; forty minutes
 	$(BIN)/python -m pytest tests/soak
 
 test-airflow: setup java .venv-airflow/.stamp ## run the DAGs by a real Airflow, in an environment of its own

@@ -52,6 +52,17 @@ HERE = Path(__file__).parent
 FAULTS = HERE / "faults"
 # What takes longest comes first, so that processes that take file after file end at about the same time.
 LONGEST = (
+    "faults/test_crashes.py",
+    "faults/test_races.py",
+    "machine/test_machine.py",
+    "exactness/test_windows.py",
+    "faults/test_cluster.py",
+    "machine/test_mutants.py",
+    "properties/test_any_history.py",
+    "exactness/test_restore.py",
+    "machine/test_over_delta.py",
+    "exactness/test_forgetting.py",
+    "exactness/test_verify.py",
     "tables/test_commit_protocol.py",
     "jobs/test_look_back.py",
     "properties/test_increments_equal_recompute.py",
@@ -61,7 +72,6 @@ LONGEST = (
     "tables/test_errors.py",
     "jobs/test_changes_command.py",
     "jobs/test_maintain.py",
-    "machine/test_machine.py",
     "lib/test_aggregates.py",
     "jobs/test_demo.py",
     "properties/test_order_never_matters.py",

@@ -171,10 +171,10 @@ class RunContext:
         stay = rejects.where(reduce(or_, lasting) & (C.col(C.KEPT) != IN))
         marks = stay.select(C.col(C.EVENT_HASH).alias(C.HASH), reason.alias(C.CHANGE_TYPE)).withColumn("__nth", nth())
         marked = joined(hashed(rows).withColumn("__nth", nth()), marks, (C.HASH, "__nth"), "left")
-        told, back = marked.drop(C.HASH, C.JSON, "__nth"), self._kept_in(rows)
+        told, back = marked.drop(C.HASH, C.JSON, "__nth"), self.kept_in(rows)
         return told if back is None else told.unionByName(back, allowMissingColumns=True)
 
-    def _kept_in(self, rows: DataFrame) -> DataFrame | None:
+    def kept_in(self, rows: DataFrame) -> DataFrame | None:
         """What has left the source and stays in its session, with the columns of these rows of the source."""
         if (rejects := self._quarantined()) is None:
             return None
@@ -232,7 +232,7 @@ class RunContext:
     def _keys_touched(self) -> DataFrame:
         if self.mode == "rebuild":
             rows = self.kind.tables.events.as_of(self.increment.last, None)
-            back = self._kept_in(rows)
+            back = self.kept_in(rows)
             return rows if back is None else rows.unionByName(back)
         low, high = map(timestamp, self._span())
         rows = self.kind.home.table.read(self.position.version)

@@ -28,13 +28,10 @@ from tests.summary import Tally
 # Of a real process: a scenario, and before (False) or after (True) which of its writes it is killed.
 POINTS = (
     ("run", 1, False),
-    ("run", 1, True),
     ("run", 3, True),
     ("run with corrections", 1, True),
     ("backfill", 4, True),
-    ("readmit", 1, True),
     ("rebuild", 2, False),
-    ("slide", 1, True),
     ("maintain", 2, True),
     ("ingest", 2, True),
 )

@@ -165,26 +165,3 @@ def test_readers_come_out_the_same_in_one_part_in_seven_and_backwards(
     assert len(outcomes["at once"]) == 22_224
     assert outcomes["in seven parts"] == outcomes["at once"]
     assert outcomes["backwards"] == outcomes["at once"]
-
-
-@pytest.mark.slow
-def test_five_million_lines_of_chat_are_all_counted(spark: SparkSession, tmp_path: Path, shared_data: Path) -> None:
-    warehouse = Warehouse(
-        spark,
-        tmp_path,
-        source={"key": ["channel", "user_hash"], "event_time": "ts"},
-        limits={"max_versions_per_run": 1},
-        time={"allowed_lateness": "3650d"},
-        aggregates=[{"name": "kinds", "fn": "set", "of": "kind"}, {"name": "first_kind", "fn": "first", "of": "kind"}],
-    )
-    folder = shared_data / "irc_web_platform"
-    for file in ("irc_whatwg.csv.gz", "irc_developers.csv.gz"):
-        warehouse.append_frame(csv(spark, folder / file).withColumn("ts", F.col("ts").cast("timestamp")))
-    warehouse.init().run()
-    assert [n for (n,) in warehouse.ledger("accepted")] == [2_196_257, 2_942_778]
-    assert_counts_add_up(warehouse)
-    shape = sessions_of(warehouse).agg(
-        F.count(F.lit(1)), F.count_distinct(C.SESSION_ID), F.count_distinct("channel", "user_hash")
-    )
-    sessions, ids, people = shape.collect()[0]
-    assert (ids, people) == (sessions, 13_520 + 15_387)

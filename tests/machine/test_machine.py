@@ -26,7 +26,7 @@ from tests.summary import Tally
 
 SEED = int(os.environ.get("SESSIONIZER_MACHINE_SEED", "1"))
 CHOICES = list(covering(Random(SEED)))
-MANY, LONG = 440, 3
+MANY, LONG = 440, 2
 FEW = (0, 1, 2, 4, 5, 6, 7)  # for every change; they hold more than half of all pairs
 MORE = (3, *range(len(FEW) + 1, 32))
 

@@ -20,7 +20,7 @@ from tests.machine.test_machine import CHOICES, SEED
 
 # Readers without Spark do not open files with times of all years.
 OPENED = [choice for choice in CHOICES if abs(rule_of(choice).earlier) <= FIRST]
-FEW, MORE = range(2), range(2, 8)
+FEW, MORE = range(2), range(2, 7)
 
 
 def play(spark: SparkSession, folder: Path, number: int, rounds: int) -> None:
@@ -39,7 +39,7 @@ def test_tables_of_delta_are_what_the_oracle_says(spark: SparkSession, tmp_path:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", MORE)
 def test_the_same_over_more_configurations(spark: SparkSession, tmp_path: Path, number: int) -> None:
-    play(spark, tmp_path, number, 3)
+    play(spark, tmp_path, number, 2)
 
 
 @pytest.mark.broad

@@ -296,7 +296,7 @@ def test_the_table_is_what_its_events_make_after_any_history(spark: SparkSession
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=4,
+            max_examples=2,
             stateful_step_count=16,
             deadline=None,
             phases=[Phase.explicit, Phase.reuse, Phase.generate],
