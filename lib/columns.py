@@ -47,6 +47,8 @@ SOURCE_VERSION = "source_version"
 RUN_SEQ = "run_seq"
 
 # What tables have of their own. Of events: the rejected ones and the change feed, which have the key columns, too.
+OF_MEMBERS = (EVENT_TIME, SESSION_ID, RUN_ID)  # what event_sessions has, beside key and order
+OF_UPDATES = (*OF_MEMBERS, "n")  # and session_updates, beside key and aggregates
 FIXED_SESSION_COLUMNS = (*BEFORE_AGGREGATES, *AFTER_AGGREGATES, RUN_ID, STATE)
 FIXED_WINDOW_COLUMNS = (*BEFORE_WINDOW_AGGREGATES, IS_FINAL, RUN_ID, STATE)
 FIXED_EVENT_COLUMNS = (

@@ -189,6 +189,10 @@ class Events:
                 remedy=f"bring the table back to where it was; {ANEW}",
             )
 
+    def goes_on(self, done: Manifest, last: int) -> bool:
+        """Whether this table, as of this version, has what a run has read, and what came to it since."""
+        return self.table.id == done.source_id and last >= (done.source_to_version or 0)
+
     def _first(self, last: int, limits: Limits) -> Increment | None:
         """Where the very first run begins: a snapshot, unless `start` or `limits` say otherwise."""
         start = self.config.source.start

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import date, timedelta
 from itertools import takewhile
 
 from pyspark.sql import DataFrame
@@ -10,6 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lib import columns as C
+from lib.durations import DAY
 from lib.errors import ConfigError, TableError
 from lib.time.spans import Spans
 from lib.windows.sessions.lifecycle import CLOSED
@@ -230,7 +230,7 @@ class WindowTable:
             return "true"
         if since is None:
             return LIVE
-        return f"{LIVE} OR {C.SESSION_DATE} >= DATE '{date(1970, 1, 1) + timedelta(microseconds=since)}'"
+        return f"{LIVE} OR {C.SESSION_DATE} >= date_from_unix_date({since // DAY})"
 
     def keep_manifest(self, manifest: Manifest, now: int) -> bool:
         """Repeat the manifest in a commit of its own, unless the log has it in a commit young enough; whether it did.

@@ -46,11 +46,15 @@ def _mark(kind: Kind, keep: int, done: Manifest) -> int | None:
     """Before which time rows have ended that are forgotten; None: there are none. It never goes back."""
     if (latest := kind.home.latest_end()) is None:
         return None
-    mark = min([latest - keep, *_horizons(kind, done)])
+    mark = min([latest - keep, *horizons(kind, done)])
+    if kind.rule.freezes:  # a final session may lie amid a live one, which would take its events for its own
+        start = F.unix_micros(F.min(C.col(kind.home.layout.start)))
+        first = kind.home.live().agg(start).collect()[0][0]
+        mark = mark if first is None else min(mark, first)
     return mark if done.forgotten is None else max(mark, done.forgotten)
 
 
-def _horizons(kind: Kind, done: Manifest) -> list[int]:
+def horizons(kind: Kind, done: Manifest) -> list[int]:
     """Those of all scopes that are known: what is in time in any of them is not forgotten."""
     if kind.rule.watermark_per == "key":
         least = F.min(C.col(C.STATE)[C.STATE_FLUSH_MARK])

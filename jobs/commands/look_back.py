@@ -18,12 +18,12 @@ from jobs.run.driver import commit, may_write_at_once, repair, settled
 from jobs.run.kinds import Kind
 from jobs.run.manifests import manifest_of
 from jobs.run.phases import Phases, RunReport, Say, wall_clock
-from jobs.run.policies import check_filter, check_rule
+from jobs.run.policies import check_filter, check_policies, check_rule
 from jobs.run.retries import with_retries
 from lib import columns as C
 from lib.admission.freed import Readmission, asked_for
 from lib.admission.verdicts import IN_THE_FUTURE, LATE
-from lib.errors import ConfigError, SessionizerError, UsageError
+from lib.errors import SessionizerError, UsageError
 from tables.manifest import Mode
 from tables.position import Position
 
@@ -84,13 +84,14 @@ def backfill(
 
 
 def readmit(kind: Kind, asked: LookBack, say: Say = lambda _: None) -> list[RunReport]:
-    """Take the quarantined late events of a span in after all; they leave the rejected events."""
+    """Take the quarantined late events of a span in after all, and make its corrections; they leave rejected_events."""
     kind.require()
     settled(kind, say)
     asked, rejects = _left(kind, asked), kind.rejected_events.table.read()
     wanted = asked_for(rejects, Readmission(asked.low, asked.high, corrections=True), kind.rule)
     time = F.unix_micros(C.col(C.EVENT_TIME))
-    bounds = wanted.agg(F.min(time).alias("low"), F.max(time).alias("high")).collect()[0]
+    inside = wanted.where((time >= asked.low) & (time < asked.high))
+    bounds = inside.agg(F.min(time).alias("low"), F.max(time).alias("high")).collect()[0]
     if bounds["low"] is None:
         return []
     low, high = int(bounds["low"]), int(bounds["high"]) + 1
@@ -138,6 +139,8 @@ def _look_back(kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: Look
     say("reading events again")
     with phases("sessionize"), kind.tables.events.reading(context.increment):
         result = context.result(at_once=mode == "rebuild" and may_write_at_once(kind))
+    if mode == "rebuild":
+        check_policies(result, context)
     manifest = manifest_of(context, result, phases.started)
     if asked.dry_run:
         return RunReport(manifest, phases.timing(), kind.name, dry_run=True, changes=outlasting(result.changes))
@@ -150,15 +153,17 @@ def _repair_if_possible(kind: Kind, position: Position, say: Say) -> None:
     done = position.manifest
     try:
         repair(kind, position, say)
-    except ConfigError as error:
-        if done is not None and side_tables.lacks_lasting(kind, done, position.restored):
-            raise UsageError(
-                "the last run was cut off before it wrote which events stay out for good, and it was by another rule",
-                value=done.run_id,
-                remedy=f"set the rule as it was, `sessionizer {kind.command}` finishes that run; then change it again",
-            ) from error
-    except IMPOSSIBLE:
-        pass
+    except IMPOSSIBLE as error:
+        if done is None or not side_tables.lacks_lasting(kind, done, position.restored):
+            return
+        if not isinstance(error, SessionizerError):  # of Spark: what it met may be over the next time
+            raise
+        raise UsageError(
+            f"the last run was cut off before it wrote which events stay out for good, and cannot be finished: {error}",
+            value=done.run_id,
+            remedy=f"where the rule has changed, set it as it was, and `sessionizer {kind.command}` finishes that run; "
+            f"where what it read is gone, a RESTORE of {kind.name} to version {done.sessions_version} undoes it",
+        ) from error
 
 
 def _chunks(kind: Kind, asked: LookBack, say: Say) -> list[Chunk]:

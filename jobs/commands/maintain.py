@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from jobs.commands.forget import forget
+from jobs.commands.forget import forget, horizons
 from jobs.console import stdout, table
 from jobs.run.driver import settled
 from jobs.run.kinds import sessions_of, sliding_of
@@ -132,7 +132,8 @@ def as_document(done: list[Upkeep], asked: Asked) -> dict[str, Any]:
 def _charges(tables: TableSet, asked: Asked) -> list[_Charge]:
     """The tables there are, sessions first."""
     manifest = tables.sessions.position().manifest
-    horizon = manifest.horizon_after if manifest else None
+    known = horizons(sessions_of(tables), manifest) if manifest else []
+    horizon = min(known, default=None)
     since = None if horizon is None else horizon - asked.recent
     charges = [
         _Charge("sessions", tables.sessions.table, tables.sessions, tables.sessions.recent(since)),

@@ -27,7 +27,7 @@ from lib.verifying.bag import accepted, judged
 from lib.verifying.differences import DIFFERS, EXPECTED, FOUND, KIND, WHICH, broken_rules, differences, miscounted
 from lib.verifying.facts import facts_of
 from lib.verifying.plan import expected_sessions
-from lib.verifying.rejections import LIMIT, not_of_the_source, without_cause, wrong_copies
+from lib.verifying.rejections import FORGOTTEN, LIMIT, not_of_the_source, without_cause, wrong_copies
 from lib.verifying.traces import wrong_numbers, wrong_places, wrong_results
 from tables.event_outputs import EventOutput
 from tables.table_set import TableSet
@@ -195,11 +195,13 @@ def judged_rejects(context: RunContext, source: DataFrame, events: DataFrame, *,
     if rejects is None:
         return {}
     known = [
-        (m.run_seq, m.horizon_before, m.now + m.as_judged(rule).max_future_skew)
+        (m.run_seq, m.horizon_before, m.forgotten, m.now + m.as_judged(rule).max_future_skew)
         for m in context.kind.home.manifests(context.position.version)
     ]
-    runs = rejects.sparkSession.createDataFrame(known, f"{C.RUN_SEQ} BIGINT, h BIGINT, {LIMIT} BIGINT")
-    told = runs.select(C.RUN_SEQ, F.timestamp_micros("h").alias(C.HORIZON), LIMIT)
+    runs = rejects.sparkSession.createDataFrame(
+        known, f"{C.RUN_SEQ} BIGINT, h BIGINT, {FORGOTTEN} BIGINT, {LIMIT} BIGINT"
+    )
+    told = runs.select(C.RUN_SEQ, F.timestamp_micros("h").alias(C.HORIZON), FORGOTTEN, LIMIT)
     found = without_cause(rejects, told, rule)
     if whole:
         found |= not_of_the_source(source, rejects, rule)

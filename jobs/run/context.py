@@ -7,7 +7,7 @@ from functools import cached_property, reduce
 from operator import or_
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -19,7 +19,7 @@ from lib import columns as C
 from lib.accepted import Again
 from lib.admission.accepted import Past, kept_in
 from lib.admission.admission import Admission
-from lib.admission.freed import Readmission, still_in
+from lib.admission.freed import Readmission, asked_for, still_in
 from lib.admission.retold import bare, is_told_otherwise, retold
 from lib.admission.verdicts import BEFORE_START, CORRECTION, DUPLICATE, IN, IN_THE_FUTURE, LATE
 from lib.bags import hashed, nth
@@ -32,6 +32,8 @@ from lib.windows.windows import Stored
 from tables.events import Increment
 from tables.manifest import OF_STATES, Manifest, Mode
 from tables.position import Position
+
+OF_TIME = (LATE, DUPLICATE, IN_THE_FUTURE)  # all of them late, where they are older than what has been forgotten
 
 
 @dataclass(frozen=True)
@@ -92,18 +94,13 @@ class RunContext:
     @classmethod
     def anew(cls, kind: Kind, position: Position, now: int) -> "RunContext":
         """Of a rebuild: the whole source as it stands. Another source than the one read before sets the clock anew."""
-        done, consumed = _consumed(kind, position)
+        done, _ = _consumed(kind, position.manifest)
         last, rule, number = kind.tables.events.table.version, kind.rule, position.version + 1
-        clock, increment, began = (
-            WatermarkState(now, run_seq=number, forgotten=done.forgotten),
-            Increment(last + 1, last),
-            None,
-        )
-        events = kind.tables.events.as_of(last, None)
+        clock, increment = WatermarkState(now, run_seq=number, forgotten=done.forgotten), Increment(last + 1, last)
         schema = kind.schema_hash(kind.tables.events.read(increment))
-        if kind.tables.events.table.id == done.source_id and last >= consumed:
-            clock = clock_of(done, kind, events, now, number)
-            began = done.source_began
+        if kind.tables.events.goes_on(done, last):
+            clock = clock_of(done, kind, kind.tables.events.as_of(last, None), now, number)
+        began = done.source_began if kind.tables.events.table.id == done.source_id else None
         columns = _columns_at(kind, last)
         return cls(kind, position, increment, clock, rule, NO_OVERRIDE, began, schema, columns, "rebuild")
 
@@ -112,13 +109,12 @@ class RunContext:
         cls, kind: Kind, position: Position, now: int, mode: Mode, arguments: Mapping[str, Any]
     ) -> "RunContext":
         """Of a job that reads no new events: backfill, readmit, verify."""
-        done, last = _consumed(kind, position)
+        done, last = _consumed(kind, position.manifest)
         kind.tables.events.check_same(done)
         events = kind.tables.events.as_of(last, None)
         clock = clock_of(done, kind, events, now, position.version + 1)
         increment, began, schema = Increment(last + 1, last), done.source_began, _fitting(kind, done, events)
-        rule = done.as_judged(kind.rule, OF_STATES)  # rows that nothing has touched stay as these have it
-        columns = done.source_columns
+        rule, columns = done.as_judged(kind.rule, OF_STATES), done.source_columns  # the untouched stays by these
         return cls(kind, position, increment, clock, rule, NO_OVERRIDE, began, schema, columns, mode, arguments)
 
     def result(self, *, at_once: bool = False) -> RunResult:
@@ -135,10 +131,7 @@ class RunContext:
             by = WatermarkState(clock.now, run_seq=clock.run_seq)
             return Admission(self._everything(), self.rule, by, None, compute, is_first=True)
         is_first = self.increment.first is None
-        past = None if is_first else self.past()
-        asked = None
-        if self.mode in ("backfill", "readmit"):
-            asked = Readmission(*self._span(), self._keys(), corrections=self.mode == "readmit")
+        past, asked = None if is_first else self.past(), None if self.mode == "run" else self._asked()
         return Admission(self._events(), self.rule, clock, past, compute, asked, is_first)
 
     def _events(self) -> DataFrame:
@@ -157,22 +150,25 @@ class RunContext:
         forgotten are marked; what deletes and updates in quarantine have taken away is there.
         """
         rows = self.kind.tables.events.as_of(self.increment.last, None)
-        reason, forgotten, lasting = C.col(C.REASON), self.clock.forgotten, []
-        if self.began:
-            lasting.append(reason == BEFORE_START)
-        if self.rule.corrections == "quarantine":
-            lasting.append(reason == CORRECTION)
-        if forgotten is not None:  # whatever it was, it is late now
-            is_older = F.unix_micros(C.col(C.EVENT_TIME)) < forgotten
-            reason = F.when(reason.isin(DUPLICATE, IN_THE_FUTURE), LATE).otherwise(reason)
-            lasting.append((reason == LATE) & is_older)
-        if not lasting or (rejects := self.rejects()) is None:
+        if not (lasting := self._lasting()) or (rejects := self.rejects()) is None:
             return rows
         stay = rejects.where(reduce(or_, lasting) & (C.col(C.KEPT) != IN))
+        reason = F.when(C.col(C.REASON).isin(*OF_TIME), LATE).otherwise(C.col(C.REASON))
         marks = stay.select(C.col(C.EVENT_HASH).alias(C.HASH), reason.alias(C.CHANGE_TYPE)).withColumn("__nth", nth())
         marked = joined(hashed(rows).withColumn("__nth", nth()), marks, (C.HASH, "__nth"), "left")
         told, back = marked.drop(C.HASH, C.JSON, "__nth"), self.kept_in(rows)
         return told if back is None else told.unionByName(back, allowMissingColumns=True)
+
+    def _lasting(self) -> list[Column]:
+        """Which rows of rejected_events a rebuild goes by, any of these."""
+        reason, found = C.col(C.REASON), []
+        if self.began:
+            found.append(reason == BEFORE_START)
+        if self.rule.corrections == "quarantine":
+            found.append(reason == CORRECTION)
+        if self.clock.forgotten is not None:  # whatever it was, it is late now
+            found.append(reason.isin(*OF_TIME) & (F.unix_micros(C.col(C.EVENT_TIME)) < self.clock.forgotten))
+        return found
 
     def kept_in(self, rows: DataFrame) -> DataFrame | None:
         """What has left the source and stays in its session, with the columns of these rows of the source."""
@@ -212,6 +208,9 @@ class RunContext:
         """Of a look back: from its first microsecond to the one after its last."""
         return int(self.arguments["low"]), int(self.arguments["high"])
 
+    def _asked(self) -> Readmission:
+        return Readmission(*self._span(), self._keys(), corrections=self.mode == "readmit")
+
     def _keys(self) -> DataFrame | None:
         lines = self.arguments.get("keys")
         return None if lines is None else keys_from_json(lines, self.rule, self.kind.tables.events.table.read())
@@ -237,10 +236,10 @@ class RunContext:
         low, high = map(timestamp, self._span())
         rows = self.kind.home.table.read(self.position.version)
         near = rows.where((C.col(C.SESSION_START) < high) & (C.col(C.SESSION_END) >= low))
-        keys, rejects, time = near.select(*C.cols(self.rule.key)), self.rejects(), C.col(C.EVENT_TIME)
+        keys, rejects = near.select(*C.cols(self.rule.key)), self.rejects()
         if rejects is None:
             return keys
-        return keys.unionByName(rejects.where((time >= low) & (time < high)).select(*C.cols(self.rule.key)))
+        return keys.unionByName(asked_for(rejects, self._asked(), self.rule).select(*C.cols(self.rule.key)))
 
     def rejects(self) -> DataFrame | None:
         """Rows of rejected_events before this run, told by the columns that the source has in it."""
@@ -252,10 +251,8 @@ class RunContext:
         done = self.position.manifest
         if self.mode not in ("run", "rebuild") or done is None or done.source_columns in ("", self.columns):
             return False
-        same = self.kind.tables.events.table.id == done.source_id and self.increment.last >= (
-            done.source_to_version or 0
-        )
-        return same and is_told_otherwise(*self._columns(done)) and self._told is not None
+        goes_on = self.kind.tables.events.goes_on(done, self.increment.last)
+        return goes_on and is_told_otherwise(*self._columns(done)) and self._told is not None
 
     @property
     def _told(self) -> DataFrame | None:
@@ -267,6 +264,8 @@ class RunContext:
         if rejects is None or done is None or done.source_to_version is None:
             return rejects
         then, rule = done.source_to_version, self.rule if self.mode == "run" else None
+        if self.mode == "rebuild":  # of others nothing is asked
+            rejects = rejects.where(reduce(or_, self._lasting(), F.lit(False)))
         with events.telling_anew(then):
             are_whole = rejects.where(C.col(C.EVENT).isNull()).isEmpty()
             source = None if are_whole else events.as_of(then, None)
@@ -283,9 +282,8 @@ def _columns_at(kind: Kind, version: int) -> str:
     return bare(kind.tables.events.columns_at(version)).json()
 
 
-def _consumed(kind: Kind, position: Position) -> tuple[Manifest, int]:
-    """The manifest in force, and the source version that has been consumed."""
-    done = position.manifest
+def _consumed(kind: Kind, done: Manifest | None) -> tuple[Manifest, int]:
+    """This manifest, and the source version that has been consumed."""
     if done is None or done.source_to_version is None:
         raise UsageError("nothing has been consumed yet", remedy=f"`sessionizer {kind.command}` comes first")
     return done, done.source_to_version

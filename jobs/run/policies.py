@@ -52,6 +52,7 @@ def check_filter(context: RunContext) -> None:
 def check_policies(result: RunResult, context: RunContext) -> None:
     """Raise where the rule says that a run must not go on with such events; nothing is written."""
     rejects, rule, increment = result.events.rejected, context.rule, context.increment
+    late = () if context.mode == "rebuild" else (LATE,)  # what has been forgotten is late there, whatever the rule
     if (rows := rejects.get(CORRECTION)) and rule.corrections == "fail":
         raise SourceError(
             f"versions {increment.first} to {increment.last} of the source update or delete rows, "
@@ -60,7 +61,7 @@ def check_policies(result: RunResult, context: RunContext) -> None:
             remedy=f"set corrections: apply, which recomputes the {context.kind.name} they touch",
         )
     for policy, reasons, remedy in (
-        ("late_events", (LATE,), f"set a longer {context.kind.lateness}, or late_events: quarantine or amend"),
+        ("late_events", late, f"set a longer {context.kind.lateness}, or late_events: quarantine or amend"),
         ("invalid_events", INVALID, "mend the source, or set invalid_events: quarantine"),
     ):
         if getattr(rule, policy) == "fail" and (number := sum(rejects.get(r, 0) for r in reasons)):

@@ -63,9 +63,12 @@ def clock_of(done: Manifest | None, kind: Kind, events: DataFrame, now: int, num
 
 
 def has_scopes_of(done: Manifest | None, kind: Kind) -> bool:
-    """Whether watermarks belonged to the same columns then; a rebuild may find others."""
+    """Whether watermarks belonged to the same columns of the same source then; a rebuild may find others."""
+    events = kind.tables.events
+    if done is None or not events.goes_on(done, events.table.version):
+        return False
     names = ("watermark_per", "key") if kind.rule.watermark_per == "key" else ("watermark_per",)
-    return done is not None and all(done.rule.get(name) == kind.summary.get(name) for name in names)
+    return all(done.rule.get(name) == kind.summary.get(name) for name in names)
 
 
 def scoped(clock: WatermarkState, scopes: tuple[str, ...] | None, rule: Rule, events: DataFrame) -> WatermarkState:

@@ -16,7 +16,7 @@ from lib.admission.freed import Readmission, asked_for, copies_of, deletions, fr
 from lib.admission.lateness import decided, judge_late, with_places
 from lib.admission.rejects import IDENTITY, kept, leaving, rejected
 from lib.admission.validate import raw_us, validate
-from lib.admission.verdicts import APART, FORGOTTEN, IN, MOVED, OUT, REASONS, WITHDRAWN
+from lib.admission.verdicts import APART, CORRECTED, FORGOTTEN, IN, MOVED, OUT, REASONS, WITHDRAWN
 from lib.bags import hashed
 from lib.compute import Compute
 from lib.errors import UsageError
@@ -143,7 +143,8 @@ class Admission:
         if self.past is None or self.rule.dedupe is None:
             return None
         margin = self.rule.dedupe.within + self.rule.time_unit - 1  # spans are of times that are not truncated
-        spans = day_spans(valid, C.col(C.US), self.compute, margin)
+        asks = F.coalesce(C.col(C.VERDICT) == CORRECTED, F.lit(True))  # what has a verdict is a copy of nothing
+        spans = day_spans(valid.where(asks), C.col(C.US), self.compute, margin)
         return self._before(valid, rejects)(spans)
 
     def _before(self, valid: DataFrame, rejects: DataFrame | None) -> Callable[[Spans], DataFrame]:

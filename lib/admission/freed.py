@@ -34,11 +34,18 @@ class Readmission:
 
 
 def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule) -> DataFrame:
-    """The rows of rejected_events that are judged again."""
+    """The rows of rejected_events that are judged again.
+
+    A correction is made whole, wherever it moves its event: with one in the span those of the same commit of the
+    source are, and those of their keys, which may have moved the same event before or after.
+    """
     time = F.unix_micros(C.col(C.EVENT_TIME))
-    reasons = (LATE, IN_THE_FUTURE, *((CORRECTION,) if asked.corrections else ()))
-    inside = C.col(C.REASON).isin(*reasons) & (time >= asked.low) & (time < asked.high)
-    found = rejects.where(inside)
+    inside = (time >= asked.low) & (time < asked.high)
+    found = rejects.where(C.col(C.REASON).isin(LATE, IN_THE_FUTURE) & inside)
+    if asked.corrections:
+        corrections = rejects.where(C.col(C.REASON) == CORRECTION)
+        of_commit = joined(corrections, corrections.where(inside), (C.SOURCE_VERSION, C.RUN_SEQ), "left_semi")
+        found = found.unionByName(joined(corrections, of_commit, rule.key, "left_semi"))
     return found if asked.keys is None else joined(found, F.broadcast(asked.keys), rule.key, "left_semi")
 
 

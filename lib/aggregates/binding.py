@@ -130,7 +130,7 @@ def _bind(spec: Spec, index: int, order: list[Column], events: DataFrame) -> Agg
     steps = custom(spec, value_type, order, events) if spec.fn == "custom" else triple(spec, value_type, order)
     bound = Aggregate(spec.name, spec.result_columns, value, steps, tuple(f"__{index}_{part}" for part in steps.parts))
     try:
-        _require_storable(_results((bound,), events), spec.name, spec.of)
+        _require_storable(_results((bound,), events, state_struct((bound,)).alias(C.STATE)), spec.name, spec.of)
     except AnalysisException as error:
         raise ConfigError(
             f"aggregates.{spec.name}: {spec.fn} cannot take a value of type {value_type.simpleString().upper()}",
@@ -140,9 +140,10 @@ def _bind(spec: Spec, index: int, order: list[Column], events: DataFrame) -> Agg
     return bound
 
 
-def _results(aggregates: tuple[Aggregate, ...], events: DataFrame) -> T.StructType:
+def _results(aggregates: tuple[Aggregate, ...], events: DataFrame, *others: Column) -> T.StructType:
     parts = [part for a in aggregates for part in a.partial()]
-    return events.agg(F.count(F.lit(1)), *parts).select(*[result for a in aggregates for result in a.finish()]).schema
+    results = [result for a in aggregates for result in a.finish()]
+    return events.agg(F.count(F.lit(1)), *parts).select(*results, *others).schema
 
 
 def _check_sql(aggregates: tuple[Aggregate, ...], rule: Rule, events: DataFrame, seen: Mapping[str, str]) -> None:
@@ -160,10 +161,22 @@ def _check_sql(aggregates: tuple[Aggregate, ...], rule: Rule, events: DataFrame,
 
 def _require_storable(results: T.StructType, name: str, text: str | None) -> None:
     for field in results.fields:
-        if isinstance(field.dataType, _NOT_STORABLE):
+        if not _is_storable(field.dataType):
             raise ConfigError(
                 f"aggregates.{name} must have a type that a Delta table can hold, "
                 f"and this is {field.dataType.simpleString().upper()}",
                 value=text,
                 remedy="cast it, or write a difference of times as unix_micros(…) - unix_micros(…)",
             )
+
+
+def _is_storable(data_type: T.DataType) -> bool:
+    match data_type:
+        case T.ArrayType():
+            return _is_storable(data_type.elementType)
+        case T.MapType():
+            return _is_storable(data_type.keyType) and _is_storable(data_type.valueType)
+        case T.StructType():
+            return all(_is_storable(field.dataType) for field in data_type.fields)
+        case _:
+            return not isinstance(data_type, _NOT_STORABLE)

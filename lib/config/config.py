@@ -105,6 +105,20 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _columns_of_the_optional_tables_differ(self) -> Self:
+        key = self.source.key
+        there = {name.lower() for name in (*key, self.source.event_time)}
+        results = (name for a in self.aggregates for name in a.result_columns)
+        order = (name for name in self.source.order_by if name.lower() not in there)
+        tables = {"session_updates": (*C.OF_UPDATES, *key, *results), "event_sessions": (*C.OF_MEMBERS, *order)}
+        for name, columns in tables.items():
+            if getattr(self.outputs, name) is not None and (repeated := first_repeated(columns)):
+                raise broken_rule(
+                    f"outputs.{name} must not have two columns of one name", "Choose another name", repeated
+                )
+        return self
+
+    @model_validator(mode="after")
     def _windows_go_with_the_rest(self) -> Self:
         if self.sliding is None:
             return self

@@ -14,6 +14,7 @@ from lib.time.micros import floor_div
 Spans = Sequence[tuple[int, int]]
 # Spans that one read is pruned by: each takes time to plan, and files seldom end within a day.
 NEAR, APART = 64, DAY
+LAST = 2**63 - 1  # the last microsecond there is
 
 
 def within(time: Column, spans: Spans) -> Column:
@@ -57,4 +58,4 @@ def day_spans(rows: DataFrame, time: Column, compute: Compute, margin: int = 0) 
     """Few spans that hold these times (BIGINT microseconds; null: none) with a margin; collects a row for each day."""
     days = rows.where(time.isNotNull()).groupBy(floor_div(time, DAY))
     edges = compute.rows(days.agg(F.min(time).alias("low"), F.max(time).alias("high")))
-    return near_spans([(row["low"] - margin, row["high"] + margin) for row in edges])
+    return near_spans([(max(row["low"] - margin, -LAST), min(row["high"] + margin, LAST)) for row in edges])

@@ -12,22 +12,24 @@ from lib.joins import joined
 from lib.rule import Rule
 from lib.verifying.bag import APART, REJECTED, ROW, THERE, of_rejects
 
+FORGOTTEN = "forgotten_us"  # of these runs: what ended before it had been forgotten
 LIMIT = "limit_us"  # of the runs that are known: the latest event time that was not in the future
 
 
 def without_cause(rejects: DataFrame, runs: DataFrame, rule: Rule) -> dict[str, DataFrame]:
     """Rows of rejected_events that say of themselves that they are wrong, by the rule that they break.
 
-    runs: run_seq, horizon TIMESTAMP (null: it had one for each scope) and `limit_us` BIGINT of the runs that are known.
+    runs: run_seq, horizon TIMESTAMP (null: it had one for each scope), `forgotten_us` and `limit_us` BIGINT of the runs
+    that are known.
     """
     told = rejects.withColumn("__own", C.col(C.HORIZON)).drop(C.HORIZON)
     met = joined(told, F.broadcast(runs), (C.RUN_SEQ,), "left")
     reason, time = C.col(C.REASON), C.col(C.EVENT_TIME)
     judged = F.unix_micros(time) - F.pmod(F.unix_micros(time), F.lit(rule.time_unit))
-    horizon = F.coalesce(C.col(C.HORIZON), F.col("__own"))
+    horizon = F.greatest(F.unix_micros(F.coalesce(C.col(C.HORIZON), F.col("__own"))), F.col(FORGOTTEN))
     not_ahead = judged <= F.col(LIMIT)
     wrong = {
-        "late events are older than the horizon of their run": (reason == LATE) & (judged >= F.unix_micros(horizon)),
+        "late events are older than the horizon of their run": (reason == LATE) & (judged >= horizon),
         "events of the future were ahead of their run": (reason == IN_THE_FUTURE) & not_ahead,
     }
     return {name: met.where(condition).select(*_shown(rule)) for name, condition in wrong.items()}

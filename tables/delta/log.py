@@ -14,6 +14,11 @@ from tables.delta.place import Place
 from tables.delta.settings import SMALL
 
 
+def physical(column: T.StructField) -> str:
+    """The name that a column has in files and in the log."""
+    return str(column.metadata.get("delta.columnMapping.physicalName", column.name))
+
+
 class DeltaLog(Place):
     """What the log says of the latest version, without a Spark job, and the lines of its entries."""
 
@@ -73,8 +78,11 @@ class DeltaLog(Place):
     def small_files(self, condition: str) -> int:
         """How many files smaller than SMALL could be made fewer, in the partitions that the condition allows."""
         files = DataFrame(self._snapshot().allFiles().toDF(), self.spark)
-        types = {f.name: f.dataType for f in self.schema.fields}
-        partition = [F.col("partitionValues")[n].cast(types[n]).alias(n) for n in self.partition_columns]
+        there = self.schema
+        partition = [
+            F.col("partitionValues")[physical(there[n])].cast(there[n].dataType).alias(n)
+            for n in self.partition_columns
+        ]
         small = files.select("size", *partition).where(F.expr(condition) & (F.col("size") < SMALL))
         several = small.groupBy(*[F.col(f"`{n}`") for n in self.partition_columns]).count().where("count > 1")
         return int(several.agg(F.coalesce(F.sum("count"), F.lit(0))).collect()[0][0])

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, DataFrameReader
 from lib.config import location_kind
 from lib.errors import TableError
 from tables.delta.commits import BARRIER, Commit, Entry, entry_of
-from tables.delta.log import DeltaLog
+from tables.delta.log import DeltaLog, physical
 from tables.delta.settings import FENCES_KEPT
 
 FENCES_NEAR = 5  # commits looked at one by one before all transactions of the table are loaded
@@ -62,12 +62,10 @@ class Reading(DeltaLog):
         Reads one small file, without a Spark job.
         """
         name, value = partition
-        physical = self.schema[name].metadata.get("delta.columnMapping.physicalName", name)
+        own = physical(self.schema[name])
         added = self._found("add", version, self._actions(version, whole=True))
         counts = [
-            json.loads(f.get("stats") or "{}").get("numRecords")
-            for f in added
-            if f["partitionValues"][physical] == value
+            json.loads(f.get("stats") or "{}").get("numRecords") for f in added if f["partitionValues"][own] == value
         ]
         return None if None in counts else sum(counts)
 

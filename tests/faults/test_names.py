@@ -188,9 +188,9 @@ def test_where_events_are_told_apart_source_columns_may_be_named_as_ours(spark: 
 
 
 def config(**source: Any) -> Config:
-    aggregates = source.pop("aggregates", [])
+    others = {name: source.pop(name) for name in ("aggregates", "outputs") if name in source}
     return Config.model_validate(
-        {"source": {"table": "e", "key": ["user"]} | source, "sessions": {"table": "s"}, "aggregates": aggregates}
+        {"source": {"table": "e", "key": ["user"]} | source, "sessions": {"table": "s"}} | others
     )
 
 
@@ -206,6 +206,27 @@ def test_a_key_column_named_as_one_of_ours_is_refused(name: str) -> None:
 def test_an_aggregate_named_as_another_column_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="must have names that nothing else in the sessions table has"):
         config(aggregates=[{"name": name, "fn": "count"}])
+
+
+@pytest.mark.parametrize(
+    ("table", "of"),
+    [
+        ("session_updates", {"aggregates": [{"name": "n", "fn": "count"}]}),
+        ("session_updates", {"aggregates": [{"name": "Event_Time", "fn": "count"}]}),
+        ("session_updates", {"key": ["N"]}),
+        ("event_sessions", {"order_by": ["session_id"]}),
+        ("event_sessions", {"order_by": ["a", "A"]}),
+        ("event_sessions", {"order_by": ["event_time"], "event_time": "at"}),
+    ],
+)
+def test_two_columns_of_one_name_in_an_optional_table_are_refused(table: str, of: dict[str, Any]) -> None:
+    config(**of)
+    with pytest.raises(ValueError, match=f"outputs.{table} must not have two columns of one name"):
+        config(outputs={table: "t"}, **of)
+
+
+def test_events_may_be_ordered_by_their_key_and_time_where_sessions_of_events_are_kept() -> None:
+    config(outputs={"event_sessions": "t"}, key=["user"], order_by=["event_time", "User", "n"], event_time="event_time")
 
 
 @pytest.mark.parametrize("name", ["_state", "__x", "_"])

@@ -179,6 +179,8 @@ def test_a_sum_of_decimals_does_not_widen_from_merge_to_merge(events: DataFrame)
         (aggregate("a", "sum", "nobody"), SourceError, "nobody"),
         (aggregate("a", "sum", "x +"), ConfigError, "aggregates.a.of is neither a column nor an SQL expression"),
         (aggregate("a", "max", "at - at"), ConfigError, "type that a Delta table can hold, and this is INTERVAL DAY"),
+        (aggregate("a", "set", "at - at", at_most=9), ConfigError, "type that a Delta table can hold, and this is ARR"),
+        (aggregate("a", "count_distinct", "at - at"), ConfigError, "type that a Delta table can hold, and this is STR"),
         (aggregate("a", "stddev", "s"), ConfigError, "stddev needs a number, and this is STRING"),
         (aggregate("a", "approx_percentile", "at", percentile=0.5), ConfigError, "needs a number, and this is TIMEST"),
         (aggregate("a", "bool_or", "s"), ConfigError, "needs true or false, and this is STRING: got 's'. Write a comp"),

@@ -88,7 +88,9 @@ def event_sessions(of: Memberships, rule: Rule) -> DataFrame:
 
     def rows(events: DataFrame) -> DataFrame:
         told = events if rule.order_by else hashed(events)
-        order = C.cols(rule.order_by) or [C.col(C.HASH).alias(C.EVENT_HASH)]
+        there = {name.lower() for name in (*rule.key, rule.event_time)}
+        order = [C.col(name) for name in rule.order_by if name.lower() not in there]
+        order = order if rule.order_by else [C.col(C.HASH).alias(C.EVENT_HASH)]
         time = F.timestamp_micros(C.col(C.US)).alias(C.EVENT_TIME)
         own_id = C.col(C.SESSION).alias(C.SESSION_ID)
         return told.select(*C.cols(rule.key), time, *order, own_id, F.lit(INSERT).alias(KIND))

@@ -47,7 +47,7 @@ class SlidingWindows:
     def fold(self, judged: DataFrame) -> DataFrame:
         """Points of judged rows: one for each distinct time."""
         t = C.col(C.US)
-        edges = {C.BUCKET: t, C.START: t, C.END: t, C.REACH: t + self.of.reach}
+        edges = {C.BUCKET: t, C.START: t, C.END: t, C.REACH: F.try_add(t, F.lit(self.of.reach))}
         return points(judged, self.of, self.aggregates, C.VERDICT).withColumns(edges)
 
     def counts(self) -> Mapping[str, Column]:
