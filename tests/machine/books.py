@@ -26,12 +26,16 @@ class Event:
 
 @dataclass(frozen=True, eq=False)
 class Rejected:
-    """A row by which the sessions differ from the source. `run`: that of its session, where it is `apart`."""
+    """A row by which the sessions differ from the source. `run`: that of its session, where it is `apart`.
+
+    version: of a correction, that of the source which made it, as far as it is known.
+    """
 
     row: Row
     reason: str
     kept: str
     run: int
+    version: int | None = None
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,11 @@ from tests.machine.oracle import World
 from tests.machine.rule import FIRST, MINUTE, Key, Row, Rule
 from tests.machine.steps import (
     Add,
+    AddColumn,
     Backfill,
     Crash,
     Delete,
+    Maintain,
     Overwrite,
     Readmit,
     Rebuild,
@@ -115,6 +117,10 @@ def written(step: Step, world: World, rule: Rule) -> list[str]:
             return [f"done.at({minute(step.now)}).readmit({minute(step.low)}, {minute(step.high)})"]
         case Rebuild():
             return [f"done.at({minute(step.now)}).rebuild()"]
+        case AddColumn():
+            return ['done.source("ALTER TABLE {} ADD COLUMN added INT")']
+        case Maintain():
+            return ["# `maintain`"]
         case Restore():
             return [f"# RESTORE of sessions to before {step.jobs} jobs"]
         case Crash():

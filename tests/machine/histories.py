@@ -9,11 +9,13 @@ from tests.machine.rule import FIRST, MINUTE, Row, Rule
 from tests.machine.steps import (
     OWN,
     Add,
+    AddColumn,
     Backfill,
     Changes,
     Crash,
     Delete,
     Job,
+    Maintain,
     Overwrite,
     Readmit,
     Rebuild,
@@ -49,6 +51,7 @@ class Teller:
         self.fresh: set[int] = set()  # what no run has read yet
         self.copied: set[int] = set()
         self.waiting: set[str] = set()  # whether insertions, or changes, are there that no run has read
+        self.aside = Random(random.getstate()[1][0])  # for what changes no row
         self.now = 45 if rule.skew < DAYS_LATER else DAYS_LATER
         self.base = 0
 
@@ -66,6 +69,8 @@ class Teller:
             for _ in range(self.random.choice((1, 1, 1, 2, 3))):
                 steps += self._of_source()
             steps += self._of_jobs()
+            if self.aside.random() < 0.15:
+                steps.append(self.aside.choice((AddColumn(), Maintain(FIRST + self.now * MINUTE))))
         return steps
 
     # The source.

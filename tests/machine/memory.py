@@ -135,11 +135,17 @@ class MemoryTable(Table):
             for n, feed in numbered
             if feed is not None
         ]
+        wanted = self._fed()
+        if not parts:
+            return _dated(self.spark.createDataFrame([], wanted))
+        whole = pa.concat_tables(parts, promote_options="default")
+        for name in {f.name for f in wanted.fields} - {*whole.column_names}:
+            whole = whole.append_column(name, pa.nulls(whole.num_rows, pa.int32()))
+        return _dated(self.spark.createDataFrame(whole.select(wanted.names).combine_chunks(), wanted))
+
+    def _fed(self) -> T.StructType:
         told = [T.StructField(C.CHANGE_TYPE, T.StringType()), T.StructField(C.COMMIT_VERSION, T.LongType())]
-        rows = self.spark.createDataFrame(
-            pa.concat_tables(parts).combine_chunks(), T.StructType([*self.schema.fields, *told])
-        )
-        return rows.withColumn(C.COMMIT_TIMESTAMP, F.timestamp_seconds(F.lit(0)))
+        return T.StructType([*self.schema.fields, *told])
 
     def entry(self, version: int) -> Entry | None:
         return self._content.versions[version].entry
@@ -237,7 +243,7 @@ class MemoryTable(Table):
         if not self.exists():
             THERE[self.location] = Content(dict(SOURCE), [])
         told = [t.append_column(TYPE, pa.array([kind] * t.num_rows, pa.string())) for kind, t in feed.items()]
-        self._put("WRITE", rows, schema, feed=pa.concat_tables(told))
+        self._put("WRITE", rows, schema, feed=pa.concat_tables(told) if told else None)
 
     # Inside.
 
@@ -282,6 +288,10 @@ class MemoryTable(Table):
         versions.append(Version(self.schema if schema is None else schema, rows, entry, feed, fence))
         if commit is not None:
             self._content.fences[commit.app_id] = commit.txn
+
+
+def _dated(changes: DataFrame) -> DataFrame:
+    return changes.withColumn(C.COMMIT_TIMESTAMP, F.timestamp_seconds(F.lit(0)))
 
 
 def _nullable(field: T.StructField) -> Column:

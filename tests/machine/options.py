@@ -110,7 +110,7 @@ def sections(rule: Rule, folder: Path) -> dict[str, Any]:
         time["idle_timeout"] = {"after": f"{rule.idle_after}m", "clock": clock}
     return {
         "source": source,
-        "sessions": {"commit": rule.commit},
+        "sessions": {"commit": rule.commit} | LAID[rule.laid],
         "session": {"gap": gap, "gap_boundary": "splits" if rule.splits else "joins"}
         | ({} if rule.longest is None else {"max_duration": f"{rule.longest}m"}),
         "time": time,
@@ -123,6 +123,11 @@ def sections(rule: Rule, folder: Path) -> dict[str, Any]:
     }
 
 
+LAID: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "by date": {"partition_by": ["is_final", "session_date"]},
+    "with vectors": {"deletion_vectors": True},
+}
 TRACES = ("event_sessions", "session_updates")
 
 

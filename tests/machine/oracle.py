@@ -68,6 +68,10 @@ class World:
             after[row._replace(**changes.get(row.n, {}))] += times
         self._version(after + Counter(rows))
 
+    def reshape(self) -> None:
+        """A version without a change of rows."""
+        self._version(self.source)
+
     def _version(self, after: Rows, images: Rows = NOTHING) -> None:
         self.source = after
         self.told.append((after, images))
@@ -116,6 +120,10 @@ class World:
     def readmit(self, now: int, low: int, high: int) -> None:
         self._look_back(now)
         inside = {r for r in self.rejected if r.row.at is not None and low <= r.row.at < high}
+        corrections = [r for r in self.rejected if r.reason == "correction"]
+        commits = {(r.version, r.run) for r in inside.intersection(corrections)}
+        keys = {self.rule.who(r.row) for r in corrections if (r.version, r.run) in commits}
+        inside |= {r for r in corrections if self.rule.who(r.row) in keys}
         gone = [r for r in inside if r.kept == "in"]
         for r in gone:
             self.rejected.remove(r)
@@ -139,7 +147,7 @@ class World:
         for r in lasting:
             if r.kept == "out" and left[r.row]:
                 left[r.row] -= 1
-                self.rejected.add(replace(r, run=self.run_seq))
+                self.rejected.add(replace(r, run=self.run_seq, version=None))
         staying = [r for r in lasting if r.kept == "in"]
         self.rejected.extend(staying)
         rows = [*left.elements(), *(r.row for r in staying)]
@@ -170,12 +178,15 @@ class World:
         self.consumed = after
         if gone or corrected.total():
             self.unsure_since = self.run_seq
-        freed = self._withdraw(gone) if self.rule.corrections == "apply" else self._keep(gone)
+        made_by = self._made_by(before, versions)
+        freed = self._withdraw(gone) if self.rule.corrections == "apply" else self._keep(gone, made_by)
         if self.rule.corrections == "quarantine":
             unmade = Counter(
                 {row: times for row, times in corrected.items() if self._invalid(row) in (None, "in_the_future")}
             )
-            self.rejected.extend(Rejected(row, "correction", "out", self.run_seq) for row in unmade.elements())
+            self.rejected.extend(
+                Rejected(row, "correction", "out", self.run_seq, made_by[row]) for row in unmade.elements()
+            )
             come = list((Counter(come) - unmade).elements())
         again = [r.row for r in freed]
         counts = self._enter(come + again, corrected + Counter(again))
@@ -211,10 +222,20 @@ class World:
             self.rejected.remove(r)
         return freed
 
-    def _keep(self, rows: Iterable[Row]) -> list[Rejected]:
+    def _keep(self, rows: Iterable[Row], made_by: dict[Row, int]) -> list[Rejected]:
         """Leave the events of deleted rows where they are."""
-        self.rejected.extend([Rejected(row, "correction", "in", self.run_seq) for row in self._not_out(rows)])
+        kept = [Rejected(row, "correction", "in", self.run_seq, made_by[row]) for row in self._not_out(rows)]
+        self.rejected.extend(kept)
         return []
+
+    @staticmethod
+    def _made_by(before: Rows, versions: list[tuple[Rows, Rows]]) -> dict[Row, int]:
+        """The last of these versions in which a row came or went."""
+        found: dict[Row, int] = {}
+        for number, (after, _) in enumerate(versions):
+            found |= dict.fromkeys((before - after) + (after - before), number)
+            before = after
+        return found
 
     def _not_out(self, rows: Iterable[Row]) -> list[Row]:
         """The rows that were not left out; the others leave the rejected ones."""

@@ -7,23 +7,27 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+import pyarrow as pa
 from delta import DeltaTable as DeltaSparkTable
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from jobs.commands.maintain import Asked as Upkeep
+from jobs.commands.maintain import maintain
 from lib.config import Config
 from tests.kills import killing
 from tests.machine.drawing import sql
 from tests.machine.memory import MemoryTable, dying, in_memory
 from tests.machine.options import sections
 from tests.machine.rule import Row, Rule
-from tests.machine.steps import Add, Changes, Delete, Overwrite, Update
+from tests.machine.steps import Add, AddColumn, Changes, Delete, Overwrite, Update
 from tests.machine.telling import arrow, columns_read, read, schema
 from tests.warehouse import Warehouse
 
-OfSource = Add | Update | Delete | Overwrite
+OfSource = Add | Update | Delete | Overwrite | AddColumn
+ADDED = "added"
 Bag = Counter[Row]
 
 
@@ -40,6 +44,9 @@ class Place(Protocol):
 
     def dying(self, nth: int) -> AbstractContextManager[object]:
         """Inside it a job dies before its nth write."""
+
+    def maintain(self, now: int) -> None:
+        """Upkeep."""
 
     def restore(self, version: int) -> None:
         """Sessions go back to this version of theirs."""
@@ -77,6 +84,10 @@ class OverDelta:
                 self._update(step.changes)
             case Delete():
                 self.warehouse.delta_source().delete(F.col("n").isin(list(step.numbers)))
+            case AddColumn():
+                self.spark.sql(
+                    f"ALTER TABLE delta.`{self.warehouse.config.source.table}` ADD COLUMN {self._added()} INT"
+                )
             case Overwrite():
                 frame = self._frame(after.elements())
                 frame.write.format("delta").mode("overwrite").save(self.warehouse.config.source.table)
@@ -87,8 +98,14 @@ class OverDelta:
     def dying(self, nth: int) -> AbstractContextManager[object]:
         return killing(nth, after=False)
 
+    def maintain(self, now: int) -> None:
+        maintain(self.spark, self.warehouse.config, Upkeep(now=now), self.warehouse.said.append)
+
     def restore(self, version: int) -> None:
         DeltaSparkTable.forPath(self.spark, self.warehouse.config.sessions.table).restoreToVersion(version)
+
+    def _added(self) -> str:
+        return f"{ADDED}_{len(self.warehouse.tables.events.table.schema.fields)}"
 
     def _frame(self, rows: Iterable[Row]) -> DataFrame:
         """By way of Arrow, which needs no processes."""
@@ -107,7 +124,7 @@ class OverMemory:
     """Tables in memory; inside `in_memory`."""
 
     def __init__(self, spark: SparkSession, folder: Path, rule: Rule) -> None:
-        self.spark, self.rule = spark, rule
+        self.spark, self.rule, self.added = spark, rule, 0
         self.warehouse = Warehouse(spark, folder, **sections(rule, folder))
 
     def change(self, step: OfSource, before: Bag, after: Bag) -> None:
@@ -123,10 +140,13 @@ class OverMemory:
                 feed = {"delete": [row for row in before.elements() if row.n in step.numbers]}
             case Overwrite():
                 feed = {"delete": before.elements(), "insert": after.elements()}
+            case AddColumn():
+                self.added += 1
         source = self._table(self.warehouse.config.source.table)
         first = not source.exists()
-        told = {kind: arrow(rows, self.rule) for kind, rows in feed.items()}
-        source.change_source(arrow(after.elements(), self.rule), told, _of(self.rule))
+        told = {kind: self._rows(rows) for kind, rows in feed.items()}
+        extra = [T.StructField(f"{ADDED}_{n}", T.IntegerType()) for n in range(self.added)]
+        source.change_source(self._rows(after.elements()), told, T.StructType([*_of(self.rule).fields, *extra]))
         if first:
             self.warehouse.init()
 
@@ -136,6 +156,15 @@ class OverMemory:
 
     def dying(self, nth: int) -> AbstractContextManager[object]:
         return dying(nth)
+
+    def maintain(self, now: int) -> None:
+        """There are no files."""
+
+    def _rows(self, rows: Iterable[Row]) -> pa.Table:
+        told = arrow(rows, self.rule)
+        for n in range(self.added):
+            told = told.append_column(f"{ADDED}_{n}", pa.nulls(told.num_rows, pa.int32()))
+        return told
 
     def restore(self, version: int) -> None:
         self._table(self.warehouse.config.sessions.table).go_back(version)

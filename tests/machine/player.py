@@ -16,10 +16,12 @@ from tests.machine.places import Place, config_of
 from tests.machine.rule import Rule
 from tests.machine.steps import (
     Add,
+    AddColumn,
     Backfill,
     Crash,
     Delete,
     Job,
+    Maintain,
     Overwrite,
     Readmit,
     Rebuild,
@@ -44,7 +46,7 @@ class Player:
     def play(self, step: Step) -> list[Difference]:
         """Nothing is compared after what happens to the source alone, nor where a job has died: something is owed."""
         match step:
-            case Add() | Update() | Delete() | Overwrite():
+            case Add() | Update() | Delete() | Overwrite() | AddColumn():
                 before, versions = self.world.source, len(self.world.versions)
                 do(self.world, step)
                 if len(self.world.versions) > versions:
@@ -60,6 +62,9 @@ class Player:
                         do(self.world, step.job)
                     return []
                 do(self.world, step.job)
+                return self._compared()
+            case Maintain():
+                self.place.maintain(self._told(step.now))
                 return self._compared()
             case Restore():
                 if len(self.states) > 1:

@@ -77,6 +77,7 @@ class Rule:
     ordered: bool = False
     aggregates: Literal["none", "ints", "doubles", "kinds", "near"] = "ints"
     commit: Literal["merge", "replace"] = "merge"
+    laid: Literal["plain", "by date", "with vectors"] = "plain"  # how real tables of sessions lie
     traced: bool = False
     from_version: int | None = None  # of the source: where the first run begins
     one_by_one: bool = False  # a run takes one version of the source at a time

@@ -40,6 +40,11 @@ class Overwrite:
 
 
 @dataclass(frozen=True)
+class AddColumn:
+    """The source gets a column that nobody uses and no row fills."""
+
+
+@dataclass(frozen=True)
 class Run:
     now: int
     flush: bool = False
@@ -78,13 +83,20 @@ class Crash:
 
 
 @dataclass(frozen=True)
+class Maintain:
+    """Small files are compacted, old ones removed, the log summed up."""
+
+    now: int
+
+
+@dataclass(frozen=True)
 class Restore:
     """Sessions go back to before so many jobs, as far as there are any; the source does not."""
 
     jobs: int
 
 
-Step = Add | Update | Delete | Overwrite | Job | Crash | Restore
+Step = Add | Update | Delete | Overwrite | AddColumn | Job | Crash | Maintain | Restore
 
 
 def do(world: World, step: Step) -> list[Counts]:
@@ -98,6 +110,8 @@ def do(world: World, step: Step) -> list[Counts]:
             world.delete(step.numbers)
         case Overwrite():
             world.overwrite(step.changes, step.gone, step.rows)
+        case AddColumn():
+            world.reshape()
         case Run():
             return world.run(step.now, step.flush, step.advance)
         case Backfill():

@@ -1,5 +1,6 @@
 """The same over tables of Delta: positions, fences, files and `verify`, for a few configurations."""
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,7 +11,7 @@ from pyspark.sql import SparkSession
 from tests.few_rows import for_few_rows
 from tests.machine.drawing import reproduction
 from tests.machine.histories import Teller
-from tests.machine.options import rule_of
+from tests.machine.options import LAID, rule_of
 from tests.machine.oracle import World
 from tests.machine.places import over_delta, rows_of_delta
 from tests.machine.playing import Played
@@ -24,7 +25,7 @@ FEW, MORE = range(2), range(2, 7)
 
 
 def play(spark: SparkSession, folder: Path, number: int, rounds: int) -> None:
-    rule = rule_of(OPENED[number])
+    rule = replace(rule_of(OPENED[number]), laid=tuple(LAID)[number % 3])
     steps = Teller(rule, Random(f"{SEED} {number}"), users=12, rounds=rounds).tell()
     with for_few_rows(spark):
         Played(spark, folder / "played", over_delta, rule).assert_right(steps)
