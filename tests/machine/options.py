@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.machine.rule import FIRST, MINUTE, Rule
+from tests.machine.rule import FIRST, MINUTE, Laid, Rule
 
 Options = dict[str, Any]
 FAR = 100_000  # minutes
@@ -123,7 +123,7 @@ def sections(rule: Rule, folder: Path) -> dict[str, Any]:
     }
 
 
-LAID: dict[str, dict[str, Any]] = {
+LAID: dict[Laid, dict[str, Any]] = {
     "plain": {},
     "by date": {"partition_by": ["is_final", "session_date"]},
     "with vectors": {"deletion_vectors": True},

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 MINUTE = 60_000_000
 FIRST = 1_767_225_600_000_000  # 2026-01-01
 Key = tuple[Any, ...]
+Laid = Literal["plain", "by date", "with vectors"]
 SPELLED = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
@@ -77,7 +78,7 @@ class Rule:
     ordered: bool = False
     aggregates: Literal["none", "ints", "doubles", "kinds", "near"] = "ints"
     commit: Literal["merge", "replace"] = "merge"
-    laid: Literal["plain", "by date", "with vectors"] = "plain"  # how real tables of sessions lie
+    laid: Laid = "plain"  # how real tables of sessions lie
     traced: bool = False
     from_version: int | None = None  # of the source: where the first run begins
     one_by_one: bool = False  # a run takes one version of the source at a time
