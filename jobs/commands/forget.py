@@ -10,6 +10,7 @@ from jobs.run.kinds import Kind
 from jobs.run.manifests import forgetting
 from jobs.run.phases import Phases, Say
 from jobs.run.retries import with_retries
+from jobs.run.scopes import has_scopes_of
 from lib import columns as C
 from tables.manifest import Manifest
 
@@ -56,7 +57,9 @@ def _mark(kind: Kind, keep: int, done: Manifest) -> int | None:
 
 def horizons(kind: Kind, done: Manifest) -> list[int]:
     """Those of all scopes that are known: what is in time in any of them is not forgotten."""
-    if kind.rule.watermark_per == "key":
+    if not has_scopes_of(done, kind):  # another configuration, and no rebuild yet
+        found = [done.horizon_after]
+    elif kind.rule.watermark_per == "key":
         least = F.min(C.col(C.STATE)[C.STATE_FLUSH_MARK])
         found = [kind.home.live().agg(least).collect()[0][0]]
     elif kind.rule.scope:

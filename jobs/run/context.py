@@ -154,9 +154,10 @@ class RunContext:
             return rows
         stay = rejects.where(reduce(or_, lasting) & (C.col(C.KEPT) != IN))
         reason = F.when(C.col(C.REASON).isin(*OF_TIME), LATE).otherwise(C.col(C.REASON))
-        marks = stay.select(C.col(C.EVENT_HASH).alias(C.HASH), reason.alias(C.CHANGE_TYPE)).withColumn("__nth", nth())
+        of_row = C.col(C.EVENT_HASH).alias(C.HASH), C.col(C.SOURCE_VERSION).alias(C.COMMIT_VERSION)
+        marks = stay.select(*of_row, reason.alias(C.CHANGE_TYPE)).withColumn("__nth", nth())
         marked = joined(hashed(rows).withColumn("__nth", nth()), marks, (C.HASH, "__nth"), "left")
-        told, back = marked.drop(C.HASH, C.JSON, "__nth"), self.kept_in(rows)
+        told, back = marked.drop(C.HASH, C.JSON, "__nth"), self._kept_in(rows)
         return told if back is None else told.unionByName(back, allowMissingColumns=True)
 
     def _lasting(self) -> list[Column]:
@@ -170,7 +171,7 @@ class RunContext:
             found.append(reason.isin(*OF_TIME) & (F.unix_micros(C.col(C.EVENT_TIME)) < self.clock.forgotten))
         return found
 
-    def kept_in(self, rows: DataFrame) -> DataFrame | None:
+    def _kept_in(self, rows: DataFrame) -> DataFrame | None:
         """What has left the source and stays in its session, with the columns of these rows of the source."""
         if (rejects := self._quarantined()) is None:
             return None
@@ -231,7 +232,7 @@ class RunContext:
     def _keys_touched(self) -> DataFrame:
         if self.mode == "rebuild":
             rows = self.kind.tables.events.as_of(self.increment.last, None)
-            back = self.kept_in(rows)
+            back = self._kept_in(rows)
             return rows if back is None else rows.unionByName(back)
         low, high = map(timestamp, self._span())
         rows = self.kind.home.table.read(self.position.version)

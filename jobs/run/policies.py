@@ -1,6 +1,5 @@
 """What must hold before a run goes on, or before it writes."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from jobs.quality.checks import gate
@@ -31,19 +30,18 @@ def check_rule(kind: Kind, done: Manifest) -> None:
 def check_filter(context: RunContext) -> None:
     """Raise where a rebuild might take in what must stay out: rejected_events has nothing that `where` hid."""
     done, kind = context.position.manifest, context.kind
-    if done is None or done.rule.get("where") in (None, kind.rule.where):
+    if done is None or (old := done.rule.get("where")) == kind.rule.where:
         return
     remedy = f"set source.where as it was, or make {kind.name} in a table of its own"
-    if context.began:
+    if context.began and old is not None:
         raise UsageError(
             "source.where has changed, and of the rows that it hid nobody knows which lie before source.start",
             value=kind.rule.where,
             remedy=remedy,
         )
-    as_was = replace(context, rule=replace(context.rule, where=done.rule["where"]))
-    if (kept := as_was.kept_in(context.sample())) is not None and not kept.isEmpty():
+    if (rejects := context.rejects()) is not None and not rejects.where(C.col(C.REASON) == CORRECTION).isEmpty():
         raise UsageError(
-            "source.where has changed, and corrections in quarantine may have moved events to where it hid them",
+            "source.where has changed, and corrections in quarantine may move events to where it hides them",
             value=kind.rule.where,
             remedy=f"`sessionizer readmit{kind.option}` makes them first; or {remedy}",
         )

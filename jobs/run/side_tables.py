@@ -19,6 +19,7 @@ from tables.rejected_events import FOR_GOOD, RejectedEvents
 from tables.runs import Timing
 
 REJECTED, RUNS = "rejected_events", "runs"
+TAKES = ("withdrawn", "forgotten", "moved", "readmitted")  # counts of events whose rows leave rejected_events
 
 
 def write(context: RunContext, result: RunResult, manifest: Manifest, restored: int | None = None) -> None:
@@ -105,18 +106,19 @@ def is_complete(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
 
 
 def lacks_lasting(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
-    """Whether it is not yet written which events have been rejected for good, whatever is computed again."""
+    """Whether it is not yet written which events have been rejected for good, or are so no longer."""
     lasts = manifest.retold or bool(manifest.rejected.keys() & FOR_GOOD)
+    if kind.rule.corrections == "quarantine":
+        lasts = lasts or any(manifest.events.get(name) for name in TAKES)
     return lasts and _lacks_rejects(kind, manifest, restored)
 
 
 def _lacks_rejects(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
-    takes = ("withdrawn", "forgotten", "moved", "readmitted")
     owed = (
         manifest.mode == "rebuild"
         or manifest.retold
         or manifest.rejected
-        or any(manifest.events.get(name) for name in takes)
+        or any(manifest.events.get(name) for name in TAKES)
     )
     return bool(owed) and not _has(kind, REJECTED, kind.rejected_events.table, manifest, restored)
 

@@ -62,7 +62,9 @@ class Admission:
             valid = reconciled(valid, standing, rule, clock.forgotten)
         for free in self._freed(valid, rejects):
             valid = valid.unionByName(free, allowMissingColumns=True)
-        return self.compute.held(self._in_time(judged_again(self._apart_from_copies(valid, rejects), clock.forgotten)))
+        return self.compute.held(
+            self._in_time(judged_again(self._apart_from_copies(valid, rejects), rule, clock.forgotten))
+        )
 
     def placed(self, judged: DataFrame, places: DataFrame, bucket: Column) -> DataFrame:
         """Judged rows, none of them `pending` any more. places: partials of the pending ones, with `__enters`."""

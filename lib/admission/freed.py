@@ -37,15 +37,20 @@ def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule) -> DataFrame:
     """The rows of rejected_events that are judged again.
 
     A correction is made whole, wherever it moves its event: with one in the span those of the same commit of the
-    source are, and those of their keys, which may have moved the same event before or after.
+    source are, and those of their keys, which may have moved the same event before or after; and what lies apart of
+    what they take away.
     """
     time = F.unix_micros(C.col(C.EVENT_TIME))
     inside = (time >= asked.low) & (time < asked.high)
     found = rejects.where(C.col(C.REASON).isin(LATE, IN_THE_FUTURE) & inside)
     if asked.corrections:
         corrections = rejects.where(C.col(C.REASON) == CORRECTION)
-        of_commit = joined(corrections, corrections.where(inside), (C.SOURCE_VERSION, C.RUN_SEQ), "left_semi")
-        found = found.unionByName(joined(corrections, of_commit, rule.key, "left_semi"))
+        of_commit = joined(corrections, corrections.where(inside), (C.SOURCE_VERSION,), "left_semi")
+        made = joined(corrections, of_commit, rule.key, "left_semi")
+        gone = made.where(C.col(C.KEPT) == IN).select(C.col(C.EVENT_HASH).alias(C.HASH))
+        apart = rejects.where(C.col(C.KEPT) == BESIDE).withColumn(C.HASH, C.col(C.EVENT_HASH))
+        also = taken(apart, gone, inside.desc()).where(C.col(C.TAKEN) & ~inside).drop(C.HASH, C.TAKEN)
+        found = found.unionByName(made).unionByName(also)
     return found if asked.keys is None else joined(found, F.broadcast(asked.keys), rule.key, "left_semi")
 
 
@@ -142,10 +147,10 @@ def _as_freed() -> Column:
     return F.struct(*C.cols((*IDENTITY, C.REASON, C.KEPT))).alias(C.FREED)
 
 
-def judged_again(marked: DataFrame, forgotten: int | None = None) -> DataFrame:
+def judged_again(marked: DataFrame, rule: Rule, forgotten: int | None = None) -> DataFrame:
     """Freed events with their verdict: `readmitted`, or `duplicate`; what was one and stays one is left out.
 
-    What is older than that which has been `forgotten` has none yet: it is late.
+    What is older than that which has been `forgotten` has none yet: it is late, but for an update in place.
 
     An event that was apart leaves its population as well. In: what `mark_duplicates` returns, freed ones among others.
     """
@@ -156,7 +161,9 @@ def judged_again(marked: DataFrame, forgotten: int | None = None) -> DataFrame:
     stays = is_freed & (was[C.REASON] == DUPLICATE) & verdict.eqNullSafe(F.lit(DUPLICATE))
     enters = is_freed & verdict.isNull()
     if forgotten is not None:
-        enters = enters & (C.col(C.US) >= forgotten)
+        of_place = Window.partitionBy(*C.cols((*rule.key, C.US)))
+        remains = F.coalesce(F.bool_or(verdict == MOVED).over(of_place), F.lit(False))  # where an update is in place
+        enters = enters & ((C.col(C.US) >= forgotten) | ((was[C.REASON] == CORRECTION) & remains))
     told = marked.where(~F.coalesce(stays, F.lit(False))).withColumn(
         C.VERDICT, F.when(enters, READMITTED).otherwise(verdict)
     )

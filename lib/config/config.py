@@ -107,7 +107,7 @@ class Config(Section):
     @model_validator(mode="after")
     def _columns_of_the_optional_tables_differ(self) -> Self:
         key = self.source.key
-        there = {name.lower() for name in (*key, self.source.event_time)}
+        there = {name.lower() for name in key} | ({C.EVENT_TIME} & {self.source.event_time.lower()})
         results = (name for a in self.aggregates for name in a.result_columns)
         order = (name for name in self.source.order_by if name.lower() not in there)
         tables = {"session_updates": (*C.OF_UPDATES, *key, *results), "event_sessions": (*C.OF_MEMBERS, *order)}

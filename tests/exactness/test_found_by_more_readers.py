@@ -16,6 +16,7 @@ from lib import columns as C
 from tests.exactness.play import Play, SourceError, UsageError, at
 from tests.exactness.slides import Slides
 from tests.exactness.test_forgetting import forget, keep
+from tests.kills import killed_at
 
 pytestmark = pytest.mark.slow
 
@@ -88,13 +89,48 @@ def test_a_rebuild_of_a_source_that_went_back_leaves_out_what_lies_before_its_st
 # Changes by half
 
 
-def test_an_update_is_readmitted_whole_wherever_it_moved_its_event(play: Plays) -> None:
-    done = play("a@5=2 b@5 c@6 tick@600", corrections="quarantine")
-    done.source("UPDATE {} SET at = at + INTERVAL 300 MINUTES WHERE n = 2").run()
-    done.source("DELETE FROM {} WHERE u = 'b'").run()
-    done.readmit(240, 500).assert_sessions("u | start \n a | 305 \n b | 5 \n c | 6 \n tick | 600")
-    done.assert_rejected("u | reason \n b | correction")
+@pytest.mark.parametrize("anew", [False, True])
+def test_an_update_is_readmitted_whole_wherever_it_moved_its_event(play: Plays, anew: bool) -> None:
+    done = play("a@5=2 b@5=3 c@6=4 tick@600", corrections="quarantine")
+    done.source("UPDATE {} SET u = 'd', at = at + INTERVAL 300 MINUTES WHERE n = 2").run()
+    done.source("UPDATE {} SET at = at + INTERVAL 400 MINUTES WHERE n = 3").run()
+    done.source("DELETE FROM {} WHERE n = 4").run()
+    if anew:
+        done.rebuild()
+    done.readmit(300, 310).assert_sessions("u | start \n b | 5 \n c | 6 \n d | 305 \n tick | 600")
+    done.assert_rejected("u | reason | kept \n b | correction | in \n b | correction | out \n c | correction | in")
     done.assert_clean()
+
+
+@pytest.mark.parametrize(
+    ("change", "left"), [("DELETE FROM {}", ""), ("UPDATE {} SET at = at + INTERVAL 5 HOURS", "305")]
+)
+def test_a_correction_that_is_readmitted_takes_away_what_lay_apart(play: Plays, change: str, left: str) -> None:
+    done = play("tick@400 a@390 | a@5=3", corrections="quarantine", late_events="separate")
+    done.source(f"{change} WHERE u = 'a'").run()
+    done.readmit(300, 800).assert_rejected("u | reason")
+    done.assert_sessions("start | late" + (" \n 305 | False \n 690 | False" if left else ""), u="a")
+    done.assert_clean()
+
+
+def test_an_update_in_place_is_readmitted_where_its_session_lies_across_what_has_been_forgotten(play: Plays) -> None:
+    done = play("x@5 a@2565 a@2572 tick@4000", corrections="quarantine")
+    forget(done).source("UPDATE {} SET n = 7 WHERE u = 'a'").run()
+    done.readmit(2570, 4000).assert_sessions("u | start | end | count | total \n a | 2565 | 2572 | 2 | 14", u="a")
+    done.assert_rejected("u | reason")
+    done.assert_clean()
+
+
+def test_a_rebuild_by_another_rule_waits_for_a_readmission_that_was_cut_off(play: Plays) -> None:
+    done = play("a@5 b@6", corrections="quarantine")
+    done.source("DELETE FROM {} WHERE u = 'b'").run()
+    with killed_at(side_tables, "write"):
+        done.readmit()
+    with pytest.raises(UsageError, match="stay out for good"):
+        done.change(session={"gap": "20m"}).rebuild()
+    done.change().run()
+    done.change(session={"gap": "20m"}).rebuild().assert_sessions("u | start \n a | 5")
+    done.assert_rejected("u | reason")
 
 
 def test_an_event_that_was_moved_twice_is_readmitted_once(play: Plays) -> None:
@@ -156,6 +192,11 @@ def test_traces_are_forgotten_where_each_key_has_a_watermark(spark: SparkSession
     done.now = at(4000)
     assert keep(done, "event_sessions") == 2
     done.assert_clean()
+
+
+def test_upkeep_goes_on_where_keys_are_to_have_watermarks_once_all_is_made_anew(play: Plays) -> None:
+    done = play("a@5 tick@4000").change(time=OF_KEYS)
+    assert keep(done, "rejected_events") == 0
 
 
 def test_no_final_session_amid_a_live_one_is_forgotten(play: Plays) -> None:

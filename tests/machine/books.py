@@ -28,7 +28,7 @@ class Event:
 class Rejected:
     """A row by which the sessions differ from the source. `run`: that of its session, where it is `apart`.
 
-    version: of a correction, that of the source which made it, as far as it is known.
+    version: of a correction, that of the source which made it.
     """
 
     row: Row

@@ -97,9 +97,10 @@ class World:
             self._begin(self.rule.from_version)
         one_by_one = self.rule.one_by_one and self.consumed is not None and self.versions
         parts = [[version] for version in self.versions] if one_by_one else [self.versions]
-        self.versions = []
+        first, self.versions = len(self.told) - len(self.versions), []
         *others, last = parts
-        return [*(self._increment(part, now) for part in others), self._increment(last, now, flush, advance)]
+        done = [self._increment(part, number, now) for number, part in enumerate(others, first)]
+        return [*done, self._increment(last, first + len(others), now, flush, advance)]
 
     def _begin(self, version: int) -> None:
         """What lies before the first version that is read is in no session."""
@@ -121,8 +122,8 @@ class World:
         self._look_back(now)
         inside = {r for r in self.rejected if r.row.at is not None and low <= r.row.at < high}
         corrections = [r for r in self.rejected if r.reason == "correction"]
-        commits = {(r.version, r.run) for r in inside.intersection(corrections)}
-        keys = {self.rule.who(r.row) for r in corrections if (r.version, r.run) in commits}
+        commits = {r.version for r in inside.intersection(corrections)}
+        keys = {self.rule.who(r.row) for r in corrections if r.version in commits}
         inside |= {r for r in corrections if self.rule.who(r.row) in keys}
         gone = [r for r in inside if r.kept == "in"]
         for r in gone:
@@ -147,7 +148,7 @@ class World:
         for r in lasting:
             if r.kept == "out" and left[r.row]:
                 left[r.row] -= 1
-                self.rejected.add(replace(r, run=self.run_seq, version=None))
+                self.rejected.add(replace(r, run=self.run_seq))
         staying = [r for r in lasting if r.kept == "in"]
         self.rejected.extend(staying)
         rows = [*left.elements(), *(r.row for r in staying)]
@@ -158,6 +159,7 @@ class World:
     def _increment(
         self,
         versions: list[tuple[Rows, Rows]],
+        first: int,
         now: int,
         flush: bool = False,
         advance: int | None = None,
@@ -178,7 +180,7 @@ class World:
         self.consumed = after
         if gone or corrected.total():
             self.unsure_since = self.run_seq
-        made_by = self._made_by(before, versions)
+        made_by = self._made_by(before, versions, first)
         freed = self._withdraw(gone) if self.rule.corrections == "apply" else self._keep(gone, made_by)
         if self.rule.corrections == "quarantine":
             unmade = Counter(
@@ -229,10 +231,10 @@ class World:
         return []
 
     @staticmethod
-    def _made_by(before: Rows, versions: list[tuple[Rows, Rows]]) -> dict[Row, int]:
-        """The last of these versions in which a row came or went."""
+    def _made_by(before: Rows, versions: list[tuple[Rows, Rows]], first: int) -> dict[Row, int]:
+        """The last of these versions, numbered from the first on, in which a row came or went."""
         found: dict[Row, int] = {}
-        for number, (after, _) in enumerate(versions):
+        for number, (after, _) in enumerate(versions, first):
             found |= dict.fromkeys((before - after) + (after - before), number)
             before = after
         return found

@@ -88,7 +88,7 @@ def event_sessions(of: Memberships, rule: Rule) -> DataFrame:
 
     def rows(events: DataFrame) -> DataFrame:
         told = events if rule.order_by else hashed(events)
-        there = {name.lower() for name in (*rule.key, rule.event_time)}
+        there = {name.lower() for name in (*rule.key, C.EVENT_TIME)}
         order = [C.col(name) for name in rule.order_by if name.lower() not in there]
         order = order if rule.order_by else [C.col(C.HASH).alias(C.EVENT_HASH)]
         time = F.timestamp_micros(C.col(C.US)).alias(C.EVENT_TIME)
