@@ -13,6 +13,7 @@ from lib.rule import Rule
 FLOATS = (T.DoubleType, T.FloatType)
 # Relatively, how far two results of the same events may be apart, added in another order or sketched by other parts.
 ADDED = 1e-9
+SINGLE = 1e-5  # in single precision
 SKETCHED = {"stddev": 1e-6, "approx_count_distinct": 0.1, "approx_percentile": 0.05}
 
 
@@ -50,12 +51,21 @@ def same_value(
     if within and isinstance(data_type, T.StructType):
         fields = [same_value(one[f.name], other[f.name], f.dataType, within) for f in data_type.fields]
         return reduce(Column.__and__, fields, one.isNull().eqNullSafe(other.isNull()))
+    if within and isinstance(data_type, T.MapType):
+        entry = T.StructType([T.StructField("key", data_type.keyType), T.StructField("value", data_type.valueType)])
+        one, other = (F.map_entries(sorted_maps(value, data_type)) for value in (one, other))
+        return same_value(one, other, T.ArrayType(entry), within)
+    if within and isinstance(data_type, T.ArrayType):
+        pairs = F.zip_with(one, other, lambda a, b: same_value(a, b, data_type.elementType, within))
+        alike = (F.size(one) == F.size(other)) & F.forall(pairs, lambda same: same)
+        return F.when(one.isNull() | other.isNull(), one.isNull() & other.isNull()).otherwise(alike)
     if holds_map(data_type):
         one, other = (F.to_json(F.struct(sorted_maps(v, data_type).alias("v")), JSON_OPTIONS) for v in (one, other))
     same = one.eqNullSafe(other)
     if not within or not isinstance(data_type, FLOATS if within <= ADDED else T.NumericType):
         return same
     a, b = one.cast("double"), other.cast("double")
+    within = max(within, SINGLE) if isinstance(data_type, T.FloatType) else within
     most = within * F.greatest(F.abs(a), F.abs(b))
     most = most if near is None else F.greatest(most, near)
     return same | F.coalesce(_is_finite(a) & _is_finite(b) & (F.abs(a - b) <= most), F.lit(False))

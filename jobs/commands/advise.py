@@ -104,7 +104,8 @@ def plot(found: Advice, file: Path) -> None:
     from jobs.reporting import charts  # noqa: PLC0415
 
     step = 2 ** (1 / BINS_PER_DOUBLING)
-    edges, counts = zip(*((low, count) for low, count in found.histogram if low >= 1), strict=True)
+    shown = [(low, count) for low, count in found.histogram if low >= 1] or found.histogram
+    edges, counts = zip(*shown, strict=True)
     marks = {f"gap {text(found.gap)}": found.gap, f"knee {text(found.knee)}": found.knee}
     if found.valley is not None:
         marks[f"valley {text(found.valley)}"] = found.valley

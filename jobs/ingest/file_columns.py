@@ -26,17 +26,22 @@ _READ_AS_TEXT = (
 
 @dataclass(frozen=True)
 class FileColumn:
-    """One column: its name in the file, its name and type in the table, and whether it is the event time."""
+    """One column: its name in the file, its name and type in the table, and whether it is the event time.
+
+    as_found: the type to read it as: with the names that fields within it have in the file; of texts that are to be
+    decimals, text.
+    """
 
     found: str
     name: str
     type: T.DataType
     is_time: bool = False
+    as_found: T.DataType | None = None
 
     @property
     def json_type(self) -> T.DataType:
         """The type to read it as from JSON: text where a cast follows, which is as exact and says what failed."""
-        return T.StringType() if self.is_time or isinstance(self.type, _READ_AS_TEXT) else self.type
+        return T.StringType() if self.is_time or isinstance(self.type, _READ_AS_TEXT) else self.as_found or self.type
 
 
 def declare(found: T.StructType, declared: T.StructType, *, optional: bool) -> T.StructType:
@@ -130,7 +135,7 @@ def fit(columns: Sequence[FileColumn], table: T.StructType, *, add_columns: bool
     fitted, new = [], []
     for column in columns:
         field = known.get(column.name.lower())
-        fits = column if field is None else replace(column, name=field.name, type=_widened(field.dataType, column.type))
+        fits = column if field is None else _fitted(column, field)
         if field is None or fits.type != field.dataType:
             new.append(column.name)
         fitted.append(fits)
@@ -168,6 +173,32 @@ def _converted(given: Column, given_type: T.DataType, column: FileColumn, time_f
     if given_type == column.type or (isinstance(given_type, _COMPLEX) and isinstance(column.type, _COMPLEX)):
         return given  # Delta fits the fields within a column by their names, which no cast does
     return given.try_cast(column.type)
+
+
+def _fitted(column: FileColumn, field: T.StructField) -> FileColumn:
+    wide = _widened(field.dataType, column.type)
+    return replace(column, name=field.name, type=wide, as_found=column.as_found or read_as(wide, column.type))
+
+
+def read_as(wanted: T.DataType, found: T.DataType) -> T.DataType:
+    """The type to read a column as from JSON: a text is made a decimal by a cast, to which a blank one is null."""
+    is_text = isinstance(wanted, T.DecimalType) and isinstance(found, T.StringType)
+    return found if is_text else _as_found(wanted, found)
+
+
+def _as_found(wanted: T.DataType, found: T.DataType) -> T.DataType:
+    """The wanted type with the names that its fields have in the found one: JSON is read by exact names."""
+    match wanted, found:
+        case T.StructType(), T.StructType():
+            inner = {f.name.lower(): f for f in found.fields}
+            named = [(f, inner.get(f.name.lower(), f)) for f in wanted.fields]
+            return T.StructType([T.StructField(i.name, _as_found(f.dataType, i.dataType)) for f, i in named])
+        case T.ArrayType(), T.ArrayType():
+            return T.ArrayType(_as_found(wanted.elementType, found.elementType))
+        case T.MapType(), T.MapType():
+            return T.MapType(wanted.keyType, _as_found(wanted.valueType, found.valueType))
+        case _:
+            return wanted
 
 
 def _widened(known: T.DataType, found: T.DataType) -> T.DataType:

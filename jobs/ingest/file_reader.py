@@ -15,8 +15,18 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from jobs.ingest.access_log import access_log_schema, parse_access_log
-from jobs.ingest.file_columns import FileColumn, conform, declare, fit, one_of_each, renamed, require_used, time_column
-from jobs.ingest.files import Mark, copy_part, join_records, line_at
+from jobs.ingest.file_columns import (
+    FileColumn,
+    conform,
+    declare,
+    fit,
+    one_of_each,
+    read_as,
+    renamed,
+    require_used,
+    time_column,
+)
+from jobs.ingest.files import Mark, copy_part, join_records, last_lines, line_at, open_record
 from jobs.ingest.lines import LINE, TORN, parse_csv, parse_json, text_lines, with_newlines
 from jobs.ingest.time_formats import ISO, PER_SECOND, check_time_type, parse_time
 from lib import columns as C
@@ -119,6 +129,17 @@ class FileReader:
             parsed = parse_access_log(lines, C.EVENT_TIME)
         return any(row[TORN] for row in parsed.select(TORN).collect())
 
+    def unfinished_from(self, part: Part) -> int | None:
+        """Where a last record of a csv file begins that is still being written; None: there is none."""
+        sep, quote = self.options.csv_sep, self.options.csv_quote
+        names, rows_begin = self._header(part)
+        start = max(part.start, rows_begin)
+        if not quote or start >= part.end.size:
+            return None
+        lines = last_lines(part.file, start, part.end.size)
+        number = open_record(lines, len(names), sep, quote)
+        return None if number is None else part.end.size - sum(map(len, lines[number:]))
+
     def _text(
         self, copy: Path, broken: bytes, names: tuple[str, ...], part: Part, table: T.StructType | None
     ) -> tuple[DataFrame, list[FileColumn]]:
@@ -159,7 +180,9 @@ class FileReader:
             is_time = name == time
             if is_time:
                 check_time_type(name, types.get(given.name, T.StringType()), self.options.time_format)
-            columns.append(FileColumn(given.name, name, T.TimestampType() if is_time else given.dataType, is_time))
+            wanted = T.TimestampType() if is_time else given.dataType
+            read = read_as(given.dataType, types.get(given.name, given.dataType))
+            columns.append(FileColumn(given.name, name, wanted, is_time, None if read == given.dataType else read))
         return columns if table is None else fit(columns, table, add_columns=self.options.add_columns)
 
     def _header(self, part: Part) -> tuple[tuple[str, ...], int]:

@@ -6,9 +6,10 @@ import hashlib
 import re
 import zlib
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import StringIO
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -21,6 +22,7 @@ BOM = b"\xef\xbb\xbf"
 CHUNK = 1 << 20
 BLANK = b" \r\n"
 MARKS = ("\x1e", *map(chr, range(0xFDD0, 0xFDF0)))  # a separator of records, and characters that no text has
+csv.field_size_limit(2**31 - 1)  # a field may be as long as its line
 LONGEST = 1_000  # lines of one record; a quote that stays open longer was never meant to
 
 
@@ -150,8 +152,50 @@ def _opened(file: Path) -> Iterator[tuple[BinaryIO, bool]]:
         ) from error
 
 
+def opening(sep: str, quote: str) -> Callable[[bytes], bool]:
+    """What tells whether a record that begins with these bytes goes on behind them, as a quote of its is open."""
+    match = re.compile(ends_in_quotes(sep, quote)).match
+    return lambda begun: match(begun.decode(errors="surrogateescape").rstrip("\r\n")) is not None
+
+
+def open_record(lines: Sequence[bytes], columns: int, sep: str, quote: str) -> int | None:
+    """Which of these, the last lines of a file, begins a record that is still being written, if one does.
+
+    That is so where a quote is open at their end, and no line behind it is a record by itself.
+    """
+    is_open, mark = opening(sep, quote), quote.encode()
+    for number in range(len(lines) - 1, -1, -1):
+        if _is_whole(lines[number], columns, sep, quote):
+            return None
+        if mark in lines[number] and is_open(lines[number]):
+            return number if is_open(b"".join(lines[number:])) else None
+    return None
+
+
+def last_lines(file: Path, start: int, end: int) -> list[bytes]:
+    """The last lines, as many as a record may have, between two places of a file that is not packed."""
+    with file.open("rb") as stream:
+        found, at = b"", end
+        while at > start and found.count(b"\n") <= LONGEST:
+            step = min(CHUNK, at - start)
+            at -= step
+            stream.seek(at)
+            found = stream.read(step) + found
+    return [line for line in re.split(rb"(?<=\n)", found) if line][-LONGEST:]
+
+
+def mark_at(file: Path, size: int) -> Mark:
+    """The prefix of this length."""
+    digest, left = hashlib.sha256(), size
+    with file.open("rb") as stream:
+        while left and (chunk := stream.read(min(CHUNK, left))):
+            digest.update(chunk)
+            left -= len(chunk)
+    return Mark(size, digest.hexdigest())
+
+
 def _records(lines: Iterator[bytes], columns: int, sep: str, quote: str) -> Iterator[list[bytes]]:
-    is_open = re.compile(ends_in_quotes(sep, quote).encode()).match
+    is_open = opening(sep, quote)
     mark, again = quote.encode(), deque[bytes]()
 
     def following() -> bytes:
@@ -159,10 +203,10 @@ def _records(lines: Iterator[bytes], columns: int, sep: str, quote: str) -> Iter
 
     while line := following():
         record = [line]
-        if mark in line and is_open(line.rstrip(b"\r\n")):
+        if mark in line and is_open(line):
             while len(record) < LONGEST and (more := following()):
                 record.append(more)
-                if mark in more and not is_open(b"".join(record).rstrip(b"\r\n")):
+                if mark in more and not is_open(b"".join(record)):
                     break
             if not _is_whole(b"".join(record), columns, sep, quote):
                 again.extendleft(reversed(record[1:]))
@@ -171,9 +215,9 @@ def _records(lines: Iterator[bytes], columns: int, sep: str, quote: str) -> Iter
 
 
 def _is_whole(record: bytes, columns: int, sep: str, quote: str) -> bool:
-    text = record.decode(errors="replace").splitlines(keepends=True)
+    lines = StringIO(record.decode(errors="replace"), newline="\n")
     try:
-        rows = list(csv.reader(text, delimiter=sep, quotechar=quote, strict=True))
+        rows = list(csv.reader(lines, delimiter=sep, quotechar=quote, strict=True))
     except csv.Error:
         return False
     return len(rows) == 1 and len(rows[0]) == columns

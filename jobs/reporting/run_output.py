@@ -109,7 +109,7 @@ def _rows(report: RunReport) -> dict[str, int]:
 def _versions_read(m: Manifest) -> str:
     """The versions of the source, from the first to the last."""
     first, last = m.source_from_version, m.source_to_version
-    if first is not None and first > (last or -1):
+    if first is not None and (last is None or first > last):
         return "-"
     if first is None:
         return f"all - {last}"

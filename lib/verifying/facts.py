@@ -110,7 +110,8 @@ class _Whole:
             case "approx_percentile":
                 return [same("sketch", self._quantile(state["sketch"]))]
             case "custom":
-                acc = F.coalesce(state["state"]["acc"], F.expr(str(self.spec.initial)))
+                kept = state["state"]
+                acc = F.when(kept.isNull(), F.expr(str(self.spec.initial))).otherwise(kept["acc"])
                 first = fact("first", state["state"]["first"], F.min(self._ranked(nulls=not self.spec.ignore_nulls)))
                 return [first, same("acc", F.when(state.isNotNull(), self._finished(acc)))]
         return []

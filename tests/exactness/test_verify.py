@@ -242,6 +242,21 @@ def zeros(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Play
 REALS = "u STRING, at TIMESTAMP, v DOUBLE"
 
 
+def test_custom_accumulators_that_are_null_or_arrays_of_floats_are_clean(play: Plays) -> None:
+    of = {"fn": "custom", "of": "v"}
+    null = {"name": "energy", "initial": "0D", "update": "acc + value", "merge": "left + right", "finish": "sqrt(acc)"}
+    many = {"name": "many", "initial": "array(0D)", "update": "array(acc[0] + coalesce(value, 0D))"}
+    many |= {"merge": "array(left[0] + right[0])"}
+    done = play(
+        "u | at | v \n a | 9 | 0.1 \n a | 11 | 0.2 \n a | 12 | 0.3 \n a | 13 | -",
+        REALS,
+        time={"allowed_lateness": "1d"},
+        aggregates=[of | null, of | many],
+    )
+    done.assert_clean()
+    done.flush().assert_clean()
+
+
 def test_floats_that_were_added_in_another_order_are_clean(play: Plays) -> None:
     added = {
         "name": "added",

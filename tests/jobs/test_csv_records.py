@@ -4,7 +4,30 @@ from pathlib import Path
 
 import pytest
 
-from jobs.ingest.files import join_records
+from jobs.ingest.files import join_records, open_record
+
+
+def test_a_separator_may_be_any_character(tmp_path: Path) -> None:
+    file = tmp_path / "rows"
+    file.write_bytes('£5¦"b\nB"\n'.encode())
+    join_records(file, 2, "¦", '"')
+    assert file.read_bytes().decode() == '£5¦"b\x1eB"\n'
+
+
+@pytest.mark.parametrize(
+    ("lines", "number"),
+    [
+        ([b"a,b\n", b'c,"first\n'], 1),
+        ([b"a,b\n", b'c,"first\n', b"\n", b"second"], 1),
+        ([b"a,b\n", b'c,"first\n', b'second"\n'], None),
+        ([b"a,b\n", b'c,"torn\n', b"e,f\n"], None),
+        ([b"a,b\n", b"c,d"], None),
+        ([b'c,"first'], 0),
+        ([], None),
+    ],
+)
+def test_a_record_that_is_being_written_is_told_from_a_torn_one(lines: list[bytes], number: int | None) -> None:
+    assert open_record(lines, 2, ",", '"') == number
 
 
 @pytest.mark.parametrize(
@@ -19,6 +42,8 @@ from jobs.ingest.files import join_records
         ('a,"torn\nc,"d\nD"\n', ['a,"torn', 'c,"d\x1eD"']),
         ('a,5" disk\nc,d\n', ['a,5" disk', "c,d"]),
         ('a,"b\nB",too many\n', ['a,"b', 'B",too many']),
+        ('a\u2028\x0c\x85a,"b\nB"\n', ['a\u2028\x0c\x85a,"b\x1eB"']),
+        (f'a,"b\n{"b" * 200_000}"\n', [f'a,"b\x1e{"b" * 200_000}"']),
     ],
 )
 def test_a_record_is_joined_only_where_it_is_whole(tmp_path: Path, content: str, records: list[str]) -> None:

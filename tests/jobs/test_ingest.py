@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -328,6 +329,31 @@ def test_json_lines(lake: Lake) -> None:
         end.write(f'ent_time": "{AT}", "n": "3"}}\n{{"user": "u4", "n": "many"}}\n{{"user": "u5", "n": [1]}}\n')
     assert lake.ingest(JSON, file) == [IngestReport(str(file), lines=3, added=1, unreadable=2, grown=True)]
     assert lake.rows("user", "n")[-1] == ("u3", 3)
+
+
+@pytest.mark.broad
+def test_members_are_the_same_in_whatever_capitals_and_blank_decimals_are_null(lake: Lake) -> None:
+    first = f'{{"user": "u1", "event_time": "{AT}", "at": {{"City": "X", "l": [{{"N": 1}}]}}}}\n'
+    lake.ingest(replace(JSON, schema="paid decimal(9,2)"), lake.file("a.json", first))
+    more = f'{{"user": "u2", "event_time": "{AT}", "at": {{"city": "Y", "l": [{{"n": 2}}]}}, "paid": ""}}\n'
+    more += f'{{"user": "u3", "event_time": "{AT}", "paid": "1.50"}}\n'
+    file = lake.file("b.json", more)
+    assert lake.ingest(JSON, file) == [IngestReport(str(file), lines=2, added=2)]
+    assert lake.rows("user", "at.City", "at.l.N", "paid") == [
+        ("u1", "X", [1], None),
+        ("u2", "Y", [2], None),
+        ("u3", None, None, Decimal("1.50")),
+    ]
+
+
+@pytest.mark.broad
+def test_a_record_of_several_lines_that_is_being_written_is_held_back(lake: Lake) -> None:
+    file = lake.file("a.csv", f'event_time,user\n{AT},u1\n{AT},"u\n')
+    assert lake.ingest(CSV, file) == [IngestReport(str(file), lines=1, added=1, held_back=1)]
+    assert lake.ingest(CSV, file) == [IngestReport(str(file), skipped=True, held_back=1)]
+    file.write_text(file.read_text() + f'2"\n{AT},u3\n')
+    assert lake.ingest(CSV, file) == [IngestReport(str(file), lines=2, added=2, grown=True)]
+    assert lake.rows("user") == [("u\n2",), ("u1",), ("u3",)]
 
 
 @pytest.mark.broad

@@ -4,16 +4,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lib.compare import same_value, tolerances
+from lib.compare import ADDED, same_value, tolerances
 from lib.config import Aggregate
 from lib.rule import Rule
 
 
-def same(spark: SparkSession, one: str, other: str) -> bool:
+def same(spark: SparkSession, one: str, other: str, within: float = 0.0) -> bool:
     rows = spark.sql(f"SELECT {one} AS one, {other} AS other")
     kind = rows.schema["one"].dataType
     assert isinstance(kind, T.DataType)
-    (row,) = rows.select(same_value(F.col("one"), F.col("other"), kind)).collect()
+    (row,) = rows.select(same_value(F.col("one"), F.col("other"), kind, within)).collect()
     return bool(row[0])
 
 
@@ -25,6 +25,16 @@ def test_maps_are_the_same_in_any_order(spark: SparkSession) -> None:
 
 def test_times_in_maps_are_compared_to_the_microsecond(spark: SparkSession) -> None:
     assert not same(spark, "map('a', timestamp_micros(1))", "map('a', timestamp_micros(2))")
+
+
+def test_numbers_within_others_may_be_as_near_as_those_alone(spark: SparkSession) -> None:
+    assert same(spark, "array(0.6D, NULL)", "array(0.6000000000000001D, NULL)", ADDED)
+    assert same(spark, "map('b', array(0.6D), 'a', NULL)", "map('a', NULL, 'b', array(0.6000000000000001D))", ADDED)
+    assert same(spark, "struct(array(0.1F))", "struct(array(0.1000001F))", ADDED)
+    assert same(spark, "CAST(NULL AS ARRAY<DOUBLE>)", "CAST(NULL AS ARRAY<DOUBLE>)", ADDED)
+    assert not same(spark, "array(0.6D)", "array(0.6D, 0.6D)", ADDED)
+    assert not same(spark, "array(0.6D)", "CAST(NULL AS ARRAY<DOUBLE>)", ADDED)
+    assert not same(spark, "map('a', 0.6D)", "map('a', 0.7D)", ADDED)
 
 
 def test_sql_is_as_near_as_what_it_may_be_made_of() -> None:
