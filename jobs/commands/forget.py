@@ -12,6 +12,7 @@ from jobs.run.phases import Phases, Say
 from jobs.run.retries import with_retries
 from jobs.run.scopes import has_scopes_of
 from lib import columns as C
+from lib.joins import joined
 from tables.manifest import Manifest
 
 
@@ -48,11 +49,26 @@ def _mark(kind: Kind, keep: int, done: Manifest) -> int | None:
     if (latest := kind.home.latest_end()) is None:
         return None
     mark = min([latest - keep, *horizons(kind, done)])
-    if kind.rule.freezes:  # a final session may lie amid a live one, which would take its events for its own
-        start = F.unix_micros(F.min(C.col(kind.home.layout.start)))
-        first = kind.home.live().agg(start).collect()[0][0]
-        mark = mark if first is None else min(mark, first)
+    if kind.rule.freezes and kind.name == "sessions":
+        mark = _untangled(kind, mark)
     return mark if done.forgotten is None else max(mark, done.forgotten)
+
+
+def _untangled(kind: Kind, mark: int) -> int:
+    """The mark, or one so early that no row is forgotten amid another one, which would take its events for its own."""
+    rows, key = kind.home.table.read().where(~C.col(C.IS_LATE)), kind.rule.key
+    expires = F.unix_micros(C.col(C.EXPIRES_AT))
+    while True:
+        ended = C.col(C.IS_FINAL) & (expires < mark)
+        staying = rows.where(~ended).select(
+            *C.cols(key), C.col(C.SESSION_START).alias("s"), C.col(C.SESSION_END).alias("e")
+        )
+        gone = rows.where(ended).select(*C.cols((*key, C.SESSION_START, C.SESSION_END)), expires.alias("x"))
+        amid = (C.col(C.SESSION_START) <= F.col("e")) & (C.col(C.SESSION_END) >= F.col("s"))
+        (first,) = joined(gone, staying, key, "inner", amid).agg(F.min("x")).collect()[0]
+        if first is None:
+            return mark
+        mark = first
 
 
 def horizons(kind: Kind, done: Manifest) -> list[int]:
