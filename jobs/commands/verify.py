@@ -273,8 +273,9 @@ def sampled(rows: DataFrame, asked: Asked, key: tuple[str, ...]) -> DataFrame:
 
 def counted(frames: dict[str, DataFrame]) -> dict[str, int]:
     """How many rows each of the frames has, in one job."""
-    counts = [frame.agg(F.lit(name).alias("name"), F.count(F.lit(1)).alias("rows")) for name, frame in frames.items()]
-    return {row["name"]: row["rows"] for row in reduce(DataFrame.unionByName, counts).collect()}
+    named = reduce(DataFrame.unionByName, [frame.select(F.lit(name).alias("name")) for name, frame in frames.items()])
+    found = {row["name"]: row["count"] for row in named.groupBy("name").count().collect()}
+    return {name: found.get(name, 0) for name in frames}
 
 
 def ledger_gaps(kind: Kind) -> DataFrame:
