@@ -10,7 +10,6 @@ from jobs.run.kinds import Kind
 from jobs.run.manifests import forgetting
 from jobs.run.phases import Phases, Say
 from jobs.run.retries import with_retries
-from jobs.run.scopes import has_scopes_of
 from lib import columns as C
 from lib.joins import joined
 from tables.manifest import Manifest
@@ -73,13 +72,11 @@ def _untangled(kind: Kind, mark: int) -> int:
 
 def horizons(kind: Kind, done: Manifest) -> list[int]:
     """Those of all scopes that are known: what is in time in any of them is not forgotten."""
-    if not has_scopes_of(done, kind):  # another configuration, and no rebuild yet
-        found = [done.horizon_after]
-    elif kind.rule.watermark_per == "key":
+    if done.scopes_after:  # whatever the configuration says now
+        found = [json.loads(line).get(C.SCOPE_FLUSH_MARK) for line in done.scopes_after]
+    elif done.rule.get("watermark_per") == "key":
         least = F.min(C.col(C.STATE)[C.STATE_FLUSH_MARK])
         found = [kind.home.live().agg(least).collect()[0][0]]
-    elif kind.rule.scope:
-        found = [json.loads(line).get(C.SCOPE_FLUSH_MARK) for line in done.scopes_after or ()]
     else:
         found = [done.horizon_after]
     return [horizon for horizon in found if horizon is not None]

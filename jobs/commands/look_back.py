@@ -86,7 +86,9 @@ def backfill(
 def readmit(kind: Kind, asked: LookBack, say: Say = lambda _: None) -> list[RunReport]:
     """Take the quarantined late events of a span in after all, and make its corrections; they leave rejected_events."""
     kind.require()
-    settled(kind, say)
+    position = settled(kind, say)
+    if position.manifest is not None:
+        check_rule(kind, position.manifest)
     asked, rejects = _left(kind, asked), kind.rejected_events.table.read()
     wanted = asked_for(rejects, Readmission(asked.low, asked.high, corrections=True), kind.rule)
     time = F.unix_micros(C.col(C.EVENT_TIME))
@@ -161,7 +163,7 @@ def _repair_if_possible(kind: Kind, position: Position, say: Say) -> None:
         raise UsageError(
             f"the last run was cut off before it wrote which events stay out for good, and cannot be finished: {error}",
             value=done.run_id,
-            remedy=f"where the rule has changed, set it as it was, and `sessionizer {kind.command}` finishes that run; "
+            remedy=f"where the rule has changed, set the rule as it was: `sessionizer {kind.command}` then finishes it; "
             f"where what it read is gone, a RESTORE of {kind.name} to version {done.sessions_version} undoes it",
         ) from error
 

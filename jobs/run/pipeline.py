@@ -75,7 +75,7 @@ def compute_run(  # noqa: PLR0913
     at_once = at_once and stored.is_empty and not admission.rule.tells_events
     if at_once:  # in order of time while rows are narrow
         merged = replace(merged, windows=merged.windows.sortWithinPartitions(C.START))
-    after = _watermarks_after(clock, judged, lambda: windows.reaches(merged, stored), admission, override)
+    after = _watermarks_after(clock, judged, lambda: windows.reaches(merged, stored, changes), admission, override)
     settled = _settled(windows, merged, admission, after)
     found, figures = windows.diff(settled, stored, changes, after), windows.counts()
     changed, told = compute.counting(found, figures)

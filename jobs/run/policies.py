@@ -33,9 +33,10 @@ def check_filter(context: RunContext) -> None:
     if done is None or (old := done.rule.get("where")) == kind.rule.where:
         return
     remedy = f"set source.where as it was, or make {kind.name} in a table of its own"
-    if context.began and old is not None:
+    if old is not None and (context.began or context.clock.forgotten is not None):
         raise UsageError(
-            "source.where has changed, and of the rows that it hid nobody knows which lie before source.start",
+            "source.where has changed, and of the rows that it hid nobody knows which lie before source.start, or are "
+            "late by what has been forgotten",
             value=kind.rule.where,
             remedy=remedy,
         )

@@ -9,6 +9,7 @@ from jobs.run.context import RunContext
 from jobs.run.kinds import Kind
 from jobs.run.pipeline import RunResult
 from lib import columns as C
+from lib.admission.verdicts import DUPLICATE, IN_THE_FUTURE, LATE
 from lib.aggregates.binding import bind
 from lib.errors import TableError
 from lib.joins import joined
@@ -107,8 +108,11 @@ def is_complete(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
 
 def lacks_lasting(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
     """Whether it is not yet written which events have been rejected for good, or are so no longer."""
-    lasts = manifest.retold or bool(manifest.rejected.keys() & FOR_GOOD)
-    if kind.rule.corrections == "quarantine":
+    for_good, has_mark = FOR_GOOD, manifest.forgotten is not None
+    if has_mark:  # what is older is late for good
+        for_good = for_good | {LATE, DUPLICATE, IN_THE_FUTURE}
+    lasts = manifest.retold or bool(manifest.rejected.keys() & for_good)
+    if kind.rule.corrections == "quarantine" or has_mark or manifest.source_began:
         lasts = lasts or any(manifest.events.get(name) for name in TAKES)
     return lasts and _lacks_rejects(kind, manifest, restored)
 

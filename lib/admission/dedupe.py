@@ -7,6 +7,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from lib import columns as C
+from lib.admission.freed import stays_in_place
 from lib.admission.verdicts import CORRECTED, DUPLICATE, LATE, if_late
 from lib.bags import own_columns
 from lib.canonical import canonical_json
@@ -39,10 +40,10 @@ def mark_duplicates(valid: DataFrame, known: DataFrame | None, rule: Rule, clock
     copy = unjudged & F.exists(C.col(SEEN), lambda t: F.abs(t - us) <= within)
     candidate = unjudged & ~F.coalesce(copy, F.lit(False))
     anywhere = C.col(C.VERDICT).isNotNull()
+    if clock.forgotten is not None:  # what is older is late, whatever the rule, and freed or not
+        candidate = candidate & (anywhere | ~(us < clock.forgotten) | stays_in_place(rows, rule))
     if C.FREED in valid.columns:
         anywhere = anywhere | C.col(C.FREED).isNotNull()
-    if clock.forgotten is not None:  # what is older is late, whatever the rule
-        candidate = candidate & (anywhere | ~(us < clock.forgotten))
     if if_late(rule) == LATE:
         told = F.lit(None).cast("boolean")
         if rule.lateness == "event":

@@ -9,7 +9,18 @@ from lib import columns as C
 from lib.admission.accepted import FOREVER, Past, kept_in, read_back
 from lib.admission.rejects import IDENTITY
 from lib.admission.validate import raw_us, validate
-from lib.admission.verdicts import BESIDE, CORRECTION, DUPLICATE, FORGOTTEN, IN, IN_THE_FUTURE, LATE, MOVED, READMITTED
+from lib.admission.verdicts import (
+    BESIDE,
+    CORRECTION,
+    DUPLICATE,
+    FORGOTTEN,
+    IN,
+    IN_THE_FUTURE,
+    LATE,
+    MOVED,
+    OUT,
+    READMITTED,
+)
 from lib.bags import hashed, nth, taken
 from lib.compute import Compute
 from lib.joins import joined
@@ -36,20 +47,26 @@ class Readmission:
 def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule) -> DataFrame:
     """The rows of rejected_events that are judged again.
 
-    A correction is made whole, wherever it moves its event: with one in the span those of the same commit of the
-    source are, and those of their keys, which may have moved the same event before or after; and what lies apart of
-    what they take away.
+    An update is made whole, wherever it moves its event: with a row in the span go those of the same commit of the
+    source, and those of their keys, which may have moved the same event before or after. A delete goes by itself, with
+    what lies apart of what is taken away.
     """
     time = F.unix_micros(C.col(C.EVENT_TIME))
     inside = (time >= asked.low) & (time < asked.high)
     found = rejects.where(C.col(C.REASON).isin(LATE, IN_THE_FUTURE) & inside)
     if asked.corrections:
         corrections = rejects.where(C.col(C.REASON) == CORRECTION)
-        of_commit = joined(corrections, corrections.where(inside), (C.SOURCE_VERSION,), "left_semi")
-        made = joined(corrections, of_commit, rule.key, "left_semi")
+        made, updates = corrections.where(inside), corrections.where(C.col(C.KEPT) == OUT)
+        for names in ((C.SOURCE_VERSION,), rule.key):
+            moved = joined(made, updates, names, "left_semi")
+            made = made.unionByName(joined(corrections, moved, names, "left_semi")).dropDuplicates(list(IDENTITY))
         gone = made.where(C.col(C.KEPT) == IN).select(C.col(C.EVENT_HASH).alias(C.HASH))
         apart = rejects.where(C.col(C.KEPT) == BESIDE).withColumn(C.HASH, C.col(C.EVENT_HASH))
-        also = taken(apart, gone, inside.desc()).where(C.col(C.TAKEN) & ~inside).drop(C.HASH, C.TAKEN)
+        also = (
+            taken(apart, gone, inside.desc(), C.col(C.RUN_SEQ), C.col(C.ORDINAL))
+            .where(C.col(C.TAKEN) & ~inside)
+            .drop(C.HASH, C.TAKEN)
+        )
         found = found.unionByName(made).unionByName(also)
     return found if asked.keys is None else joined(found, F.broadcast(asked.keys), rule.key, "left_semi")
 
@@ -161,9 +178,7 @@ def judged_again(marked: DataFrame, rule: Rule, forgotten: int | None = None) ->
     stays = is_freed & (was[C.REASON] == DUPLICATE) & verdict.eqNullSafe(F.lit(DUPLICATE))
     enters = is_freed & verdict.isNull()
     if forgotten is not None:
-        of_place = Window.partitionBy(*C.cols((*rule.key, C.US)))
-        remains = F.coalesce(F.bool_or(verdict == MOVED).over(of_place), F.lit(False))  # where an update is in place
-        enters = enters & ((C.col(C.US) >= forgotten) | ((was[C.REASON] == CORRECTION) & remains))
+        enters = enters & ((C.col(C.US) >= forgotten) | stays_in_place(marked, rule))
     told = marked.where(~F.coalesce(stays, F.lit(False))).withColumn(
         C.VERDICT, F.when(enters, READMITTED).otherwise(verdict)
     )
@@ -171,6 +186,15 @@ def judged_again(marked: DataFrame, rule: Rule, forgotten: int | None = None) ->
         {C.VERDICT: F.lit(MOVED), C.POPULATION: was[C.RUN_SEQ].cast("bigint"), C.FREED: _nothing(marked)}
     )
     return told.unionByName(moved, allowMissingColumns=True)
+
+
+def stays_in_place(marked: DataFrame, rule: Rule) -> Column:
+    """Whether an event is freed where a deletion of the same run takes one away: an update in place is made."""
+    of_place = Window.partitionBy(*C.cols((*rule.key, C.US)))
+    left = F.bool_or(C.col(C.VERDICT) == MOVED).over(of_place)
+    if C.FREED not in marked.columns:
+        return F.lit(False)
+    return F.coalesce((C.col(C.FREED)[C.REASON] == CORRECTION) & left, F.lit(False))
 
 
 def _nothing(marked: DataFrame) -> Column:

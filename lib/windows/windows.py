@@ -105,7 +105,7 @@ class Windows(Protocol):
     def settle(self, windows: DataFrame, before: WatermarkState, after: WatermarkState) -> DataFrame:
         """Windows as rows of the table, in the state that the watermarks after the run give them."""
 
-    def reaches(self, merged: Merged, stored: Stored) -> DataFrame:
+    def reaches(self, merged: Merged, stored: Stored, changes: AcceptedChanges) -> DataFrame:
         """The key columns and `__reach` of all that a flush ends."""
 
     def diff(self, settled: Merged, stored: Stored, changes: AcceptedChanges, after: WatermarkState) -> DataFrame:

@@ -122,8 +122,10 @@ class World:
         self._look_back(now)
         inside = {r for r in self.rejected if r.row.at is not None and low <= r.row.at < high}
         corrections = [r for r in self.rejected if r.reason == "correction"]
-        commits = {r.version for r in inside.intersection(corrections)}
-        keys = {self.rule.who(r.row) for r in corrections if r.version in commits}
+        moves = [r for r in corrections if r.kept == "out"]
+        commits = {r.version for r in inside.intersection(corrections)} & {r.version for r in moves}
+        inside |= {r for r in corrections if r.version in commits}
+        keys = {self.rule.who(r.row) for r in inside.intersection(corrections)} & {self.rule.who(r.row) for r in moves}
         inside |= {r for r in corrections if self.rule.who(r.row) in keys}
         gone = [r for r in inside if r.kept == "in"]
         for r in gone:

@@ -136,7 +136,7 @@ class Sessions:
         """Session rows in their state."""
         return settle(windows, self.rule, before, after, self.aggregates)
 
-    def reaches(self, merged: Merged, stored: Stored) -> DataFrame:
+    def reaches(self, merged: Merged, stored: Stored, changes: AcceptedChanges) -> DataFrame:
         """Of the sessions as they have become; those apart are final already."""
         names, found = (*self.rule.key, C.REACH), []
         for frame in merged.each():

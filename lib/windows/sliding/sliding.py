@@ -124,12 +124,13 @@ class SlidingWindows:
         )
         return with_sql_columns(rows, self.aggregates).select(*C.cols(self.columns()))
 
-    def reaches(self, merged: Merged, stored: Stored) -> DataFrame:
-        """The ends of all windows that are not final."""
+    def reaches(self, merged: Merged, stored: Stored, changes: AcceptedChanges) -> DataFrame:
+        """The ends of all windows that are not final, but of those that the changes take away."""
         ends = merged.windows.select(*C.cols(self.of.key), C.col(C.END).alias(C.REACH))
         if stored.live is None:
             return ends
-        return ends.union(stored.live.select(*C.cols(self.of.key), F.unix_micros(C.col(C.WINDOW_END)).alias(C.REACH)))
+        stay = self._felt(stored.live, changes).where(~F.col("__felt"))
+        return ends.union(stay.select(*C.cols(self.of.key), F.unix_micros(C.col(C.WINDOW_END)).alias(C.REACH)))
 
     def diff(self, settled: Merged, stored: Stored, changes: AcceptedChanges, after: WatermarkState) -> DataFrame:
         """Windows that the table has not just so, and those that have nothing to hold any more.
