@@ -163,7 +163,7 @@ def _repair_if_possible(kind: Kind, position: Position, say: Say) -> None:
         raise UsageError(
             f"the last run was cut off before it wrote which events stay out for good, and cannot be finished: {error}",
             value=done.run_id,
-            remedy=f"where the rule has changed, set the rule as it was: `sessionizer {kind.command}` then finishes it; "
+            remedy=f"where the rule has changed, set the rule as it was, and `{kind.command}` finishes it; "
             f"where what it read is gone, a RESTORE of {kind.name} to version {done.sessions_version} undoes it",
         ) from error
 

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from jobs.run import side_tables
 from lib import columns as C
-from tests.exactness.play import Play, SourceError, UsageError, at
-from tests.exactness.slides import Slides
+from tests.exactness.play import Play, SessionizerError, SourceError, UsageError, at
+from tests.exactness.slides import Slides, slides
 from tests.exactness.test_forgetting import forget, keep
 from tests.kills import killed_at
 
@@ -107,7 +107,9 @@ def test_a_correction_that_is_readmitted_takes_away_what_lay_apart(play: Plays, 
     done = play("tick@400 a@390 | a@5=3", corrections="quarantine", late_events="separate")
     change = "UPDATE {} SET at = at + INTERVAL 300 MINUTES" if moves else "DELETE FROM {}"
     done.source(f"{change} WHERE u = 'a'").run()
-    done.readmit(300, 800).assert_rejected("u | reason")
+    if not moves:
+        done.readmit(300, 800).assert_rejected("u | reason \n a | correction \n a | late")
+    done.readmit(*((300, 800) if moves else (0, 10))).assert_rejected("u | reason")
     done.assert_sessions("start | late" + (" \n 305 | no \n 690 | no" if moves else ""), u="a")
     done.assert_clean()
 
@@ -203,6 +205,41 @@ def test_no_final_session_amid_another_one_is_forgotten(play: Plays) -> None:
     forget(done).source("UPDATE {} SET n = 5 WHERE n = 2").run()
     done.assert_sessions("u | start | end | count \n a | 83 | 92 | 2 \n a | 85 | 85 | 1", u="a")
     assert done.position().forgotten == at(95)
+
+
+def test_what_is_older_than_what_was_forgotten_keeps_no_copy_out_when_it_is_freed(play: Plays) -> None:
+    done = play("x@0 a@12=7 | a@5=7 a@14=7 | tick@1441", source={"dedupe": {"by": ["n"], "within": "7d"}})
+    forget(done).source("DELETE FROM {} WHERE u = 'a' AND minute(at) = 12").run()
+    done.assert_sessions("u | start | count \n a | 14 | 1", u="a")
+    done.assert_rejected("u | event_time | reason \n a | 5 | duplicate")
+    done.assert_clean()
+
+
+def test_a_mark_keeps_to_the_horizons_that_there_were_whatever_the_config_says_now(play: Plays) -> None:
+    done = play("b@5 a@0 a@3000", time={"watermark": {"per": ["u"]}})
+    forget(done.change(time={"allowed_lateness": "0s"})).assert_sessions("u | start \n a | 0 \n a | 3000 \n b | 5")
+
+
+def test_a_rebuild_by_another_rule_waits_for_what_is_late_by_what_was_forgotten(play: Plays) -> None:
+    done = forget(play("x@0 a@5 a@12 tick@1441")).add("a@0")
+    done.run_cut_off()
+    with pytest.raises(UsageError, match="stay out for good"):
+        done.change(aggregates=[]).rebuild()
+    done.change().run()
+    done.change(aggregates=[]).rebuild().assert_sessions("u | start | end | count \n a | 5 | 12 | 2", u="a")
+
+
+def test_a_flush_of_windows_goes_by_those_that_are_left(spark: SparkSession, tmp_path: Path) -> None:
+    done = slides(spark, tmp_path, "a@100=1 a@105=2", sliding={"grace": "1h"})
+    done.source("DELETE FROM {} WHERE n = 2").flush()
+    done.runs("a@108=3")
+    done.assert_windows("a@100=1 a@108=3")
+
+
+def test_a_readmission_by_another_key_is_told_of_the_rule(play: Plays) -> None:
+    done = play("tick@100 | a@5")
+    with pytest.raises(SessionizerError, match="the rule"):
+        done.change(source={"key": ["u", "n"]}).readmit()
 
 
 def test_small_files_are_found_by_the_names_that_columns_have_in_the_log(spark: SparkSession, tmp_path: Path) -> None:
