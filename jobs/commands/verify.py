@@ -23,7 +23,7 @@ from lib.rule import Rule
 from lib.time.micros import timestamp
 from lib.time.spans import within
 from lib.time.watermarks import latest
-from lib.verifying.bag import accepted, judged
+from lib.verifying.bag import accepted, alike, judged
 from lib.verifying.differences import DIFFERS, EXPECTED, FOUND, KIND, WHICH, broken_rules, differences, miscounted
 from lib.verifying.facts import facts_of
 from lib.verifying.plan import expected_sessions
@@ -34,6 +34,7 @@ from tables.table_set import TableSet
 
 SHOWN = 20
 TIMES = (C.SESSION_START, C.SESSION_END)
+Frames = dict[str, DataFrame]  # by what they are of
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,9 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
         broken |= _of_traces(context, rows, rule)
     with tables.events.reading(context.increment):
         source = _source(context, asked, rule)
-        events = accepted(source, context.past().rejected(), rule)
-        broken |= judged_rejects(context, source, events, whole=whole)
+        rejects, near = rejected_beside(context, source, rule)
+        events = accepted(source, rejects, near, rule)
+        broken |= judged_rejects(context, near, events, whole=whole)
         if whole and not _is_recomputed(rule) and forgotten is None:
             broken["each accepted event is in one session"] = miscounted(rows, events, rule)
         counts = counted(broken)
@@ -189,27 +191,32 @@ def _compared(context: RunContext, rows: DataFrame, events: DataFrame, asked: As
     return compute.held(differences(rows, asked_for(made, asked, rule.key, TIMES), rule, facts)), seen["events"] or 0
 
 
-def judged_rejects(context: RunContext, source: DataFrame, events: DataFrame, *, whole: bool) -> dict[str, DataFrame]:
-    """What is wrong in rejected_events. source, events: all rows of it, and all that are accepted, if whole."""
+def rejected_beside(context: RunContext, source: DataFrame, rule: Rule) -> tuple[DataFrame | None, DataFrame | None]:
+    """The rejected rows, and what is alike in the source, computed once; None: there are none."""
+    rejects = context.past().rejected()
+    return rejects, None if rejects is None else Checkpoints().held(alike(source, rejects, rule))
+
+
+def judged_rejects(context: RunContext, near: DataFrame | None, events: DataFrame, *, whole: bool) -> Frames:
+    """What is wrong in rejected_events. near: what is alike; events: what is accepted, of the whole source if whole."""
     rejects, rule = context.past().rejected(), context.rule
-    if rejects is None:
+    if rejects is None or near is None:
         return {}
     known = [
         (m.run_seq, m.horizon_before, m.forgotten, m.now + m.as_judged(rule).max_future_skew)
         for m in context.kind.home.manifests(context.position.version)
     ]
-    runs = rejects.sparkSession.createDataFrame(
-        known, f"{C.RUN_SEQ} BIGINT, h BIGINT, {FORGOTTEN} BIGINT, {LIMIT} BIGINT"
-    )
+    columns = f"{C.RUN_SEQ} BIGINT, h BIGINT, {FORGOTTEN} BIGINT, {LIMIT} BIGINT"
+    runs = rejects.sparkSession.createDataFrame(known, columns)
     told = runs.select(C.RUN_SEQ, F.timestamp_micros("h").alias(C.HORIZON), FORGOTTEN, LIMIT)
     found = without_cause(rejects, told, rule)
     if whole:
-        found |= not_of_the_source(source, rejects, rule)
-        found |= wrong_copies(source, events, rejects, rule) if rule.dedupe is not None else {}
+        found |= not_of_the_source(near, rejects, rule)
+        found |= wrong_copies(near, events, rejects, rule) if rule.dedupe is not None else {}
     return found
 
 
-def _of_traces(context: RunContext, sessions: DataFrame, rule: Rule) -> dict[str, DataFrame]:
+def _of_traces(context: RunContext, sessions: DataFrame, rule: Rule) -> Frames:
     """What is wrong in the optional tables."""
     found = {}
     for name, output in context.kind.tables.event_outputs.items():
@@ -271,7 +278,7 @@ def sampled(rows: DataFrame, asked: Asked, key: tuple[str, ...]) -> DataFrame:
     return rows.where(F.pmod(F.xxhash64(*C.cols(key)), F.lit(1_000_000)) < int(asked.sample * 1_000_000))
 
 
-def counted(frames: dict[str, DataFrame]) -> dict[str, int]:
+def counted(frames: Frames) -> dict[str, int]:
     """How many rows each of the frames has, in one job."""
     named = reduce(DataFrame.unionByName, [frame.select(F.lit(name).alias("name")) for name, frame in frames.items()])
     found = {row["name"]: row["count"] for row in named.groupBy("name").count().collect()}

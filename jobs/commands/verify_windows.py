@@ -14,6 +14,7 @@ from jobs.commands.verify import (
     judged_rejects,
     ledger_gaps,
     left,
+    rejected_beside,
     sampled,
 )
 from jobs.run.compute import Checkpoints
@@ -55,8 +56,9 @@ def verify_windows(spark: SparkSession, config: Config, asked: Asked, say: Say =
     broken["the counts of every run add up"] = ledger_gaps(kind)
     with kind.tables.events.reading(context.increment):
         source = _source(context, asked, shape)
-        events = accepted(source, context.past().rejected(), rule)
-        broken |= judged_rejects(context, source, events, whole=asked == Asked())
+        rejects, near = rejected_beside(context, source, rule)
+        events = accepted(source, rejects, near, rule)
+        broken |= judged_rejects(context, near, events, whole=asked == Asked())
         counts = counted(broken)
         examples = {name: [str(tuple(r)) for r in broken[name].limit(3).collect()] for name, n in counts.items() if n}
         found = Verdict(rows.count(), 0, False, 0, (), counts, examples, "windows", (*rule.key, C.WINDOW_START))

@@ -24,33 +24,45 @@ def judged(source: DataFrame, rule: Rule) -> DataFrame:
     return validate(source, rule, WatermarkState(FOREVER))
 
 
-def accepted(rows: DataFrame, rejects: DataFrame | None, rule: Rule) -> DataFrame:
+def alike(rows: DataFrame, rejects: DataFrame, rule: Rule) -> DataFrame:
+    """The rows of the source, and those that are gone from it and stay, where any are rejected; one for each hash.
+
+    To be held: all that asks about rejected rows reads it.
+    In: what `judged` returns; rows of rejected_events. Out: `__hash`, there BIGINT (copies), row (one of these).
+    """
+    near = hashed(_placed(_with_gone(rows, rejects, rule), rejects, rule, "left_semi"))
+    row: Column = F.struct(*C.cols(tuple(rows.columns)))
+    return near.groupBy(C.col(C.HASH)).agg(F.count(F.lit(1)).alias(THERE), F.first(row).alias(ROW))
+
+
+def accepted(rows: DataFrame, rejects: DataFrame | None, near: DataFrame | None, rule: Rule) -> DataFrame:
     """The valid rows that count, with `__population` BIGINT: the run that they are late events apart of, or null.
 
-    In: what `judged` returns; rows of rejected_events, None: there are none.
+    In: what `judged` returns; rows of rejected_events, None: there are none; what `alike` returns of both.
     """
     none = F.lit(None).cast("bigint")
     rows = _with_gone(rows, rejects, rule)
     valid = rows.where(C.col(C.VERDICT).isNull())
-    if rejects is None:
+    if rejects is None or near is None:
         return valid.withColumn(C.POPULATION, none)
     untouched = _placed(valid, rejects, rule, "left_anti").withColumn(C.POPULATION, none)
-    alike = joined(_there(rows, rejects, rule), _counted(rejects), (C.HASH,), "left")
+    counted = joined(near, _counted(rejects), (C.HASH,), "left")
     apart = F.coalesce(F.col(APART), F.array().cast("array<bigint>"))
     copies = F.concat(apart, F.array_repeat(none, F.col(THERE).cast("int")))
     number = F.greatest(F.col(THERE) - F.coalesce(F.col(REJECTED), F.lit(0)), F.lit(0))
     left = F.explode(F.slice(copies, F.lit(1), number.cast("int"))).alias(C.POPULATION)
-    beside = alike.where(F.col(ROW)[C.VERDICT].isNull()).select(f"{ROW}.*", left)
+    beside = counted.where(F.col(ROW)[C.VERDICT].isNull()).select(f"{ROW}.*", left)
     return untouched.unionByName(beside)
 
 
-def of_rejects(rows: DataFrame, rejects: DataFrame, rule: Rule) -> DataFrame:
+def of_rejects(near: DataFrame, rejects: DataFrame) -> DataFrame:
     """What is rejected, deletions left out, beside the equal rows of the source: one row for each hash.
 
+    In: what `alike` returns; rows of rejected_events, all or some.
     Out: `__hash`, rejected BIGINT (copies out of any session), apart ARRAY<BIGINT> (runs that have one apart), there
     BIGINT (copies in the source), row (one of these, as `judged` returns it; null: there is none).
     """
-    met = joined(_counted(rejects), _there(_with_gone(rows, rejects, rule), rejects, rule), (C.HASH,), "left")
+    met = joined(_counted(rejects), near, (C.HASH,), "left")
     return met.withColumn(THERE, F.coalesce(F.col(THERE), F.lit(0)))
 
 
@@ -70,13 +82,6 @@ def _counted(rejects: DataFrame) -> DataFrame:
         .groupBy(C.col(C.EVENT_HASH).alias(C.HASH))
         .agg(F.count_if(C.col(C.KEPT) == OUT).alias(REJECTED), F.sort_array(F.collect_list(apart)).alias(APART))
     )
-
-
-def _there(rows: DataFrame, rejects: DataFrame, rule: Rule) -> DataFrame:
-    """The rows of the source where any are rejected, of whichever hash, each once."""
-    near = hashed(_placed(rows, rejects, rule, "left_semi"))
-    row: Column = F.struct(*C.cols(tuple(rows.columns)))
-    return near.groupBy(C.col(C.HASH)).agg(F.count(F.lit(1)).alias(THERE), F.first(row).alias(ROW))
 
 
 def _placed(rows: DataFrame, rejects: DataFrame, rule: Rule, how: Literal["left_semi", "left_anti"]) -> DataFrame:

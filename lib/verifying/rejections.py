@@ -35,13 +35,13 @@ def without_cause(rejects: DataFrame, runs: DataFrame, rule: Rule) -> dict[str, 
     return {name: met.where(condition).select(*_shown(rule)) for name, condition in wrong.items()}
 
 
-def not_of_the_source(rows: DataFrame, rejects: DataFrame, rule: Rule) -> dict[str, DataFrame]:
+def not_of_the_source(near: DataFrame, rejects: DataFrame, rule: Rule) -> dict[str, DataFrame]:
     """Rows of rejected_events that the source does not have, or has as valid events.
 
-    In: what `judged` returns, of the whole source; rows of rejected_events.
+    In: what `alike` returns, of the whole source; rows of rejected_events.
     """
     out = rejects.where(C.col(C.KEPT) != IN).withColumn(C.HASH, C.col(C.EVENT_HASH))
-    known = of_rejects(rows, rejects, rule)
+    known = of_rejects(near, rejects)
     missing = known.where(F.col(THERE) < F.col(REJECTED) + F.size(APART))
     valid = known.where(F.col(ROW).isNotNull() & F.col(ROW)[C.VERDICT].isNull())
     by_itself = C.col(C.REASON).isin(*INVALID) & (C.col(C.REASON) != IN_THE_FUTURE)
@@ -53,15 +53,15 @@ def not_of_the_source(rows: DataFrame, rejects: DataFrame, rule: Rule) -> dict[s
     }
 
 
-def wrong_copies(rows: DataFrame, accepted: DataFrame, rejects: DataFrame, rule: Rule) -> dict[str, DataFrame]:
+def wrong_copies(there: DataFrame, accepted: DataFrame, rejects: DataFrame, rule: Rule) -> dict[str, DataFrame]:
     """Duplicates of nothing, and accepted events that are copies of each other.
 
-    In: what `judged` returns, of the whole source; the accepted ones; rows of rejected_events.
+    In: what `alike` returns, of the whole source; the accepted ones; rows of rejected_events.
     """
     assert rule.dedupe is not None
     ids, near = (*rule.key, *rule.dedupe.by), rule.dedupe.within
     duplicates = rejects.where(C.col(C.REASON) == DUPLICATE)
-    copies = of_rejects(rows, duplicates, rule).where(F.col(ROW).isNotNull()).select(f"{ROW}.*")
+    copies = of_rejects(there, duplicates).where(F.col(ROW).isNotNull()).select(f"{ROW}.*")
     accepted = accepted.where(reduce(and_, [C.col(name).isNotNull() for name in rule.dedupe.by]))
     originals = accepted.select(*C.cols(ids), C.col(C.US).alias("__original"))
     alone = joined(copies, originals, ids, "left_anti", F.abs(F.col("__original") - C.col(C.US)) <= near)
