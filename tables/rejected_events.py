@@ -27,6 +27,7 @@ AFTER_KEY: Mapping[str, T.DataType] = {
 }
 KEPT_OUT = (BEFORE_START, LATE, DUPLICATE, IN_THE_FUTURE, CORRECTION)  # other reasons speak for themselves
 FOR_GOOD = frozenset({BEFORE_START, CORRECTION})  # whatever is computed again
+BY_MARK = frozenset({LATE, DUPLICATE, IN_THE_FUTURE})  # the same of what is older than that which has been forgotten
 
 
 class RejectedEvents:

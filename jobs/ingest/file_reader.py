@@ -26,7 +26,7 @@ from jobs.ingest.file_columns import (
     require_used,
     time_column,
 )
-from jobs.ingest.files import Mark, copy_part, join_records, last_lines, line_at, open_record
+from jobs.ingest.files import Mark, copy_part, join_records, line_at
 from jobs.ingest.lines import LINE, TORN, parse_csv, parse_json, text_lines, with_newlines
 from jobs.ingest.time_formats import ISO, PER_SECOND, check_time_type, parse_time
 from lib import columns as C
@@ -128,17 +128,6 @@ class FileReader:
         else:
             parsed = parse_access_log(lines, C.EVENT_TIME)
         return any(row[TORN] for row in parsed.select(TORN).collect())
-
-    def unfinished_from(self, part: Part) -> int | None:
-        """Where a last record of a csv file begins that is still being written; None: there is none."""
-        sep, quote = self.options.csv_sep, self.options.csv_quote
-        names, rows_begin = self._header(part)
-        start = max(part.start, rows_begin)
-        if not quote or start >= part.end.size:
-            return None
-        lines = last_lines(part.file, start, part.end.size)
-        number = open_record(lines, len(names), sep, quote)
-        return None if number is None else part.end.size - sum(map(len, lines[number:]))
 
     def _text(
         self, copy: Path, broken: bytes, names: tuple[str, ...], part: Part, table: T.StructType | None

@@ -152,50 +152,14 @@ def _opened(file: Path) -> Iterator[tuple[BinaryIO, bool]]:
         ) from error
 
 
-def opening(sep: str, quote: str) -> Callable[[bytes], bool]:
+def _opening(sep: str, quote: str) -> Callable[[bytes], bool]:
     """What tells whether a record that begins with these bytes goes on behind them, as a quote of its is open."""
     match = re.compile(ends_in_quotes(sep, quote)).match
     return lambda begun: match(begun.decode(errors="surrogateescape").rstrip("\r\n")) is not None
 
 
-def open_record(lines: Sequence[bytes], columns: int, sep: str, quote: str) -> int | None:
-    """Which of these, the last lines of a file, begins a record that is still being written, if one does.
-
-    That is so where a quote is open at their end, and no line behind it is a record by itself.
-    """
-    is_open, mark = opening(sep, quote), quote.encode()
-    for number in range(len(lines) - 1, -1, -1):
-        if _is_whole(lines[number], columns, sep, quote):
-            return None
-        if mark in lines[number] and is_open(lines[number]):
-            return number if is_open(b"".join(lines[number:])) else None
-    return None
-
-
-def last_lines(file: Path, start: int, end: int) -> list[bytes]:
-    """The last lines, as many as a record may have, between two places of a file that is not packed."""
-    with file.open("rb") as stream:
-        found, at = b"", end
-        while at > start and found.count(b"\n") <= LONGEST:
-            step = min(CHUNK, at - start)
-            at -= step
-            stream.seek(at)
-            found = stream.read(step) + found
-    return [line for line in re.split(rb"(?<=\n)", found) if line][-LONGEST:]
-
-
-def mark_at(file: Path, size: int) -> Mark:
-    """The prefix of this length."""
-    digest, left = hashlib.sha256(), size
-    with file.open("rb") as stream:
-        while left and (chunk := stream.read(min(CHUNK, left))):
-            digest.update(chunk)
-            left -= len(chunk)
-    return Mark(size, digest.hexdigest())
-
-
 def _records(lines: Iterator[bytes], columns: int, sep: str, quote: str) -> Iterator[list[bytes]]:
-    is_open = opening(sep, quote)
+    is_open = _opening(sep, quote)
     mark, again = quote.encode(), deque[bytes]()
 
     def following() -> bytes:

@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from jobs.ingest.file_reader import LINE_FORMATS, FileReader, IngestOptions, Part
-from jobs.ingest.files import Mark, Survey, check_files, line_at, mark_at, survey
+from jobs.ingest.files import Mark, Survey, check_files, line_at, survey
 from jobs.ingest.lines import TORN_LINE, unreadable_rows
 from lib import columns as C
 from lib.config import Config
@@ -117,12 +117,9 @@ class Ingestion:
 
     def _end(self, file: Path, found: Survey) -> Mark:
         """Where to stop: before a last line that is still being written."""
-        if found.packed or self.reader.options.format == "parquet":
+        if found.packed or self.reader.options.format not in ("json", "access-log"):
             return found.whole
         read_before = found.known[-1] if found.known else Mark(0, "")
-        if self.reader.options.format == "csv":
-            size = self.reader.unfinished_from(Part(file, read_before.size, found.whole, found.bom))
-            return found.whole if size is None else mark_at(file, size)
         if found.whole in (found.lines, read_before):
             return found.whole
         taken = max(found.lines, read_before, key=lambda mark: mark.size)

@@ -9,14 +9,13 @@ from jobs.run.context import RunContext
 from jobs.run.kinds import Kind
 from jobs.run.pipeline import RunResult
 from lib import columns as C
-from lib.admission.verdicts import DUPLICATE, IN_THE_FUTURE, LATE
 from lib.aggregates.binding import bind
 from lib.errors import TableError
 from lib.joins import joined
 from lib.windows.sessions.memberships import event_sessions, session_updates
 from tables.delta import Commit, Superseded, Table
 from tables.manifest import Manifest
-from tables.rejected_events import FOR_GOOD, RejectedEvents
+from tables.rejected_events import BY_MARK, FOR_GOOD, RejectedEvents
 from tables.runs import Timing
 
 REJECTED, RUNS = "rejected_events", "runs"
@@ -110,7 +109,7 @@ def lacks_lasting(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
     """Whether it is not yet written which events have been rejected for good, or are so no longer."""
     for_good, has_mark = FOR_GOOD, manifest.forgotten is not None
     if has_mark:  # what is older is late for good
-        for_good = for_good | {LATE, DUPLICATE, IN_THE_FUTURE}
+        for_good = for_good | BY_MARK
     lasts = manifest.retold or bool(manifest.rejected.keys() & for_good)
     if kind.rule.corrections == "quarantine" or has_mark or manifest.source_began:
         lasts = lasts or any(manifest.events.get(name) for name in TAKES)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.ingest.files import join_records, open_record
+from jobs.ingest.files import join_records
 
 
 def test_a_separator_may_be_any_character(tmp_path: Path) -> None:
@@ -12,22 +12,6 @@ def test_a_separator_may_be_any_character(tmp_path: Path) -> None:
     file.write_bytes('£5¦"b\nB"\n'.encode())
     join_records(file, 2, "¦", '"')
     assert file.read_bytes().decode() == '£5¦"b\x1eB"\n'
-
-
-@pytest.mark.parametrize(
-    ("lines", "number"),
-    [
-        ([b"a,b\n", b'c,"first\n'], 1),
-        ([b"a,b\n", b'c,"first\n', b"\n", b"second"], 1),
-        ([b"a,b\n", b'c,"first\n', b'second"\n'], None),
-        ([b"a,b\n", b'c,"torn\n', b"e,f\n"], None),
-        ([b"a,b\n", b"c,d"], None),
-        ([b'c,"first'], 0),
-        ([], None),
-    ],
-)
-def test_a_record_that_is_being_written_is_told_from_a_torn_one(lines: list[bytes], number: int | None) -> None:
-    assert open_record(lines, 2, ",", '"') == number
 
 
 @pytest.mark.parametrize(

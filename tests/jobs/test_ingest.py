@@ -347,16 +347,6 @@ def test_members_are_the_same_in_whatever_capitals_and_blank_decimals_are_null(l
 
 
 @pytest.mark.broad
-def test_a_record_of_several_lines_that_is_being_written_is_held_back(lake: Lake) -> None:
-    file = lake.file("a.csv", f'event_time,user\n{AT},u1\n{AT},"u\n')
-    assert lake.ingest(CSV, file) == [IngestReport(str(file), lines=1, added=1, held_back=1)]
-    assert lake.ingest(CSV, file) == [IngestReport(str(file), skipped=True, held_back=1)]
-    file.write_text(file.read_text() + f'2"\n{AT},u3\n')
-    assert lake.ingest(CSV, file) == [IngestReport(str(file), lines=2, added=2, grown=True)]
-    assert lake.rows("user") == [("u1",), ("u3",), ("u\n2",)]
-
-
-@pytest.mark.broad
 def test_a_new_member_within_an_object_is_a_new_column_too(lake: Lake) -> None:
     lake.ingest(JSON, lake.file("a.json", f'{{"user": "u1", "event_time": "{AT}", "at": {{"x": 1}}}}\n'))
     more = lake.file("b.json", f'{{"user": "u2", "event_time": "{AT}", "at": {{"y": 2}}}}\n')
