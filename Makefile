@@ -25,7 +25,7 @@ test: setup java ## run the tests, without the broad and the slow ones; five min
 test-broad: setup java ## run the broad ones, which CI runs, too; eight minutes
 	$(PYTEST) -m "broad and not slow"
 
-test-all: setup java ## run what both leave out, and all fault tests; three quarters of an hour
+test-all: setup java ## run what both leave out, and all fault tests; an hour or more
 	$(PYTEST) -m "slow or faults"
 
 test-soak: setup java ## three hundred increments one after another, and many rows; forty minutes

@@ -21,7 +21,7 @@ from lib.admission.accepted import Past, kept_in
 from lib.admission.admission import Admission
 from lib.admission.freed import Readmission, asked_for, still_in
 from lib.admission.retold import bare, is_told_otherwise, retold
-from lib.admission.verdicts import BEFORE_START, CORRECTION, DUPLICATE, IN, IN_THE_FUTURE, LATE
+from lib.admission.verdicts import BEFORE_START, CORRECTION, IN, LATE
 from lib.bags import hashed, nth
 from lib.errors import UsageError
 from lib.joins import joined
@@ -32,8 +32,7 @@ from lib.windows.windows import Stored
 from tables.events import Increment
 from tables.manifest import OF_STATES, Manifest, Mode
 from tables.position import Position
-
-OF_TIME = (LATE, DUPLICATE, IN_THE_FUTURE)  # all of them late, where they are older than what has been forgotten
+from tables.rejected_events import BY_MARK
 
 
 @dataclass(frozen=True)
@@ -153,7 +152,7 @@ class RunContext:
         if not (lasting := self._lasting()) or (rejects := self.rejects()) is None:
             return rows
         stay = rejects.where(reduce(or_, lasting) & (C.col(C.KEPT) != IN))
-        reason = F.when(C.col(C.REASON).isin(*OF_TIME), LATE).otherwise(C.col(C.REASON))
+        reason = F.when(C.col(C.REASON).isin(*BY_MARK), LATE).otherwise(C.col(C.REASON))
         of_row = C.col(C.EVENT_HASH).alias(C.HASH), C.col(C.SOURCE_VERSION).alias(C.COMMIT_VERSION)
         marks = stay.select(*of_row, reason.alias(C.CHANGE_TYPE)).withColumn("__nth", nth())
         marked = joined(hashed(rows).withColumn("__nth", nth()), marks, (C.HASH, "__nth"), "left")
@@ -168,7 +167,7 @@ class RunContext:
         if self.rule.corrections == "quarantine":
             found.append(reason == CORRECTION)
         if self.clock.forgotten is not None:  # whatever it was, it is late now
-            found.append(reason.isin(*OF_TIME) & (F.unix_micros(C.col(C.EVENT_TIME)) < self.clock.forgotten))
+            found.append(reason.isin(*BY_MARK) & (F.unix_micros(C.col(C.EVENT_TIME)) < self.clock.forgotten))
         return found
 
     def _kept_in(self, rows: DataFrame) -> DataFrame | None:
