@@ -25,11 +25,12 @@ test: setup java ## run the tests, without the broad and the slow ones; five min
 test-broad: setup java ## run the broad ones, which CI runs, too; eight minutes
 	$(PYTEST) -m "broad and not slow"
 
-test-all: setup java ## run what both leave out, and all fault tests; an hour or more
-	$(PYTEST) -m "slow or faults"
+test-all: setup java ## run the slow ones, which both leave out; three quarters of an hour
+	$(PYTEST) -m slow
 
-test-soak: setup java ## three hundred increments one after another, and many rows; forty minutes
+test-soak: setup java ## three hundred increments, many rows, and what is random three times as long; hours
 	$(BIN)/python -m pytest tests/soak
+	SESSIONIZER_TEST_TIMES=3 $(PYTEST) -m slow tests/machine/test_machine.py tests/faults/test_races.py tests/properties
 
 test-airflow: setup java .venv-airflow/.stamp ## run the DAGs by a real Airflow, in an environment of its own
 	$(BIN)/python -m pytest tests/airflow

@@ -28,14 +28,12 @@ from tests.summary import Tally
 # Of a real process: a scenario, and before (False) or after (True) which of its writes it is killed.
 POINTS = (
     ("run", 1, False),
-    ("run", 3, True),
     ("run with corrections", 1, True),
-    ("backfill", 4, True),
     ("rebuild", 2, False),
     ("maintain", 2, True),
     ("ingest", 2, True),
 )
-MOMENTS = (("run", 4.0), ("rebuild", 4.0))  # and within so many seconds, wherever it is then
+MOMENTS = (("run", 4.0),)  # and within so many seconds, wherever it is then
 # What writes files first, and then its commit.
 UNCOMMITTED = ("append", "append_few", "merge", "overwrite", "create", "compact")
 

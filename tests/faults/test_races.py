@@ -1,7 +1,7 @@
 """Jobs at the same time: nothing is lost, nothing is doubled, and whoever comes second starts over by itself.
 
 Processes race over one lake, which grows from round to round; who begins when is drawn from a seed (RACE_SEED), and
-RACE_TIMES multiplies the rounds. After each round the tables must be what a plain recompute of the consumed
+SESSIONIZER_TEST_TIMES multiplies the rounds. After each round the tables must be what a plain recompute of the consumed
 events makes. Threads of one process race without the lock of a local table, as writers do on an object store: there
 Delta's own checks alone keep them apart.
 """
@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
-from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +31,13 @@ from tests.few_rows import FOR_FEW_ROWS, for_few_rows
 from tests.jobs.driver import JOBS
 from tests.oracle import at, sessions, us
 from tests.processes import Worker
+from tests.rounds import rounds
 from tests.sliding_oracle import windows
 from tests.summary import Tally
 from tests.text_tables import clock
 from tests.warehouse import Warehouse
 
 SEED = int(os.environ.get("RACE_SEED", "20260101"))
-TIMES = float(os.environ.get("RACE_TIMES", "1"))  # 4 for a hundred rounds of processes
 MINUTE = 60_000_000
 GAP, UNIT = 30 * MINUTE, 1000
 TOTAL = {"name": "total", "fn": "sum", "of": "n"}
@@ -47,20 +46,20 @@ EVENTS = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", "UTC")), ("
 OVERTAKEN = "another run was faster"
 SECTIONS: dict[str, Any] = {"late_events": "amend", "time": {"allowed_lateness": "13h"}}
 ROUNDS = {
-    ("run", "run"): 5,
-    ("run", "backfill"): 4,
-    ("run", "maintain"): 3,
-    ("run", "restore"): 4,
-    ("ingest", "run"): 3,
-    ("run", "backfill", "ingest"): 4,
-    ("slide", "slide"): 2,
-    ("slide", "backfill of windows"): 2,
+    ("run", "run"): 3,
+    ("run", "backfill"): 3,
+    ("run", "maintain"): 2,
+    ("run", "restore"): 2,
+    ("ingest", "run"): 2,
+    ("run", "backfill", "ingest"): 2,
+    ("slide", "slide"): 1,
+    ("slide", "backfill of windows"): 1,
 }
 WITHOUT_LOCK = {
-    ("run", "run"): 5,
-    ("run", "backfill"): 4,
-    ("run", "maintain"): 3,
-    ("slide", "backfill of windows"): 2,
+    ("run", "run"): 3,
+    ("run", "backfill"): 3,
+    ("run", "maintain"): 1,
+    ("slide", "backfill of windows"): 1,
 }
 
 
@@ -184,8 +183,8 @@ def test_processes_at_once_lose_and_double_nothing(
     race = Race(spark, tmp_path, SEED)
     for worker in workers:
         worker.wait_ready()
-    for jobs, rounds in ROUNDS.items():
-        for number in range(ceil(rounds * TIMES)):
+    for jobs, times in ROUNDS.items():
+        for number in range(rounds(times)):
             race.append()
             asked = [(job, race.options(job)) for job in race.chance.sample(jobs, len(jobs))]
             for worker, (job, options) in zip(workers, asked, strict=False):
@@ -214,8 +213,8 @@ def test_without_a_lock_the_checks_of_delta_keep_jobs_apart(
     race = Race(spark, tmp_path, SEED + 1)
     monkeypatch.setattr(Table, "lock", lambda _: nullcontext())
     with ThreadPoolExecutor(2) as threads:
-        for jobs, rounds in WITHOUT_LOCK.items():
-            for number in range(ceil(rounds * TIMES)):
+        for jobs, times in WITHOUT_LOCK.items():
+            for number in range(rounds(times)):
                 race.append()
                 asked = race.chance.sample(jobs, len(jobs))
                 at_once(threads, spark, [(job, race.config(), race.options(job)) for job in asked])

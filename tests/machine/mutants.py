@@ -102,6 +102,7 @@ OTHERS = (
         "if n not in HOW)",
         "if n not in (*HOW, C.STATE))",
         Rule(aggregates="kinds", per=("k1",), allowed=30),
+        jobs=("run",),
         changes=("update",) * 12,
         rounds=6,
     ),

@@ -7,7 +7,7 @@ that is the table's. Where the rule has no key, all rows are one history. The co
 of two options (`options.py`).
 
 Tables lie in memory (`memory.py`); a few histories are played over Delta, too (`test_over_delta.py`).
-`SESSIONIZER_MACHINE_SEED=7` plays others.
+`SESSIONIZER_MACHINE_SEED=7` plays others, SESSIONIZER_TEST_TIMES multiplies the rounds of the long ones.
 """
 
 import os
@@ -22,11 +22,12 @@ from tests.machine.histories import Teller
 from tests.machine.options import covering, rule_of
 from tests.machine.places import over_memory
 from tests.machine.playing import Played, users_in
+from tests.rounds import rounds
 from tests.summary import Tally
 
 SEED = int(os.environ.get("SESSIONIZER_MACHINE_SEED", "1"))
 CHOICES = list(covering(Random(SEED)))
-MANY, LONG = 440, 2
+MANY, LONG = 440, 1
 FEW = (0, 1, 2, 4, 5, 6, 7)  # for every change; they hold more than half of all pairs
 MORE = (3, *range(len(FEW) + 1, 32))
 
@@ -57,4 +58,4 @@ def test_the_same_over_more_pairs_of_options(spark: SparkSession, tmp_path: Path
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("number", range(len(CHOICES)))
 def test_the_same_over_long_histories(spark: SparkSession, tmp_path: Path, tally: Tally, number: int) -> None:
-    play(spark, tmp_path, number, tally, users=MANY, rounds=LONG)
+    play(spark, tmp_path, number, tally, users=MANY, rounds=rounds(LONG))

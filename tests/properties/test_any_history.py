@@ -30,6 +30,7 @@ from jobs.run.kinds import Kind
 from jobs.run.phases import RunOptions
 from tests.kills import Killed, killing
 from tests.oracle import Oracle, at, us
+from tests.rounds import rounds
 from tests.sliding_oracle import windows
 from tests.text_tables import clock
 from tests.warehouse import NOW, Warehouse
@@ -296,7 +297,7 @@ def test_the_table_is_what_its_events_make_after_any_history(spark: SparkSession
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=2,
+            max_examples=rounds(1),
             stateful_step_count=16,
             deadline=None,
             phases=[Phase.explicit, Phase.reuse, Phase.generate],

@@ -17,7 +17,6 @@ TWO_RESTORES = {"jobs": 2, "appends": 2, "restores": 2, "deaths": 0}
         ({"jobs": 3, "appends": 1, "restores": 1, "deaths": 0}, 10_000),
         pytest.param(TWO_RESTORES, 400_000, marks=pytest.mark.broad),
         pytest.param({"jobs": 1, "appends": 3, "restores": 3, "deaths": 2}, 400_000, marks=pytest.mark.slow),
-        pytest.param(TWO_RESTORES | {"deaths": 1}, 1_900_000, marks=pytest.mark.slow),
     ],
 )
 def test_however_jobs_meet_every_table_has_each_event_once(world: dict[str, Any], states: int) -> None:
