@@ -58,6 +58,14 @@ def _own_key(key: Column, data_type: T.DataType) -> Column:
             return key.cast(data_type)
 
 
+def from_text(text: Column, data_type: T.DataType) -> Column:
+    """The text as a value of the type; null if it is none, or a decimal of more digits than it holds."""
+    value = text.try_cast(data_type)
+    if not isinstance(data_type, T.DecimalType):
+        return value
+    return F.when(~text.rlike(rf"\.\d{{{data_type.scale}}}0*[1-9]|[eE]-"), value)
+
+
 def sorted_maps(value: Column, data_type: T.DataType) -> Column:
     """The value with the entries of its maps in the order of their keys."""
     return _with_maps(value, data_type, _sorted_map)

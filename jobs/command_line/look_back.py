@@ -112,9 +112,10 @@ def verify(
     as_json: opt.Json = False,
 ) -> None:
     """Recompute the sessions from their events and compare row by row; exit 1 if anything differs."""
-    from jobs.commands.verify import Asked, as_document, show
+    from jobs.commands.verify import Asked
     from jobs.commands.verify import verify as of_sessions
     from jobs.commands.verify_windows import verify_windows as of_windows
+    from jobs.reporting.verdict import as_document, show
 
     asked = Asked(opt.instant(from_, "--from"), opt.instant(to, "--to"), opt.share(sample))
     with opt.session(config, quiet=as_json) as (spark, loaded, say):
@@ -134,7 +135,7 @@ def _keys(values: list[str] | None, config: "Config") -> tuple[str, ...] | None:
     if len(names) == 1:
         return tuple(json.dumps({names[0]: value}) for value in values)
     try:
-        parsed = [json.loads(value) for value in values]
+        parsed = [json.loads(value, parse_float=str, parse_int=str) for value in values]  # with all digits
     except ValueError:
         parsed = []
     if not parsed or any(not isinstance(p, dict) or set(p) != set(names) for p in parsed):

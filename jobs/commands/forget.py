@@ -47,10 +47,16 @@ def _mark(kind: Kind, keep: int, done: Manifest) -> int | None:
     """Before which time rows have ended that are forgotten; None: there are none. It never goes back."""
     if (latest := kind.home.latest_end()) is None:
         return None
-    mark = min([latest - keep, *horizons(kind, done)])
+    mark = min([latest - keep, *horizons(kind, done), *_not_ended(kind)])
     if kind.rule.freezes and kind.name == "sessions":
         mark = _untangled(kind, mark)
     return mark if done.forgotten is None else max(mark, done.forgotten)
+
+
+def _not_ended(kind: Kind) -> list[int]:
+    """The earliest end of a live row: one whose scope has no watermark, as backfills make them, is to stay so."""
+    first = kind.home.live().agg(F.unix_micros(F.min(C.col(kind.home.layout.end)))).collect()[0][0]
+    return [] if first is None else [first]
 
 
 def _untangled(kind: Kind, mark: int) -> int:

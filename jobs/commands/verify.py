@@ -1,14 +1,12 @@
 """verify: recompute the sessions from the accepted events, and compare the table with them row by row."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.console import stdout, table
+from jobs.reporting.verdict import Verdict, examples_of, first_wrong
 from jobs.run.compute import Checkpoints
 from jobs.run.context import RunContext
 from jobs.run.driver import settled
@@ -18,13 +16,12 @@ from jobs.run.policies import check_rule
 from lib import columns as C
 from lib.config import Config
 from lib.durations import EVER
-from lib.errors import printable
 from lib.rule import Rule
 from lib.time.micros import timestamp
 from lib.time.spans import within
 from lib.time.watermarks import latest
 from lib.verifying.bag import accepted, alike, judged
-from lib.verifying.differences import DIFFERS, EXPECTED, FOUND, KIND, WHICH, broken_rules, differences, miscounted
+from lib.verifying.differences import broken_rules, differences, miscounted
 from lib.verifying.facts import facts_of
 from lib.verifying.plan import expected_sessions
 from lib.verifying.rejections import FORGOTTEN, LIMIT, not_of_the_source, without_cause, wrong_copies
@@ -32,7 +29,6 @@ from lib.verifying.traces import wrong_numbers, wrong_places, wrong_results
 from tables.event_outputs import EventOutput
 from tables.table_set import TableSet
 
-SHOWN = 20
 TIMES = (C.SESSION_START, C.SESSION_END)
 Frames = dict[str, DataFrame]  # by what they are of
 
@@ -44,29 +40,6 @@ class Asked:
     low: int | None = None
     high: int | None = None
     sample: float | None = None
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What was found. wrong: the first differing rows; broken: rows that break a rule, by rule.
-
-    of: what the rows are; identity: the columns that tell them apart.
-    """
-
-    sessions: int
-    events: int
-    recomputed: bool
-    differing: int
-    wrong: Sequence[dict[str, Any]] = ()
-    broken: dict[str, int] = field(default_factory=dict)
-    examples: dict[str, list[str]] = field(default_factory=dict)
-    of: str = "sessions"
-    identity: tuple[str, ...] = (C.SESSION_ID,)
-
-    @property
-    def clean(self) -> bool:
-        """Whether the table is what it should be."""
-        return not self.differing and not any(self.broken.values())
 
 
 def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda _: None) -> Verdict:
@@ -101,66 +74,11 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
         if whole and not _is_recomputed(rule) and forgotten is None:
             broken["each accepted event is in one session"] = miscounted(rows, events, rule)
         counts = counted(broken)
-        examples = {name: [str(tuple(r)) for r in broken[name].limit(3).collect()] for name, n in counts.items() if n}
+        examples = examples_of(broken, counts)
         say("recomputing the sessions from their events")
         told, number = _compared(context, rows, events, asked)
-    wrong = [row.asDict(recursive=True) for row in told.orderBy(C.SESSION_ID).limit(SHOWN).collect()]
+    wrong = first_wrong(told, [C.col(C.SESSION_ID)])
     return Verdict(rows.count(), number, _is_recomputed(rule), told.count(), wrong, counts, examples)
-
-
-def show(verdict: Verdict) -> None:
-    """What was found, the differing sessions side by side."""
-    out = stdout()
-    for name, number in verdict.broken.items():
-        if number:
-            out.print(f"broken: {name}: {number:,} rows, such as {printable('; '.join(verdict.examples[name]))}")
-    for row in verdict.wrong:
-        named = ", ".join(printable(str(value)) for value in _place(row, verdict).values())
-        out.print(f"\n{named}: {_TOLD[row[KIND]]}")
-        out.print(table(["column", "in the table", "recomputed"], _side_by_side(row)))
-    if verdict.differing > len(verdict.wrong):
-        out.print(f"\n… and {verdict.differing - len(verdict.wrong):,} more")
-    checked = f"{verdict.sessions:,} {verdict.of}" + (f" of {verdict.events:,} events" if verdict.recomputed else "")
-    rules, option = f"{len(verdict.broken)} rules", " --windows" if verdict.of == "windows" else ""
-    if not verdict.recomputed:
-        out.print(f"lateness is session: {verdict.of} depend on arrival, so that only rules were checked")
-    if verdict.clean:
-        out.print(
-            f"The table is right: {checked}, recomputed and compared; {rules} hold."
-            if verdict.recomputed
-            else f"{rules} hold for {checked}."
-        )
-    else:
-        out.print(
-            f"\nThe table is wrong: {verdict.differing:,} of {checked} differ. `sessionizer backfill{option}` or "
-            f"`rebuild{option}` makes them right."
-        )
-
-
-def as_document(verdict: Verdict) -> dict[str, Any]:
-    """The same for machines."""
-    named = (KIND, WHICH, FOUND, EXPECTED)
-    return {
-        "clean": verdict.clean,
-        verdict.of: verdict.sessions,
-        "events": verdict.events,
-        "recomputed": verdict.recomputed,
-        "differing": verdict.differing,
-        "differences": [_place(row, verdict) | {name: row[name] for name in named} for row in verdict.wrong],
-        "rules": verdict.broken,
-    }
-
-
-def _place(row: dict[str, Any], verdict: Verdict) -> dict[str, Any]:
-    """What tells a differing row apart."""
-    return {name: (row[FOUND] or row[EXPECTED])[name] for name in verdict.identity}
-
-
-_TOLD = {
-    "missing": "the table lacks this row",
-    "extra": "the table has a row that its events do not make",
-    DIFFERS: "the table has another value",
-}
 
 
 def _source(context: RunContext, asked: Asked, rule: Rule) -> DataFrame:
@@ -290,11 +208,3 @@ def ledger_gaps(kind: Kind) -> DataFrame:
     runs = kind.runs.table.read()
     parts = sum((C.col(n) for n in ("late", "invalid", "duplicates")), C.col("accepted"))
     return runs.where((C.col("mode") == "run") & (C.col("events_read") != parts)).select(C.RUN_ID)
-
-
-def _side_by_side(row: dict[str, Any]) -> list[list[str]]:
-    found, expected = row[FOUND] or {}, row[EXPECTED] or {}
-    names = row[WHICH] if row[KIND] == DIFFERS else list(found or expected)
-    edges = (C.SESSION_START, C.SESSION_END, C.WINDOW_START, C.WINDOW_END)
-    shown = [n for n in (*names, *edges) if n in (found or expected)]
-    return [[n, str(found.get(n, "-")), str(expected.get(n, "-"))] for n in dict.fromkeys(shown)]

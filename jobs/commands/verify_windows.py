@@ -6,9 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.commands.verify import (
-    SHOWN,
     Asked,
-    Verdict,
     asked_for,
     counted,
     judged_rejects,
@@ -17,6 +15,7 @@ from jobs.commands.verify import (
     rejected_beside,
     sampled,
 )
+from jobs.reporting.verdict import Verdict, examples_of, first_wrong
 from jobs.run.compute import Checkpoints
 from jobs.run.context import RunContext
 from jobs.run.driver import settled
@@ -60,7 +59,7 @@ def verify_windows(spark: SparkSession, config: Config, asked: Asked, say: Say =
         events = accepted(source, rejects, near, rule)
         broken |= judged_rejects(context, near, events, whole=asked == Asked())
         counts = counted(broken)
-        examples = {name: [str(tuple(r)) for r in broken[name].limit(3).collect()] for name, n in counts.items() if n}
+        examples = examples_of(broken, counts)
         found = Verdict(rows.count(), 0, False, 0, (), counts, examples, "windows", (*rule.key, C.WINDOW_START))
         if rule.lateness == "session":
             return found
@@ -69,7 +68,7 @@ def verify_windows(spark: SparkSession, config: Config, asked: Asked, say: Say =
         made = left(expected_windows(theirs, rule, shape, facts, context.clock), C.WINDOW_END, forgotten)
         told = compute.held(window_differences(rows, asked_for(made, asked, rule.key, TIMES), rule, facts))
     order = [F.coalesce(F.col(FOUND)[name], F.col(EXPECTED)[name]) for name in found.identity]
-    wrong = [row.asDict(recursive=True) for row in told.orderBy(*order).limit(SHOWN).collect()]
+    wrong = first_wrong(told, order)
     return replace(found, events=theirs.count(), recomputed=True, differing=told.count(), wrong=wrong)
 
 

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from jobs.queries import sql
 from lib import columns as C
+from lib.canonical import from_text
 from lib.errors import UsageError
 from lib.reading.lookups import Instant, find_sessions, find_windows, microseconds, retained
 from lib.windows.sliding.rule import sliding_of
@@ -123,7 +124,7 @@ def _reading(tables: TableSet, asked: LookUp | WindowLookUp) -> AbstractContextM
 
 def _fitting(values: tuple[str, ...], sessions: DataFrame, key: Sequence[str], option: str) -> tuple[str, ...] | None:
     types = [sessions.select(C.col(name)).schema[0].dataType for name in key]
-    casts = [F.lit(value).try_cast(data_type) for value, data_type in zip(values, types, strict=False)]
+    casts = [from_text(F.lit(value), data_type) for value, data_type in zip(values, types, strict=False)]
     fits = sessions.sparkSession.sql("SELECT 1").select(*[c.isNotNull() for c in casts]).collect()[0] if casts else ()
     for fit, value, name, data_type in zip(fits, values, key, types, strict=False):
         if not fit:

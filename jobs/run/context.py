@@ -233,13 +233,16 @@ class RunContext:
             rows = self.kind.tables.events.as_of(self.increment.last, None)
             back = self._kept_in(rows)
             return rows if back is None else rows.unionByName(back)
-        low, high = map(timestamp, self._span())
+        (low, high), rejects = self._span(), self.rejects()
         rows = self.kind.home.table.read(self.position.version)
-        near = rows.where((C.col(C.SESSION_START) < high) & (C.col(C.SESSION_END) >= low))
-        keys, rejects = near.select(*C.cols(self.rule.key)), self.rejects()
-        if rejects is None:
-            return keys
-        return keys.unionByName(asked_for(rejects, self._asked(), self.rule).select(*C.cols(self.rule.key)))
+        near = rows.where((C.col(C.SESSION_START) < timestamp(high)) & (C.col(C.SESSION_END) >= timestamp(low)))
+        found = [
+            near,
+            self.past().events([(low, high - 1)]),
+        ]  # of a key whose row was deleted the events alone are near
+        if rejects is not None:
+            found.append(asked_for(rejects, self._asked(), self.rule))
+        return reduce(DataFrame.unionByName, [rows.select(*C.cols(self.rule.key)) for rows in found])
 
     def rejects(self) -> DataFrame | None:
         """Rows of rejected_events before this run, told by the columns that the source has in it."""

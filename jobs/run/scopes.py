@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 from jobs.run.compute import Checkpoints
 from jobs.run.kinds import Kind
 from lib import columns as C
-from lib.canonical import JSON_OPTIONS
+from lib.canonical import JSON_OPTIONS, from_text
 from lib.errors import UsageError
 from lib.rule import Rule
 from lib.time.watermarks import OF_SCOPE, WatermarkState, as_literals, latest
@@ -43,13 +43,13 @@ def keys_from_json(lines: Sequence[str], rule: Rule, events: DataFrame) -> DataF
     rows = events.sparkSession.createDataFrame([(line,) for line in lines], "line STRING")
     parsed = rows.select(F.from_json("line", texts).alias("key")).select("key.*")
     for f in types:
-        misfit = parsed.where(C.col(f.name).isNotNull() & C.col(f.name).try_cast(f.dataType).isNull())
+        misfit = parsed.where(C.col(f.name).isNotNull() & from_text(C.col(f.name), f.dataType).isNull())
         for row in Checkpoints().rows(misfit.select(C.col(f.name)).limit(1)):
             raise UsageError(
                 f"a key must be of the type of its column: {f.name} is {f.dataType.simpleString().upper()}",
                 value=row[0],
             )
-    return parsed.select(*[C.col(f.name).try_cast(f.dataType).alias(f.name) for f in types]).distinct()
+    return parsed.select(*[from_text(C.col(f.name), f.dataType).alias(f.name) for f in types]).distinct()
 
 
 def clock_of(done: Manifest | None, kind: Kind, events: DataFrame, now: int, number: int) -> WatermarkState:

@@ -178,5 +178,11 @@ def latest(*times: int | None) -> int | None:
 
 
 def as_literals(scopes: DataFrame, compute: Compute) -> DataFrame:
-    """The scopes as literal rows: there are few, and later steps must not compute them again."""
-    return scopes.sparkSession.createDataFrame(compute.rows(scopes), T.StructType(scopes.schema.fields))
+    """The scopes as literal rows: there are few, and later steps must not compute them again.
+
+    Times pass through Python as numbers: it has none before year 1, and tells others by its own zone.
+    """
+    zoned = [field.name for field in scopes.schema if isinstance(field.dataType, T.TimestampType)]
+    numbers = scopes.withColumns({name: F.unix_micros(C.col(name)) for name in zoned})
+    rows = scopes.sparkSession.createDataFrame(compute.rows(numbers), T.StructType(numbers.schema.fields))
+    return rows.withColumns({name: F.timestamp_micros(C.col(name)) for name in zoned})

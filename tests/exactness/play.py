@@ -14,7 +14,8 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import types as T
 
 from jobs.commands.look_back import LookBack, backfill, readmit, rebuild
-from jobs.commands.verify import Asked, Verdict, verify
+from jobs.commands.verify import Asked, verify
+from jobs.reporting.verdict import Verdict
 from jobs.run import side_tables
 from jobs.run.driver import slide
 from jobs.run.phases import RunOptions, RunReport

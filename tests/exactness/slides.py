@@ -6,8 +6,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from jobs.commands.verify import Asked, Verdict
+from jobs.commands.verify import Asked
 from jobs.commands.verify_windows import verify_windows
+from jobs.reporting.verdict import Verdict
 from jobs.run.driver import slide
 from jobs.run.kinds import Kind
 from jobs.run.phases import RunOptions, RunReport

@@ -50,6 +50,13 @@ def test_a_backfill_by_clocks_of_keys_leaves_final_sessions_final(play: Plays) -
     )
 
 
+def test_a_backfill_by_clocks_of_keys_makes_a_row_that_was_deleted_final_again(play: Plays) -> None:
+    done = play("a@5 a@100", time=OF_KEYS)
+    done.damage("DELETE FROM {} WHERE is_final")
+    done.backfill(0, 10)
+    done.assert_sessions("start | status | why \n 5 | final | gap \n 100 | open | -")
+
+
 def test_a_backfill_by_clocks_of_keys_keeps_the_clock_of_the_key(play: Plays) -> None:
     done = play("a@100 | a@95", time=OF_KEYS)
     # The late event comes in: the session, which carries the clock of its key, is made anew.

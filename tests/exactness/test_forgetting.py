@@ -56,6 +56,25 @@ def test_a_mark_is_no_later_than_the_horizon(play: Plays) -> None:
     assert done.position().forgotten == at(12)
 
 
+def test_a_mark_is_no_later_than_the_end_of_a_session_that_no_watermark_can_end(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    done = Play(spark, tmp_path, time={"watermark": {"per": ["u"]}, "max_future_skew": "1h"}).at(10)
+    done.runs("a@0 c@200").at(4000).backfill(100, 300).at(9000).runs("a@5000 a@9000")
+    assert keep(done) == 1
+    assert done.position().forgotten == at(210)
+    done.runs("c@210 | c@1000").assert_sessions(
+        """
+        u | start | end  | count | final
+        a | 5000  | 5000 | 1     | yes
+        a | 9000  | 9000 | 1     | no
+        c | 200   | 210  | 2     | yes
+        c | 1000  | 1000 | 1     | no
+        """
+    )
+    done.assert_clean()
+
+
 def test_a_late_event_that_may_have_been_in_a_forgotten_session_is_not_amended(play: Plays) -> None:
     done = forget(play(OLD, late_events="amend")).runs("a@5 | a@12 b@11 b@9")
     done.assert_sessions(

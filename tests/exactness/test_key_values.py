@@ -1,11 +1,13 @@
 """A key of any type is found again, whatever way its values go."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from jobs.queries.lookups import LookUp, look_up
 from tests.exactness.play import Play, UsageError, minute
 
 pytestmark = pytest.mark.slow
@@ -52,6 +54,19 @@ def test_a_key_that_is_not_of_its_columns_type_is_an_error(play: Plays) -> None:
     done = play("u | at | n \n 1 | 5 | 1 \n - | 5 | 1", schema="u BIGINT, at TIMESTAMP, n INT")
     with pytest.raises(UsageError, match="u"):
         done.backfill(0, 10, '{"u": "abc"}')
+
+
+def test_a_decimal_key_of_more_digits_is_not_rounded_to_another_key(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path, "u DECIMAL(10,2), at TIMESTAMP, n INT")
+    done.append_frame(spark.sql(f"SELECT 12.35BD AS u, TIMESTAMP'{minute(5)}' AS at, 1 AS n"))
+    done.init().run()
+    for text in ("12.345", "1.2345e1"):
+        with pytest.raises(UsageError, match="u is DECIMAL"):
+            done.backfill(0, 10, json.dumps({"u": text}))
+    done.backfill(0, 10, '{"u": 12.350}')
+    with pytest.raises(UsageError, match="--key must be of type decimal"):
+        look_up(done.tables, LookUp(key=("12.345",)))
+    assert look_up(done.tables, LookUp(key=("12.350",))).count() == 1
 
 
 def test_a_commit_does_not_grow_with_the_keys_of_the_events_it_readmits(spark: SparkSession, play: Plays) -> None:

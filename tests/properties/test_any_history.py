@@ -23,8 +23,9 @@ from pyspark.sql import SparkSession
 from jobs.commands.look_back import LookBack, backfill, readmit, rebuild
 from jobs.commands.maintain import Asked as Upkeep
 from jobs.commands.maintain import maintain
-from jobs.commands.verify import Asked, Verdict, verify
+from jobs.commands.verify import Asked, verify
 from jobs.commands.verify_windows import verify_windows
+from jobs.reporting.verdict import Verdict
 from jobs.run.driver import increments
 from jobs.run.kinds import Kind
 from jobs.run.phases import RunOptions
