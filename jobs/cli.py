@@ -2,23 +2,42 @@
 
 import json
 import sys
+from importlib import metadata
+from typing import Annotated
 
 import typer
 
 from jobs.command_line import feed, look_back, lookups, questions, run, upkeep
+from lib import __version__
 from lib.errors import SessionizerError, printable, without_passwords
 
 # Which extra of the package brings a library that only some commands need.
 EXTRAS = {"great_expectations": "quality", "jinja2": "report", "markupsafe": "report", "matplotlib": "report"}
 app = typer.Typer(
     name="sessionizer",
-    help="Turn events in a Delta Lake into sessions: incrementally, exactly, at any size.",
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        engines = ", ".join(f"{name} {metadata.version(name)}" for name in ("pyspark", "delta-spark"))
+        print(f"sessionizer {__version__} ({engines}, Python {sys.version.split()[0]})")
+        raise typer.Exit
+
+
+Version = typer.Option("--version", help="Say which version this is.", callback=_say_version, is_eager=True)
+
+
+@app.callback()
+def options(version: Annotated[bool, Version] = False) -> None:
+    """Turn events in a Delta Lake into sessions: incrementally, exactly, at any size."""
+
+
 for part in (feed, run, look_back, upkeep, lookups, questions):
     app.add_typer(part.app)
 

@@ -70,7 +70,7 @@ def load_config(path: str | Path, env: Mapping[str, str] | None = None) -> Confi
     Raises:
         ConfigError: naming every field that breaks a rule, or why the file cannot be read.
     """
-    file = Path(path)
+    file = named_so(Path(path))
     fields = _read(file)
     origins = _override(fields, os.environ if env is None else env)
     try:
@@ -84,6 +84,12 @@ def load_config(path: str | Path, env: Mapping[str, str] | None = None) -> Confi
     lines = "".join(f"\n  - {explain(*problem)}" for problem in problems)
     more = f"\n  … and {len(found) - len(problems)} more" if len(found) > len(problems) else ""
     raise ConfigError(f"{file} has {len(found)} problems:{lines}{more}")
+
+
+def named_so(file: Path) -> Path:
+    """The file, or the one of the other suffix that YAML goes by, if only that is there."""
+    other = file.with_suffix({".yaml": ".yml", ".yml": ".yaml"}.get(file.suffix, file.suffix))
+    return other if not file.exists() and other.is_file() else file
 
 
 def _read(file: Path) -> dict[Any, Any]:

@@ -11,7 +11,7 @@ from lib.errors import UsageError, without_passwords
 app = typer.Typer()
 
 
-@app.command(epilog="Example: sessionizer init -c shop.yaml")
+@app.command(rich_help_panel=opt.BEGIN, epilog="Example: sessionizer init -c shop.yaml")
 def init(
     config: opt.Config = opt.CONFIG,
     retention_days: Annotated[
@@ -29,8 +29,9 @@ def init(
 
 
 @app.command(
+    rich_help_panel=opt.BEGIN,
     epilog="Example: sessionizer ingest access.log.gz --format access-log · "
-    "sessionizer ingest clicks.csv --format csv --time-format epoch_ms --schema 'amount double'"
+    "sessionizer ingest clicks.csv --format csv --time-format epoch_ms --schema 'amount double'",
 )
 def ingest(
     files: Annotated[list[Path], typer.Argument(help="Files on this machine; .gz is unpacked.", metavar="FILE…")],
@@ -85,8 +86,10 @@ def ingest(
         rows = [[r.file, r.lines, r.added, r.unreadable, _note(r)] for r in reports]
         stdout().print(table(["file", "lines", "added", "unreadable", ""], rows))
         if torn := sum(r.unreadable for r in reports):
-            print(f"{torn:,} lines could not be read: they are in rejected_events, with reason 'unreadable'.")
-        print(f"{sum(r.added for r in reports):,} events added in {time.monotonic() - begun:.1f} s.")
+            lines, are = ("line", "it is") if torn == 1 else ("lines", "they are")
+            print(f"{torn:,} {lines} could not be read: {are} in rejected_events, with reason 'unreadable'.")
+        added = sum(r.added for r in reports)
+        print(f"{added:,} {'event' if added == 1 else 'events'} added in {time.monotonic() - begun:.1f} s.")
 
     opt.result({"files": [asdict(r) for r in reports]}, as_json, show)
 

@@ -16,8 +16,9 @@ app = typer.Typer()
 
 
 @app.command(
+    rich_help_panel=opt.HISTORY,
     epilog="Example: sessionizer backfill --from 2026-01-01 --to 2026-02-01 --dry-run · "
-    "sessionizer backfill --from 2026-01-01 --to 2026-01-02 --key alice"
+    "sessionizer backfill --from 2026-01-01 --to 2026-01-02 --key alice",
 )
 def backfill(
     from_: Annotated[str, typer.Option("--from", metavar="TIME", help="Sessions that end at or after this.")],
@@ -57,7 +58,7 @@ def backfill(
         opt.result(as_document(done), as_json, lambda: show_backfill(done))
 
 
-@app.command(epilog="Example: sessionizer readmit --from 2026-01-01 --to 2026-01-02")
+@app.command(rich_help_panel=opt.HISTORY, epilog="Example: sessionizer readmit --from 2026-01-01 --to 2026-01-02")
 def readmit(
     from_: Annotated[str | None, typer.Option("--from", metavar="TIME", help="Late events from this time on.")] = None,
     to: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Late events before this time.")] = None,
@@ -80,7 +81,7 @@ def readmit(
         opt.result(as_document(done), as_json, lambda: show_backfill(done))
 
 
-@app.command(epilog="Example: sessionizer rebuild --yes")
+@app.command(rich_help_panel=opt.HISTORY, epilog="Example: sessionizer rebuild --yes")
 def rebuild(
     config: opt.Config = opt.CONFIG,
     windows: opt.Windows = False,
@@ -100,7 +101,10 @@ def rebuild(
         opt.result(as_document(done), as_json, lambda: show_backfill(done))
 
 
-@app.command(epilog="Example: sessionizer verify · sessionizer verify --from 2026-01-01 --to 2026-01-08 --sample 1%")
+@app.command(
+    rich_help_panel=opt.TRUST,
+    epilog="Example: sessionizer verify · sessionizer verify --from 2026-01-01 --to 2026-01-08 --sample 1%",
+)
 def verify(
     config: opt.Config = opt.CONFIG,
     windows: opt.Windows = False,

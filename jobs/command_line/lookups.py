@@ -10,8 +10,9 @@ app = typer.Typer()
 
 
 @app.command(
+    rich_help_panel=opt.ASK,
     epilog="Example: sessionizer sessions --key ann --earliest-end 2026-01-01 --latest-start 2026-01-02 · "
-    "sessionizer sessions --key ann --backward --limit 1 · sessionizer sessions --key-from a --key-to b --as-of 12"
+    "sessionizer sessions --key ann --backward --limit 1 · sessionizer sessions --key-from a --key-to b --as-of 12",
 )
 def sessions(
     config: opt.Config = opt.CONFIG,
@@ -51,7 +52,8 @@ def sessions(
 
 
 @app.command(
-    epilog="Example: sessionizer changes --mode update --since-run 41 --json · sessionizer changes --mode append"
+    rich_help_panel=opt.ASK,
+    epilog="Example: sessionizer changes --mode update --since-run 41 --json · sessionizer changes --mode append",
 )
 def changes(
     mode: Annotated[str, typer.Option(help="append (turned final) | update (differ or gone) | complete (all rows).")],
@@ -76,8 +78,9 @@ def changes(
 
 
 @app.command(
+    rich_help_panel=opt.ASK,
     epilog="Example: sessionizer windows --key ann --from 2026-01-01T10:00 --to 2026-01-01T11:00 · "
-    "sessionizer windows --key ann --backward --limit 1"
+    "sessionizer windows --key ann --backward --limit 1",
 )
 def windows(
     config: opt.Config = opt.CONFIG,

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from lib.config import Config as Loaded
 
 CONFIG = Path("sessionizer.yaml")
+# What commands are for, as --help groups them.
+BEGIN, KEEP, HISTORY = "Begin", "Keep the tables up to date", "Change history"
+TRUST, ASK = "See whether they are right", "Ask them"
 Config = Annotated[Path, typer.Option("--config", "-c", help="The config file.", metavar="FILE")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for machines.")]
 Metrics = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the metrics to this Prometheus text file.")]

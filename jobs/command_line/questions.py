@@ -13,8 +13,9 @@ app = typer.Typer()
 
 
 @app.command(
+    rich_help_panel=opt.ASK,
     epilog='Example: sessionizer sql "SELECT status, count(*) FROM sessions GROUP BY status" · '
-    "sessionizer sql --engine duckdb --csv \"SELECT * FROM sessions WHERE session_date = DATE '2026-01-01'\""
+    "sessionizer sql --engine duckdb --csv \"SELECT * FROM sessions WHERE session_date = DATE '2026-01-01'\"",
 )
 def sql(
     query: Annotated[
@@ -62,7 +63,8 @@ def sql(
 
 
 @app.command(
-    epilog="Example: sessionizer advise · sessionizer advise --plot gaps.html · sessionizer advise --sample 500000"
+    rich_help_panel=opt.BEGIN,
+    epilog="Example: sessionizer advise · sessionizer advise --plot gaps.html · sessionizer advise --sample 500000",
 )
 def advise(
     config: opt.Config = opt.CONFIG,
@@ -89,7 +91,10 @@ def advise(
     opt.result(as_document(found, loaded), as_json, lambda: show(found))
 
 
-@app.command(epilog="Example: sessionizer report -o report.html · sessionizer report -c shop.yaml -o shop.html")
+@app.command(
+    rich_help_panel=opt.ASK,
+    epilog="Example: sessionizer report -o report.html · sessionizer report -c shop.yaml -o shop.html",
+)
 def report(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")] = Path(
         "report.html"
@@ -113,8 +118,9 @@ def report(
 
 
 @app.command(
+    rich_help_panel=opt.TRUST,
     epilog="Example: sessionizer check · sessionizer check --max-lag 2h --max-late 1% · "
-    "sessionizer check --suite my-expectations.yaml --docs public/quality"
+    "sessionizer check --suite my-expectations.yaml --docs public/quality",
 )
 def check(
     config: opt.Config = opt.CONFIG,
@@ -146,7 +152,7 @@ def check(
         raise typer.Exit(checked.exit_code)
 
 
-@app.command(epilog="Example: sessionizer schema > sessionizer.schema.json")
+@app.command(rich_help_panel=opt.BEGIN, epilog="Example: sessionizer schema > sessionizer.schema.json")
 def schema() -> None:
     """Print the JSON Schema of the config file."""
     from lib.config import json_schema
@@ -154,7 +160,7 @@ def schema() -> None:
     print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
 
 
-@app.command(epilog="Example: sessionizer demo /tmp/shop")
+@app.command(rich_help_panel=opt.BEGIN, epilog="Example: sessionizer demo /tmp/shop")
 def demo(
     folder: Annotated[Path, typer.Argument(help="Where the demo's files and tables go.")] = Path("sessionizer-demo"),
 ) -> None:

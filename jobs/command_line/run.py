@@ -11,8 +11,9 @@ app = typer.Typer()
 
 
 @app.command(
+    rich_help_panel=opt.KEEP,
     epilog="Example: sessionizer run -c shop.yaml · sessionizer run --flush · sessionizer run --dry-run --json · "
-    "sessionizer run --metrics-file /var/lib/node_exporter/sessionizer.prom --log-json"
+    "sessionizer run --metrics-file /var/lib/node_exporter/sessionizer.prom --log-json",
 )
 def run(
     config: opt.Config = opt.CONFIG,
@@ -30,7 +31,10 @@ def run(
     _increments(windows=False, **locals())
 
 
-@app.command(epilog="Example: sessionizer slide -c shop.yaml · sessionizer slide --flush · sessionizer slide --dry-run")
+@app.command(
+    rich_help_panel=opt.KEEP,
+    epilog="Example: sessionizer slide -c shop.yaml · sessionizer slide --flush · sessionizer slide --dry-run",
+)
 def slide(
     config: opt.Config = opt.CONFIG,
     once: opt.Once = False,

@@ -10,8 +10,9 @@ app = typer.Typer()
 
 
 @app.command(
+    rich_help_panel=opt.KEEP,
     epilog="Example: sessionizer maintain --dry-run · "
-    "sessionizer maintain --keep rejected_events=90d --keep sessions=730d"
+    "sessionizer maintain --keep rejected_events=90d --keep sessions=730d",
 )
 def maintain(
     config: opt.Config = opt.CONFIG,
@@ -51,7 +52,7 @@ def maintain(
         opt.result(as_document(done, asked), as_json, lambda: show(done, asked))
 
 
-@app.command(epilog="Example: sessionizer status")
+@app.command(rich_help_panel=opt.TRUST, epilog="Example: sessionizer status")
 def status(config: opt.Config = opt.CONFIG, as_json: opt.Json = False) -> None:
     """Where the tables of sessions and windows stand: position, lag, watermark, counts, last runs."""
     from jobs.commands.status import show, status_without_spark

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lib import __version__
 from tests.shell import Shell
 
 CONFIG = """
@@ -110,7 +111,9 @@ def test_with_json_a_failure_is_a_document_too(shell: Shell) -> None:
     assert (code, json.loads(out)["exit_code"]) == (3, 3)
 
 
-def test_schema_and_help_need_no_config(shell: Shell) -> None:
+def test_schema_and_help_and_version_need_no_config(shell: Shell) -> None:
+    code, out, _ = shell("--version")
+    assert (code, out.split()[:2]) == (0, ["sessionizer", __version__])
     code, out, _ = shell("schema")
     assert (code, json.loads(out)["title"]) == (0, "Config")
     commands = re.findall(r"^[ │]+([a-z]+)  ", shell("--help")[1], re.MULTILINE)

@@ -439,6 +439,14 @@ def test_a_file_that_is_not_there_or_a_folder_or_binary_is_refused(tmp_path: Pat
         assert str(path) in str(error.value)
 
 
+def test_a_file_is_found_by_the_other_suffix_of_yaml(tmp_path: Path) -> None:
+    (tmp_path / "sessionizer.yml").write_text("source: {table: events, key: [u], event_time: at}\nsession: {gap: 5m}\n")
+    assert (
+        load_config(tmp_path / "sessionizer.yaml", {}).session.gap
+        == load_config(tmp_path / "sessionizer.yml", {}).session.gap
+    )
+
+
 # The fingerprint and the schema
 
 

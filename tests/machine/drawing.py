@@ -12,6 +12,7 @@ from tests.machine.steps import (
     Add,
     AddColumn,
     Backfill,
+    Change,
     Crash,
     Delete,
     Maintain,
@@ -117,15 +118,24 @@ def written(step: Step, world: World, rule: Rule) -> list[str]:
             return [f"done.at({minute(step.now)}).readmit({minute(step.low)}, {minute(step.high)})"]
         case Rebuild():
             return [f"done.at({minute(step.now)}).rebuild()"]
+        case Crash():
+            (line,) = written(step.job, world, rule)
+            return [f"with suppress(Killed), killing({step.nth}, after=False):", f"    {line}"]
+        case _:
+            return _beside(step, world)
+
+
+def _beside(step: AddColumn | Change | Maintain | Restore, world: World) -> list[str]:
+    """What is neither a change of rows nor a job."""
+    match step:
         case AddColumn():
             return ['done.source("ALTER TABLE {} ADD COLUMN added INT")']
+        case Change():
+            return [f"rule = {world.rule}", "done.change(**sections(rule, tmp_path))"]
         case Maintain():
             return ["# `maintain`"]
         case Restore():
             return [f"# RESTORE of sessions to before {step.jobs} jobs"]
-        case Crash():
-            (line,) = written(step.job, world, rule)
-            return [f"with suppress(Killed), killing({step.nth}, after=False):", f"    {line}"]
 
 
 def values_of(rows: Iterable[Row], rule: Rule) -> str:

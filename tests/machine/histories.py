@@ -5,12 +5,13 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from tests.machine.rule import FIRST, MINUTE, Row, Rule
+from tests.machine.rule import FIRST, MINUTE, Late, Row, Rule
 from tests.machine.steps import (
     OWN,
     Add,
     AddColumn,
     Backfill,
+    Change,
     Changes,
     Crash,
     Delete,
@@ -28,6 +29,7 @@ from tests.machine.steps import (
 DAYS_LATER = 9 * 1440
 CHANGES = ("update", "update", "delete", "overwrite", "blink")
 JOBS = (*["run"] * 8, "wait", "flush", "advance", "backfill", "readmit", "rebuild")
+LATE: tuple[Late, ...] = ("quarantine", "drop", "amend", "separate")
 DOUBLES = (None, "0.0", "-0.0", "1.5", "-2.0", "3.25", "nan", "inf", "-inf")
 
 
@@ -69,9 +71,15 @@ class Teller:
             for _ in range(self.random.choice((1, 1, 1, 2, 3))):
                 steps += self._of_source()
             steps += self._of_jobs()
-            if self.aside.random() < 0.15:
-                steps.append(self.aside.choice((AddColumn(), Maintain(FIRST + self.now * MINUTE))))
+            if self.aside.random() < 0.25:
+                steps += self._beside()
         return steps
+
+    def _beside(self) -> list[Step]:
+        """What changes no row; how chains are judged across a change of rule is left open."""
+        change = Change(self.aside.choice((0, 5, 30)), self.aside.choice(LATE))
+        steps: list[Step] = [AddColumn(), Maintain(FIRST + self.now * MINUTE)]
+        return [self.aside.choice([*steps, *([change] if self.rule.lateness == "event" else [])])]
 
     # The source.
 

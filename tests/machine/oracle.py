@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.machine.books import ABOVE_ALL, Bag, Counts, End, Event, Rejected, Scope, Session
-from tests.machine.rule import MINUTE, Key, Row, Rule, time_of
+from tests.machine.rule import MINUTE, Key, Late, Row, Rule, time_of
 from tests.machine.walk import islands, made
 
 Rows = Counter[Row]
@@ -87,7 +87,14 @@ class World:
         world.versions += self.told[len(world.told) :]
         world.told, world.source = self.told, self.source
         world.run_seq = world.unsure_since = self.run_seq + 1
+        world.change_rule(self.rule.allowed, self.rule.late)
         return world
+
+    def change_rule(self, allowed: int, late: Late) -> None:
+        """No horizon goes back, however much lateness is allowed from now on."""
+        for scope in self.scopes.values():
+            scope.mark = scope.horizon(self.rule.allowed * MINUTE)
+        self.rule = replace(self.rule, allowed=allowed, late=late)
 
     # The jobs.
 

@@ -51,6 +51,9 @@ class Place(Protocol):
     def restore(self, version: int) -> None:
         """Sessions go back to this version of theirs."""
 
+    def follow(self, rule: Rule) -> None:
+        """Jobs go by this configuration from now on."""
+
 
 @contextmanager
 def over_delta(spark: SparkSession, folder: Path, rule: Rule) -> Iterator[Place]:
@@ -66,7 +69,16 @@ def over_memory(spark: SparkSession, folder: Path, rule: Rule) -> Iterator[Place
         yield OverMemory(spark, folder, rule)
 
 
-class OverDelta:
+class Configured:
+    """What goes by a configuration."""
+
+    warehouse: Warehouse
+
+    def follow(self, rule: Rule) -> None:
+        self.warehouse.config = self.warehouse.configured(**sections(rule, self.warehouse.folder))
+
+
+class OverDelta(Configured):
     """Real tables in a folder."""
 
     def __init__(self, spark: SparkSession, folder: Path, rule: Rule) -> None:
@@ -123,7 +135,7 @@ class OverDelta:
         self.warehouse.delta_source().update(F.col("n").isin(list(changes)), {n: F.expr(c) for n, c in cases.items()})
 
 
-class OverMemory:
+class OverMemory(Configured):
     """Tables in memory; inside `in_memory`."""
 
     def __init__(self, spark: SparkSession, folder: Path, rule: Rule) -> None:

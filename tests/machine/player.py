@@ -18,6 +18,7 @@ from tests.machine.steps import (
     Add,
     AddColumn,
     Backfill,
+    Change,
     Crash,
     Delete,
     Job,
@@ -63,6 +64,10 @@ class Player:
                     return []
                 do(self.world, step.job)
                 return self._compared()
+            case Change():
+                do(self.world, step)
+                self.place.follow(self.world.rule)
+                return []
             case Maintain():
                 self.place.maintain(self._told(step.now))
                 return self._compared()

@@ -9,6 +9,7 @@ MINUTE = 60_000_000
 FIRST = 1_767_225_600_000_000  # 2026-01-01
 Key = tuple[Any, ...]
 Laid = Literal["plain", "by date", "with vectors"]
+Late = Literal["quarantine", "drop", "amend", "separate"]
 SPELLED = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
@@ -63,7 +64,7 @@ class Rule:
     longest: int | None = None
     lateness: Literal["event", "session"] = "event"
     revive: bool = False
-    late: Literal["quarantine", "drop", "amend", "separate"] = "quarantine"
+    late: Late = "quarantine"
     corrections: Literal["apply", "quarantine"] = "apply"
     invalid: Literal["quarantine", "drop"] = "quarantine"
     within: int | None = None

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.machine.books import Counts
 from tests.machine.oracle import World
-from tests.machine.rule import Row
+from tests.machine.rule import Late, Row
 
 Changes = dict[int, dict[str, Any]]
 OWN = 100
@@ -42,6 +42,14 @@ class Overwrite:
 @dataclass(frozen=True)
 class AddColumn:
     """The source gets a column that nobody uses and no row fills."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """From now on by another lateness, in minutes, and another policy for what is late."""
+
+    allowed: int
+    late: Late
 
 
 @dataclass(frozen=True)
@@ -96,7 +104,7 @@ class Restore:
     jobs: int
 
 
-Step = Add | Update | Delete | Overwrite | AddColumn | Job | Crash | Maintain | Restore
+Step = Add | Update | Delete | Overwrite | AddColumn | Change | Job | Crash | Maintain | Restore
 
 
 def do(world: World, step: Step) -> list[Counts]:
@@ -112,6 +120,8 @@ def do(world: World, step: Step) -> list[Counts]:
             world.overwrite(step.changes, step.gone, step.rows)
         case AddColumn():
             world.reshape()
+        case Change():
+            world.change_rule(step.allowed, step.late)
         case Run():
             return world.run(step.now, step.flush, step.advance)
         case Backfill():
