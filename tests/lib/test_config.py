@@ -440,11 +440,11 @@ def test_a_file_that_is_not_there_or_a_folder_or_binary_is_refused(tmp_path: Pat
 
 
 def test_a_file_is_found_by_the_other_suffix_of_yaml(tmp_path: Path) -> None:
-    (tmp_path / "sessionizer.yml").write_text("source: {table: events, key: [u], event_time: at}\nsession: {gap: 5m}\n")
-    assert (
-        load_config(tmp_path / "sessionizer.yaml", {}).session.gap
-        == load_config(tmp_path / "sessionizer.yml", {}).session.gap
+    file = tmp_path / "sessionizer.yml"
+    file.write_text(
+        "source: {table: events, key: [u], event_time: at}\nsession: {gap: 5m}\nsessions: {table: sessions}\n"
     )
+    assert load_config(tmp_path / "sessionizer.yaml", {}) == load_config(file, {})
 
 
 # The fingerprint and the schema
