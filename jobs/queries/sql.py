@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from jobs.console import stdout, table
+from lib import columns as C
 from lib.config import Config
 from lib.errors import UsageError
 from lib.expressions import first_line
@@ -78,7 +79,7 @@ def views(spark: SparkSession, config: Config, query: str) -> None:
         frame.createOrReplaceTempView(name)
     if "sessions" not in frames:
         return
-    for view in views_named_in(query):
+    for view in views_named_in(query, [C.quoted(name) for name in config.source.key]):
         if "windows" in view.reads and "windows" not in frames:
             continue
         if "feed" in view.reads:

@@ -160,6 +160,13 @@ def test_views_for_the_same(warehouse: Warehouse) -> None:
         (3, "insert", 1),
         (3, "update", 2),
     ]
+    numbered = "SELECT user, session_number, is_new_visitor, hour(previous_session_end) FROM numbered_sessions"
+    assert ask(f"{numbered} ORDER BY user, session_start") == [
+        ("ann", 1, True, None),
+        ("bob", 1, True, None),
+        ("bob", 2, False, 10),
+        ("bob", 3, False, 12),
+    ]
     assert "_state" not in query_frame(warehouse.spark, warehouse.config, "SELECT * FROM sessions").columns
 
 

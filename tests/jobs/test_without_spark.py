@@ -75,6 +75,7 @@ def test_status_says_the_same_as_by_spark(lake_to_see: Warehouse) -> None:
         "SELECT * FROM sessions ORDER BY session_id",
         "SELECT * FROM final_sessions ORDER BY session_id",
         "SELECT status, count(*) AS n, sum(duration_seconds) AS s FROM live_sessions GROUP BY status ORDER BY 1",
+        "SELECT * FROM numbered_sessions ORDER BY session_id",
         "SELECT * FROM rejected_events ORDER BY event_hash",
         "SELECT * FROM runs ORDER BY run_seq",
         "SELECT * FROM events ORDER BY n",
