@@ -26,6 +26,7 @@ class Rule:
     allowed_lateness: int = 24 * HOUR
     lateness: Literal["event", "session"] = "event"
     revive: bool = False
+    watermark_idle_after: int | None = None  # without events for longer, the watermark follows the clock
     max_future_skew: int = HOUR
     idle_after: int | None = None
     idle_clock: Literal["event_time", "processing_time"] = "event_time"
@@ -54,6 +55,7 @@ class Rule:
             watermark_from=time.watermark.from_,
             watermark_per=time.watermark.per,
             watermark_delay=time.watermark.delay,
+            watermark_idle_after=time.watermark.idle_after,
             allowed_lateness=time.allowed_lateness,
             lateness=time.lateness,
             revive=time.revive,

@@ -35,6 +35,7 @@ class Manifest(BaseModel):
     source_bytes: int = 0
     sessions_version: int = Field(description="Version of sessions that was read")
     now: int
+    events_came_at: int | None = Field(None, description="Clock of the last run that has read events")
     started_at: int
     watermark_before: int | None
     watermark_after: int | None
@@ -71,6 +72,12 @@ class Manifest(BaseModel):
             return cls.model_validate_json(text)
         except ValidationError:
             return None
+
+    @property
+    def read_nothing(self) -> bool:
+        """Whether there was no version of the source to read."""
+        first, last = self.source_from_version, self.source_to_version
+        return first is not None and first > (-1 if last is None else last)
 
     def as_judged(self, rule: Rule, names: tuple[str, ...] = POLICY) -> Rule:
         """The rule with the policy of this run, or a part of it, which may have been changed since."""

@@ -16,6 +16,7 @@ from jobs.run.pipeline import NO_OVERRIDE, RunResult
 from jobs.run.policies import check_expectations, check_policies, check_rule
 from jobs.run.retries import with_retries
 from lib.config import Config
+from lib.time.watermarks import WatermarkOverride
 from tables.events import Increment
 from tables.manifest import Manifest
 from tables.position import Position
@@ -52,7 +53,7 @@ def increments(
     while (report := with_retries(partial(_increment, kind, options, say), say, kind.name)) is not None:
         reports.append(report)
         done(report)
-        if options.once or options.dry_run:
+        if options.once or options.dry_run or report.manifest.read_nothing:
             break
         if report.manifest.arguments:  # what was asked of the watermark is done once
             options = replace(options, override=NO_OVERRIDE)
@@ -128,22 +129,24 @@ def _increment(kind: Kind, options: RunOptions, say: Say) -> RunReport | None:
         done = position.manifest
         if done is not None:
             check_rule(kind, done)
+        now = options.now if options.now is not None else wall_clock()
         increment, override = kind.tables.events.plan(done, options.to_version), options.override
         if increment is None:
-            if override == NO_OVERRIDE and not _may_idle(kind, done):
+            by_clock = _by_clock(kind, done, options, now) if override == NO_OVERRIDE else None
+            if override == NO_OVERRIDE and by_clock is None and not _may_idle(kind, done):
                 return None
-            increment = _nothing_new(done)
+            increment, override = _nothing_new(done), by_clock or override
         elif override != NO_OVERRIDE and not options.once and _more_is_left(kind, increment, options):
             override = NO_OVERRIDE
-    now = options.now if options.now is not None else wall_clock()
     say(_reading(increment))
     with phases("sessionize"), kind.home.table.reading_ahead(), kind.tables.events.reading(increment):
         context = RunContext.next(kind, position, increment, now, override)
         at_once = not increment.is_empty and not options.dry_run and may_write_at_once(kind)
         result = context.result(at_once=at_once)
     check_policies(result, context)
-    unchanged = result.counts and not result.counts["rows"] and stands(context.clock, result.clock)
-    if unchanged and increment.is_empty and done is not None:
+    unchanged = result.counts and not result.counts["rows"]
+    stays = override != options.override or stands(context.clock, result.clock)  # a clock alone is no news
+    if unchanged and stays and increment.is_empty and done is not None:
         return None
     manifest = manifest_of(context, result, phases.started)
     if options.dry_run:
@@ -156,6 +159,15 @@ def _increment(kind: Kind, options: RunOptions, say: Say) -> RunReport | None:
 def _more_is_left(kind: Kind, increment: Increment, options: RunOptions) -> bool:
     """Whether there is something to read behind this increment."""
     return increment.last < (kind.tables.events.table.version if options.to_version is None else options.to_version)
+
+
+def _by_clock(kind: Kind, done: Manifest | None, options: RunOptions, now: int) -> WatermarkOverride | None:
+    """Where no event has come for longer than a source may be quiet: the watermark follows the clock, else None."""
+    rule = kind.rule
+    if rule.watermark_idle_after is None or done is None or done.live_sessions == 0 or options.to_version is not None:
+        return None
+    is_quiet = now - (done.now if done.events_came_at is None else done.events_came_at) > rule.watermark_idle_after
+    return WatermarkOverride(advance_to=now - rule.watermark_delay) if is_quiet else None
 
 
 def _may_idle(kind: Kind, done: Manifest | None) -> bool:

@@ -26,6 +26,8 @@ def manifest_of(context: RunContext, result: RunResult, started_at: int) -> Mani
     position, increment, rule, kind = context.position, context.increment, context.rule, context.kind
     before, after, counts, override = context.clock, result.clock, result.events, context.override
     done = position.manifest if context.mode != "rebuild" else None
+    comes = context.mode in ("run", "rebuild") and counts.read
+    came_at = None if position.manifest is None else position.manifest.events_came_at
     live_before = 0 if done is None else done.live_sessions or 0
     asked = {"advance_to": override.advance_to, "flush": override.flush} if override != NO_OVERRIDE else {}
     return Manifest(
@@ -42,6 +44,7 @@ def manifest_of(context: RunContext, result: RunResult, started_at: int) -> Mani
         source_bytes=increment.bytes,
         sessions_version=position.version,
         now=before.now,
+        events_came_at=before.now if comes else came_at,
         started_at=started_at,
         watermark_before=before.watermark,
         watermark_after=after.watermark,
