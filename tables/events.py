@@ -230,14 +230,19 @@ class Events:
     def _within(self, first: int, last: int, limits: Limits) -> Increment:
         """As many versions from `first` on as the limits allow, and at least one.
 
-        Delta hands over no changes from before to behind a change of columns.
+        Delta hands over no changes from before to behind a change of columns. Where changes of rows are not made, each
+        commit of them is by itself: what it changes may have come just before, and stays as it came.
         """
         if limits.max_versions_per_run is not None:
             last = min(last, first + limits.max_versions_per_run - 1)
+        apart = self.config.corrections == "quarantine"
+        if apart and self.table.removes_rows(first):
+            last = first
         read, rows = list[Entry](), 0
         for version in range(first, last + 1):
             entry = self.table.entry(version)
-            if entry is not None and entry.operation in RESHAPES and version > first:
+            reshapes = entry is not None and entry.operation in RESHAPES
+            if version > first and (reshapes or (apart and self.table.removes_rows(version))):
                 last = version - 1
                 break
             rows += entry.metric(ROWS_WRITTEN) if entry else 0

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from jobs.commands.chunks import Chunk, chunks
 from jobs.console import iso
 from jobs.run import side_tables
-from jobs.run.compute import outlasting
+from jobs.run.compute import Checkpoints, outlasting
 from jobs.run.context import RunContext
 from jobs.run.driver import commit, may_write_at_once, repair, settled
 from jobs.run.kinds import Kind
@@ -90,7 +90,7 @@ def readmit(kind: Kind, asked: LookBack, say: Say = lambda _: None) -> list[RunR
     if position.manifest is not None:
         check_rule(kind, position.manifest)
     asked, rejects = _left(kind, asked), kind.rejected_events.table.read()
-    wanted = asked_for(rejects, Readmission(asked.low, asked.high, corrections=True), kind.rule)
+    wanted = asked_for(rejects, Readmission(asked.low, asked.high, corrections=True), kind.rule, Checkpoints())
     time = F.unix_micros(C.col(C.EVENT_TIME))
     inside = wanted.where((time >= asked.low) & (time < asked.high))
     bounds = inside.agg(F.min(time).alias("low"), F.max(time).alias("high")).collect()[0]

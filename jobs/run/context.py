@@ -236,12 +236,11 @@ class RunContext:
         (low, high), rejects = self._span(), self.rejects()
         rows = self.kind.home.table.read(self.position.version)
         near = rows.where((C.col(C.SESSION_START) < timestamp(high)) & (C.col(C.SESSION_END) >= timestamp(low)))
-        found = [
-            near,
-            self.past().events([(low, high - 1)]),
-        ]  # of a key whose row was deleted the events alone are near
+        found = [near, self.past().events([(low, high - 1)])]  # of a deleted row the events alone are near
         if rejects is not None:
-            found.append(asked_for(rejects, self._asked(), self.rule))
+            time = C.col(C.EVENT_TIME)
+            found.append(rejects.where((time >= timestamp(low)) & (time < timestamp(high))))
+            found.append(asked_for(rejects, self._asked(), self.rule, Checkpoints()))
         return reduce(DataFrame.unionByName, [rows.select(*C.cols(self.rule.key)) for rows in found])
 
     def rejects(self) -> DataFrame | None:

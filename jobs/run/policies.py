@@ -16,6 +16,13 @@ from tables.manifest import Manifest
 
 def check_rule(kind: Kind, done: Manifest) -> None:
     """Raise if the rows of the table follow another rule than the configuration states."""
+    if kind.name == "sessions" and done.as_judged(kind.rule).freezes and not kind.rule.freezes:
+        raise ConfigError(
+            "final sessions have stayed as they were whatever came within their gap (lateness: session, no revive), "
+            "and now they would be joined: ids and cuts of the table are those of neither rule",
+            value=f"lateness: {kind.rule.lateness}, revive: {kind.rule.revive}, late_events: {kind.rule.late_events}",
+            remedy=kind.anew,
+        )
     if done.rule_fingerprint == kind.fingerprint:
         return
     old, new = done.rule, kind.summary
@@ -59,6 +66,8 @@ def check_policies(result: RunResult, context: RunContext) -> None:
             value=f"{rows} change rows",
             remedy=f"set corrections: apply, which recomputes the {context.kind.name} they touch",
         )
+    if context.mode == "run" and rule.corrections == "apply" and (result.events.withdrawn or result.events.corrected):
+        _check_none_wait(context)
     for policy, reasons, remedy in (
         ("late_events", late, f"set a longer {context.kind.lateness}, or late_events: quarantine or amend"),
         ("invalid_events", INVALID, "mend the source, or set invalid_events: quarantine"),
@@ -69,6 +78,17 @@ def check_policies(result: RunResult, context: RunContext) -> None:
                 + _first_of(result, reasons),
                 remedy=f"{remedy}; nothing was written",
             )
+
+
+def _check_none_wait(context: RunContext) -> None:
+    """Raise where corrections wait: new ones may be of the same events, which the table has as they were before."""
+    rejects = context.rejects()
+    if rejects is not None and not rejects.where(C.col(C.REASON) == CORRECTION).isEmpty():
+        raise SourceError(
+            "the source updates or deletes rows, and earlier corrections, which may be of the same events, wait in "
+            "rejected_events since corrections was quarantine",
+            remedy=f"`sessionizer readmit{context.kind.option}` makes them; or set corrections: quarantine again",
+        )
 
 
 def check_expectations(context: RunContext, result: RunResult, phases: Phases) -> None:

@@ -125,7 +125,7 @@ class Admission:
             return []
         wanted, made = None, []
         if self.asked is not None:
-            wanted = self.compute.held(asked_for(rejects, self.asked, self.rule))
+            wanted = self.compute.held(asked_for(rejects, self.asked, self.rule, self.compute))
             made = [deletions(wanted, self.events, self.rule)] if self.asked.corrections else []
         if self.rule.dedupe is not None and (made or C.CHANGE_TYPE in self.events.columns):
             names = C.cols((*self.rule.key, C.US))

@@ -44,22 +44,27 @@ class Readmission:
     corrections: bool = False
 
 
-def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule) -> DataFrame:
+def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule, compute: Compute) -> DataFrame:
     """The rows of rejected_events that are judged again.
 
     An update is made whole, wherever it moves its event: with a row in the span go those of the same commit of the
-    source, and those of their keys, which may have moved the same event before or after. A delete goes by itself, with
-    what lies apart of what is taken away.
+    source, and those of their keys, which may have moved the same event before or after; and so on. A delete goes by
+    itself, with what lies apart of what is taken away.
     """
     time = F.unix_micros(C.col(C.EVENT_TIME))
     inside = (time >= asked.low) & (time < asked.high)
     found = rejects.where(C.col(C.REASON).isin(LATE, IN_THE_FUTURE) & inside)
     if asked.corrections:
         corrections = rejects.where(C.col(C.REASON) == CORRECTION)
-        made, updates = corrections.where(inside), corrections.where(C.col(C.KEPT) == OUT)
-        for names in ((C.SOURCE_VERSION,), rule.key):
-            moved = joined(made, updates, names, "left_semi")
-            made = made.unionByName(joined(corrections, moved, names, "left_semi")).dropDuplicates(list(IDENTITY))
+        updates, number = corrections.where(C.col(C.KEPT) == OUT), {"rows": F.count(F.lit(1))}
+        made, seen = compute.observed(corrections.where(inside), number)
+        before: int | None = 0
+        while seen["rows"] != before:
+            before = seen["rows"]
+            for names in ((C.SOURCE_VERSION,), rule.key):
+                moved = joined(made, updates, names, "left_semi")
+                made = made.unionByName(joined(corrections, moved, names, "left_semi")).dropDuplicates(list(IDENTITY))
+            made, seen = compute.observed(made, number)
         gone = made.where(C.col(C.KEPT) == IN).select(C.col(C.EVENT_HASH).alias(C.HASH))
         apart = rejects.where(C.col(C.KEPT) == BESIDE).withColumn(C.HASH, C.col(C.EVENT_HASH))
         also = (

@@ -8,6 +8,7 @@ from pyspark.sql import types as T
 
 from lib import columns as C
 from lib.compute import Compute
+from lib.durations import EVER
 from lib.joins import joined
 from lib.rule import Rule
 from lib.time.micros import steady
@@ -107,7 +108,8 @@ def flush(clock: WatermarkState, latest_reach: int | None) -> WatermarkState:
     if latest_reach is None:
         return clock
     mark = latest(clock.flush_mark, latest_reach + 1)
-    return replace(advance_to(clock, mark), flush_mark=mark, flushed_from=clock.watermark)
+    before = -EVER if clock.watermark is None else clock.watermark  # where nothing was known, all is ended by hand
+    return replace(advance_to(clock, mark), flush_mark=mark, flushed_from=before)
 
 
 def advance_scopes(  # noqa: PLR0913
@@ -141,7 +143,7 @@ def advance_scopes(  # noqa: PLR0913
         *by_scope,
         F.greatest(before_flush, F.col("mark")).alias(C.SCOPE_WATERMARK),
         F.greatest(C.col(C.SCOPE_FLUSH_MARK), F.col("mark")).alias(C.SCOPE_FLUSH_MARK),
-        F.when(F.col("mark").isNotNull(), before_flush).alias(C.SCOPE_FLUSHED_FROM),
+        F.when(F.col("mark").isNotNull(), F.coalesce(before_flush, F.lit(-EVER))).alias(C.SCOPE_FLUSHED_FROM),
     )
     return replace(clock, scopes=scopes if rule.watermark_per == "key" else as_literals(scopes, compute))
 

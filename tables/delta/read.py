@@ -56,6 +56,12 @@ class Reading(DeltaLog):
             found = found.with_rows_of(self._parsed(line, version) for line in self._actions(version, whole=True))
         return found if lines else None
 
+    def removes_rows(self, version: int) -> bool:
+        """Whether a commit takes rows away or writes them anew, as updates do; False: the log has it no longer."""
+        changing = (line for line in self._actions(version, whole=True) if '"dataChange":true' in line)
+        actions = (self._parsed(line, version) for line in changing)
+        return any("remove" in action or "deletionVector" in action.get("add", {}) for action in actions)
+
     def rows_added(self, version: int, partition: tuple[str, str]) -> int | None:
         """Rows of the files that a commit has put where a partition column has this value; None: the log has no count.
 

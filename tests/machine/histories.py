@@ -51,6 +51,7 @@ class Teller:
         self.rows: dict[int, Row] = {}
         self.numbers = dict.fromkeys(self.users, 0)
         self.fresh: set[int] = set()  # what no run has read yet
+        self.settled = rule.corrections == "apply"  # whether what has just come waits for a run before it is changed
         self.copied: set[int] = set()
         self.waiting: set[str] = set()  # whether insertions, or changes, are there that no run has read
         self.aside = Random(random.getstate()[1][0])  # for what changes no row
@@ -99,20 +100,20 @@ class Teller:
         yield Add(tuple(rows))
 
     def _update(self) -> Iterator[Step]:
-        changes = {row.n: self._change(row) for row in self._picked(0.12, settled=True)}
+        changes = {row.n: self._change(row) for row in self._picked(0.12, settled=self.settled)}
         self._apply(changes)
         yield Update(changes)
 
     def _delete(self) -> Iterator[Step]:
-        gone = tuple(row.n for row in self._picked(0.12, settled=True))
+        gone = tuple(row.n for row in self._picked(0.12, settled=self.settled))
         for n in gone:
             del self.rows[n]
         yield Delete(gone)
 
     def _overwrite(self) -> Iterator[Step]:
-        changes = {row.n: self._change(row, moves=False) for row in self._picked(0.1, settled=True)}
+        changes = {row.n: self._change(row, moves=False) for row in self._picked(0.1, settled=self.settled)}
         self._apply(changes)
-        gone = tuple(row.n for row in self._picked(0.05, settled=True) if row.n not in changes)
+        gone = tuple(row.n for row in self._picked(0.05, settled=self.settled) if row.n not in changes)
         for n in gone:
             del self.rows[n]
         new = [] if self.rule.lateness == "session" else self._some(0.1)
@@ -199,7 +200,8 @@ class Teller:
         if self.rule.lateness == "event" and self.random.random() < 0.1:
             return [Restore(self.random.choice((1, 1, 2, 3))), self._run(Run(self._time()))]
         told = self._job()
-        if self.rule.one_by_one or self.random.random() < 0.8:
+        several = self.rule.one_by_one or self.rule.corrections == "quarantine"  # increments, of which one dies
+        if several or self.random.random() < 0.8:
             return told
         *before, job = told
         assert isinstance(job, Job)

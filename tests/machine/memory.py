@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -127,6 +128,10 @@ class MemoryTable(Table):
         return self.spark.createDataFrame(
             found.rows.combine_chunks(), found.schema
         )  # of empty chunks Spark sees no further
+
+    def removes_rows(self, version: int) -> bool:
+        feed = self._content.versions[version].feed
+        return feed is not None and pc.any(pc.not_equal(feed[TYPE.name], "insert")).as_py() is True
 
     def changes(self, first: int, last: int) -> DataFrame:
         numbered = [(n, self._content.versions[n].feed) for n in range(first, last + 1)]

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.machine.books import ABOVE_ALL, Bag, Counts, End, Event, Rejected, Scope, Session
 from tests.machine.rule import MINUTE, Key, Late, Row, Rule, time_of
@@ -14,14 +14,22 @@ Rows = Counter[Row]
 NOTHING: Rows = Counter()
 
 
+class Version(NamedTuple):
+    """All rows of the source, those that an update has made, and whether rows have gone or were written anew."""
+
+    rows: Rows
+    images: Rows
+    changes: bool
+
+
 class World:
     """A source, and what has been made of it."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
         self.source: Rows = Counter()
-        self.told: list[tuple[Rows, Rows]] = []  # all versions of the source, and the updated rows of each
-        self.versions: list[tuple[Rows, Rows]] = []  # those that are not yet consumed
+        self.told: list[Version] = []  # all versions of the source
+        self.versions: list[Version] = []  # those that are not yet consumed
         self.consumed: Rows | None = None
         self._empty()
         self.scopes: dict[Key, Scope] = defaultdict(Scope)
@@ -54,32 +62,34 @@ class World:
             if row.n in changes:
                 images[image] += times
         if images:
-            self._version(after, images)
+            self._version(after, images, changes=True)
 
     def delete(self, numbers: Iterable[int]) -> None:
         gone = set(numbers)
         if any(row.n in gone for row in self.source):
-            self._version(Counter({row: times for row, times in self.source.items() if row.n not in gone}))
+            self._version(
+                Counter({row: times for row, times in self.source.items() if row.n not in gone}), changes=True
+            )
 
     def overwrite(self, changes: dict[int, dict[str, Any]], gone: Iterable[int], rows: Iterable[Row]) -> None:
         kept = Counter({row: times for row, times in self.source.items() if row.n not in set(gone)})
         after: Rows = Counter()
         for row, times in kept.items():
             after[row._replace(**changes.get(row.n, {}))] += times
-        self._version(after + Counter(rows))
+        self._version(after + Counter(rows), changes=bool(self.source))
 
     def reshape(self) -> None:
         """A version without a change of rows."""
         self._version(self.source)
 
-    def _version(self, after: Rows, images: Rows = NOTHING) -> None:
+    def _version(self, after: Rows, images: Rows = NOTHING, changes: bool = False) -> None:
         self.source = after
-        self.told.append((after, images))
-        self.versions.append((after, images))
+        self.told.append(Version(after, images, changes))
+        self.versions.append(self.told[-1])
 
     def copy(self) -> "World":
         """As it is now; what the source held, which nothing changes, is the same."""
-        return deepcopy(self, {id(rows): rows for version in self.told for rows in version})
+        return deepcopy(self, {id(rows): rows for version in self.told for rows in version[:2]})
 
     def back_in(self, then: "World") -> "World":
         """As sessions are restored to what they were then: what has come to the source since is to be read again."""
@@ -102,16 +112,30 @@ class World:
         """One increment, or one for each version; only the last is pushed."""
         if self.consumed is None and self.rule.from_version is not None:
             self._begin(self.rule.from_version)
-        one_by_one = self.rule.one_by_one and self.consumed is not None and self.versions
-        parts = [[version] for version in self.versions] if one_by_one else [self.versions]
-        first, self.versions = len(self.told) - len(self.versions), []
-        *others, last = parts
-        done = [self._increment(part, number, now) for number, part in enumerate(others, first)]
-        return [*done, self._increment(last, first + len(others), now, flush, advance)]
+        parts, first, self.versions = self._parts(), len(self.told) - len(self.versions), []
+        done = []
+        for number, part in enumerate(parts, 1):
+            pushed = (flush, advance) if number == len(parts) else (False, None)
+            done.append(self._increment(part, first, now, *pushed))
+            first += len(part)
+        return done
+
+    def _parts(self) -> list[list[Version]]:
+        """What is read by itself: each version, or each that changes rows where these are not made, or all."""
+        if self.consumed is None or not self.versions:
+            return [self.versions]
+        if self.rule.one_by_one:
+            return [[version] for version in self.versions]
+        parts: list[list[Version]] = [[]]
+        for version in self.versions:
+            if self.rule.corrections == "quarantine" and parts[-1] and (version.changes or parts[-1][-1].changes):
+                parts.append([])
+            parts[-1].append(version)
+        return parts
 
     def _begin(self, version: int) -> None:
         """What lies before the first version that is read is in no session."""
-        self.consumed, _ = self.versions[version - 1]
+        self.consumed = self.versions[version - 1].rows
         self.versions = self.versions[version:]
         self.rejected.extend(Rejected(row, "before_start", "out", self.run_seq + 1) for row in self.consumed.elements())
 
@@ -130,10 +154,12 @@ class World:
         inside = {r for r in self.rejected if r.row.at is not None and low <= r.row.at < high}
         corrections = [r for r in self.rejected if r.reason == "correction"]
         moves = [r for r in corrections if r.kept == "out"]
-        commits = {r.version for r in inside.intersection(corrections)} & {r.version for r in moves}
-        inside |= {r for r in corrections if r.version in commits}
-        keys = {self.rule.who(r.row) for r in inside.intersection(corrections)} & {self.rule.who(r.row) for r in moves}
-        inside |= {r for r in corrections if self.rule.who(r.row) in keys}
+        before = 0
+        while before != (before := len(inside)):
+            made = inside.intersection(corrections)
+            commits = {r.version for r in made} & {r.version for r in moves}
+            keys = {self.rule.who(r.row) for r in made} & {self.rule.who(r.row) for r in moves}
+            inside |= {r for r in corrections if r.version in commits or self.rule.who(r.row) in keys}
         gone = [r for r in inside if r.kept == "in"]
         for r in gone:
             self.rejected.remove(r)
@@ -167,7 +193,7 @@ class World:
 
     def _increment(
         self,
-        versions: list[tuple[Rows, Rows]],
+        versions: list[Version],
         first: int,
         now: int,
         flush: bool = False,
@@ -176,8 +202,8 @@ class World:
         self.run_seq += 1
         self.now = now
         before = self.consumed or Counter()
-        after = versions[-1][0] if versions else before
-        images = sum((updated for _, updated in versions), NOTHING) if self.consumed is not None else NOTHING
+        after = versions[-1].rows if versions else before
+        images = sum((version.images for version in versions), NOTHING) if self.consumed is not None else NOTHING
         gone, come = list((before - after).elements()), list((after - before).elements())
         places = {(self.rule.who(row), row.at) for row in gone}
         corrected = Counter(
@@ -240,12 +266,12 @@ class World:
         return []
 
     @staticmethod
-    def _made_by(before: Rows, versions: list[tuple[Rows, Rows]], first: int) -> dict[Row, int]:
+    def _made_by(before: Rows, versions: list[Version], first: int) -> dict[Row, int]:
         """The last of these versions, numbered from the first on, in which a row came or went."""
         found: dict[Row, int] = {}
-        for number, (after, _) in enumerate(versions, first):
-            found |= dict.fromkeys((before - after) + (after - before), number)
-            before = after
+        for number, version in enumerate(versions, first):
+            found |= dict.fromkeys((before - version.rows) + (version.rows - before), number)
+            before = version.rows
         return found
 
     def _not_out(self, rows: Iterable[Row]) -> list[Row]:
