@@ -19,7 +19,17 @@ from lib.durations import DAY
 from lib.errors import SourceError
 from lib.expressions import require_columns
 from lib.time.spans import Spans
-from tables.delta import BYTES_WRITTEN, CHANGE_FEED, FILES_WRITTEN, GONE, ROWS_WRITTEN, Entry, Table
+from tables.delta import (
+    BYTES_WRITTEN,
+    CHANGE_FEED,
+    FILES_WRITTEN,
+    GONE,
+    ROWS_WRITTEN,
+    Entry,
+    Table,
+    Unreadable,
+    appended,
+)
 from tables.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -47,14 +57,15 @@ class Increment:
         return self.first is not None and self.first > self.last
 
 
-def require_source(table: "Table | LocalTable") -> None:
-    """Raise unless the source is there and records its changes."""
+def require_source(table: "Table | LocalTable", config: Config) -> None:
+    """Raise unless the source is there, and records its changes where these are read."""
     table.require("check the path, or make the table from files with `sessionizer ingest FILE… --format …`")
-    if table.setting(CHANGE_FEED) != "true":
+    if config.source.changes == "feed" and table.setting(CHANGE_FEED) != "true":
         raise SourceError(
             "the source must record its changes, and its change data feed is off",
             value=table.location,
-            remedy="`sessionizer init` turns it on (table property delta.enableChangeDataFeed)",
+            remedy="`sessionizer init` turns it on (table property delta.enableChangeDataFeed); or set source.changes: "
+            "appends, where rows are only added",
         )
 
 
@@ -68,7 +79,7 @@ class Events:
 
     def require(self) -> None:
         """Raise unless the table is there and records its changes."""
-        require_source(self.table)
+        require_source(self.table, self.config)
 
     def plan(self, done: Manifest | None, to_version: int | None) -> Increment | None:
         """What the next run reads, within `limits`; None where nothing is left.
@@ -94,11 +105,29 @@ class Events:
         if increment.first is None:
             rows = self.table.read(increment.last)
             return rows.withColumn(C.COMMIT_VERSION, F.lit(increment.last).cast("bigint"))
+        if self.config.source.changes == "appends":
+            return self._appended(increment.first, increment.last)
         try:
             changed = self.table.changes(increment.first, increment.last)
         except PySparkException as error:
             raise self._unreadable(increment, error) from error
         return changed.drop(C.COMMIT_TIMESTAMP)
+
+    def _appended(self, first: int, last: int) -> DataFrame:
+        try:
+            rows = appended(self.table, first, last)
+        except Unreadable as error:
+            if error.removes:
+                raise SourceError(
+                    f"version {error.version} of the source updates, deletes or overwrites rows, and source.changes is "
+                    "appends",
+                    remedy=f"set source.changes: feed, `sessionizer init`, and then {ANEW}",
+                ) from error
+            raise SourceError(
+                f"the source's log no longer has version {error.version}, which has not been read", remedy=ANEW
+            ) from error
+        told = {C.CHANGE_TYPE: F.lit("insert"), C.COMMIT_VERSION: F.lit(last).cast("bigint")}
+        return rows.withColumns(told)
 
     def as_of(self, version: int, spans: Spans | None) -> DataFrame:
         """All rows at a version that lie in these spans of time (microseconds, inclusive), and maybe others.
@@ -221,6 +250,8 @@ class Events:
     def _feed_reaches_back_to(self, first: int, last: int) -> bool:
         if first > last:
             return True
+        if self.config.source.changes == "appends":
+            return all(self.table.entry(version) is not None for version in range(first, last + 1))
         try:
             self.table.changes(first, last).limit(1).collect()  # `limit(0)` would not even look
         except (PySparkException, Py4JJavaError):

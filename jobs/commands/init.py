@@ -6,25 +6,36 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jobs.run.kinds import Kind, output_schemas, schema_of, sessions_of, sliding_of
 from lib.config import Config
-from tables.delta import A_MONTH, CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT
+from tables.delta import A_MONTH, CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT, Table
 from tables.table_set import TableSet
 
 
 def init(spark: SparkSession, config: Config, retention_days: int | None, say: Callable[[str], None]) -> None:
     """Make the sessions, rejected_events and runs tables where they are missing.
 
-    Turns on the change data feed of a source that has it off, after saying so. `retention_days`: have the source keep
+    Turns on the change data feed of a source that has it off, after saying so, unless source.changes is appends, which
+    leaves the source as it is. `retention_days`: have the source keep
     log and removed files for so long, because repair and reading changes end where they end; 0: leave it as it is;
     None: 30 days, where it says nothing of either.
     """
     tables = TableSet(spark, config)
     source = tables.events.table
     source.require("make it first, for example with `sessionizer ingest FILE… --format csv`")
+    _keep_changes(source, config, retention_days, say)
+    events = source.read()
+    _make(sessions_of(tables), events, say)
+    if config.sliding is not None:
+        _make(sliding_of(tables), events, say)
+
+
+def _keep_changes(source: Table, config: Config, retention_days: int | None, say: Callable[[str], None]) -> None:
+    """Have the source record its changes, and keep them; one that is only added to is left as it is, unless asked."""
     wanted, own = {}, source.setting(REMOVED_FILES_KEPT)
-    if source.setting(CHANGE_FEED) != "true":
+    is_fed = config.source.changes == "feed"
+    if is_fed and source.setting(CHANGE_FEED) != "true":
         wanted[CHANGE_FEED] = "true"
         say(f"turning on the change data feed of {source.location}: new events are read from it")
-    if retention_days is None and own is None and source.setting(LOG_KEPT) is None:
+    if is_fed and retention_days is None and own is None and source.setting(LOG_KEPT) is None:
         wanted[REMOVED_FILES_KEPT] = A_MONTH
     elif retention_days:
         wanted |= dict.fromkeys((REMOVED_FILES_KEPT, LOG_KEPT), f"interval {retention_days} days")
@@ -32,10 +43,6 @@ def init(spark: SparkSession, config: Config, retention_days: int | None, say: C
     say(f"{source.location} keeps removed files for {kept}: so far may runs fall behind")
     if wanted:
         source.change_settings(wanted)
-    events = source.read()
-    _make(sessions_of(tables), events, say)
-    if config.sliding is not None:
-        _make(sliding_of(tables), events, say)
 
 
 def _make(kind: Kind, events: DataFrame, say: Callable[[str], None]) -> None:

@@ -24,6 +24,11 @@ class Source(Section):
     prune_by: Text | None = Field(
         None, description="Column that grows with event_time, for file pruning where event_time is an expression"
     )
+    changes: Literal["feed", "appends"] = Field(
+        "feed",
+        description="feed: from the change data feed, with updates and deletes; appends: added rows alone, of a table "
+        "that nobody changes otherwise",
+    )
     start: Start = Field(
         "earliest", description="Where the very first run begins: earliest, latest, {version: N} or {timestamp: T}"
     )

@@ -1,5 +1,6 @@
 """The few Delta primitives; nothing else in the project reads or writes a table."""
 
+from tables.delta.appends import Unreadable, appended
 from tables.delta.commits import (
     BYTES_WRITTEN,
     CUT_OFF,
@@ -29,6 +30,8 @@ __all__ = [
     "Entry",
     "Superseded",
     "Table",
+    "Unreadable",
+    "appended",
     "read_any_version",
     "told",
 ]

@@ -71,6 +71,11 @@ class DeltaLog(Place):
         return int(log.tombstoneRetentionMillis(metadata)) * 1000, int(log.deltaRetentionMillis(metadata)) * 1000
 
     @property
+    def root(self) -> str:
+        """The folder of the table, as Hadoop names it."""
+        return str(self._log().dataPath().toString())
+
+    @property
     def partition_columns(self) -> list[str]:
         """The columns that the table is partitioned by."""
         return [line for line in str(self._snapshot().metadata().partitionColumns().mkString("\n")).split("\n") if line]

@@ -58,9 +58,12 @@ class Reading(DeltaLog):
 
     def removes_rows(self, version: int) -> bool:
         """Whether a commit takes rows away or writes them anew, as updates do; False: the log has it no longer."""
-        changing = (line for line in self._actions(version, whole=True) if '"dataChange":true' in line)
-        actions = (self._parsed(line, version) for line in changing)
-        return any("remove" in action or "deletionVector" in action.get("add", {}) for action in actions)
+        changing = [told for told in self.actions(version) if any(part.get("dataChange") for part in told.values())]
+        return any("remove" in action or "deletionVector" in action.get("add", {}) for action in changing)
+
+    def actions(self, version: int) -> Iterator[dict[str, Any]]:
+        """What a commit consists of, by kind; nothing if the log has it no longer."""
+        return (self._parsed(line, version) for line in self._actions(version, whole=True))
 
     def rows_added(self, version: int, partition: tuple[str, str]) -> int | None:
         """Rows of the files that a commit has put where a partition column has this value; None: the log has no count.

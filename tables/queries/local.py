@@ -170,7 +170,7 @@ class LocalTableSet:
 
     def require(self) -> None:
         """Raise unless the tables that every configuration has are there, and the source records its changes."""
-        require_source(self.events)
+        require_source(self.events, self.config)
         for table in (self.sessions, self.rejected_events, self.runs):
             table.require("`sessionizer init` makes it")
 

@@ -1,0 +1,86 @@
+"""Rows that commits have added, read from the files that the log names: of tables that record no change feed."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from tables.delta.log import physical
+from tables.delta.read import Reading
+
+Values = tuple[tuple[str, str | None], ...]  # of the partition columns, by their names in the log
+
+
+@dataclass(frozen=True)
+class Unreadable(Exception):
+    """A commit is no mere addition of rows (`removes`), or the log has it no longer."""
+
+    version: int
+    removes: bool
+
+
+def appended(table: Reading, first: int, last: int) -> DataFrame:
+    """The rows that the commits of these versions, both inclusive, have added, with the columns of the last one.
+
+    What a commit only lays elsewhere (OPTIMIZE) is no news. Errors: Unreadable.
+    """
+    schema = table.schema if last == table.version else table.schema_at(last)
+    partition, parts, root = table.partition_columns, [], table.root
+    inside = [field for field in schema.fields if field.name not in partition]
+    columns = T.StructType([_in_file(field) for field in inside])
+    reader = table.spark.read.schema(columns).option("__globPaths__", "false")
+    for values, paths in _by_partition(table, first, last).items():
+        rows, given = reader.parquet(*[_located(path, root) for path in paths]), dict(values)
+        found = {f.name: F.col(f"`{physical(f)}`").cast(f.dataType) for f in inside}
+        found |= {n: F.lit(given.get(physical(schema[n]))).cast(schema[n].dataType) for n in partition}
+        parts.append(rows.select(*[found[name].alias(name) for name in schema.names]))
+    return reduce(DataFrame.unionByName, parts) if parts else table.read().limit(0)
+
+
+def _by_partition(table: Reading, first: int, last: int) -> dict[Values, list[str]]:
+    """The added files, by the values of their partition."""
+    found: dict[Values, list[str]] = {}
+    for version in range(first, last + 1):
+        for added in _added(table, version):
+            found.setdefault(tuple(sorted(added["partitionValues"].items())), []).append(added["path"])
+    return found
+
+
+def _added(table: Reading, version: int) -> Iterator[dict[str, Any]]:
+    there = False
+    for action in table.actions(version):
+        there = True
+        name, told = next(iter(action.items()))
+        if name in ("add", "remove") and told.get("dataChange"):
+            if name == "remove" or "deletionVector" in told:
+                raise Unreadable(version, removes=True)
+            yield told
+    if not there:
+        raise Unreadable(version, removes=False)
+
+
+def _located(path: str, root: str) -> str:
+    """Where a file lies; the log has paths as URIs, mostly relative to the table."""
+    return unquote(path) if urlparse(path).scheme else f"{root}/{unquote(path)}"
+
+
+def _in_file(field: T.StructField) -> T.StructField:
+    return T.StructField(physical(field), _type_in_file(field.dataType))
+
+
+def _type_in_file(data_type: T.DataType) -> T.DataType:
+    """The type with the names that its parts have in files."""
+    match data_type:
+        case T.StructType():
+            return T.StructType([_in_file(field) for field in data_type.fields])
+        case T.ArrayType():
+            return T.ArrayType(_type_in_file(data_type.elementType))
+        case T.MapType():
+            return T.MapType(_type_in_file(data_type.keyType), _type_in_file(data_type.valueType))
+        case _:
+            return data_type

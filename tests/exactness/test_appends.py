@@ -1,0 +1,108 @@
+"""A source that is only added to, and that nobody may alter: its new files are read, and anything else is an error."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.exactness.play import Play, SourceError, minute
+
+pytestmark = pytest.mark.slow
+
+APPENDS = {"changes": "appends"}
+EVENTS = "u STRING, at TIMESTAMP, n INT"
+
+
+def somebody_elses(spark: SparkSession, folder: Path, columns: str = EVENTS, more: str = "") -> Play:
+    """A source without a change feed; before the first event."""
+    place = folder / "lake of [all] 100%" / "events"
+    spark.sql(f"CREATE TABLE delta.`{place}` ({columns}) USING delta {more}")
+    return Play(spark, place.parent, columns, source=APPENDS)
+
+
+def test_what_is_added_is_read_and_the_source_is_left_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    done = somebody_elses(spark, tmp_path).add("a@0 b@5").init()
+    table = done.tables.events.table
+    assert (table.version, table.setting("delta.enableChangeDataFeed")) == (1, None)
+    done.run()
+    done.add("a@8=2").add("b@100=3")
+    spark.sql(f"OPTIMIZE delta.`{table.location}`")
+    done.add("a@20=4")
+    (report,) = done.run()
+    assert report.manifest.events["events_read"] == 3
+    done.assert_sessions(
+        """
+        u | start | end | total
+        a | 0     | 8   | 3
+        a | 20    | 20  | 4
+        b | 5     | 5   | 1
+        b | 100   | 100 | 3
+        """
+    )
+    assert done.run() == []
+    done.assert_clean()
+    done.backfill(0, 200).assert_clean()
+
+
+def test_files_lie_in_partitions_of_any_value_under_names_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
+    columns = "`a u` STRING, at TIMESTAMP, p STRING, d DATE, s STRUCT<`x y`: INT, l: ARRAY<STRUCT<z: INT>>>"
+    mapped = "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    done = somebody_elses(spark, tmp_path, columns, f"PARTITIONED BY (p, d) {mapped}")
+    aggregates = [
+        {"name": "p", "fn": "last", "of": "p"},
+        {"name": "d", "fn": "last", "of": "d"},
+        {"name": "x", "fn": "sum", "of": "s.`x y` + s.l[0].z"},
+    ]
+    done.sections |= {"aggregates": aggregates}
+    done.change(source=APPENDS | {"key": ["a u"]})
+
+    def add(at: int, values: str) -> None:
+        more = "named_struct('x y', 1, 'l', array(named_struct('z', 2)))"
+        place = f"delta.`{done.config.source.table}`"
+        spark.sql(f"INSERT INTO {place} SELECT 'a', TIMESTAMP'{minute(at)}', {values}, {more}")
+
+    add(0, "'é/ %', DATE'2026-01-01'")
+    done.init().run()
+    add(5, "'é/ %', DATE'2026-01-02'")
+    add(6, "NULL, NULL")
+    add(40, "'[a-z]*{1}', NULL")
+    done.run()
+    rows = done.tables.sessions.table.read().selectExpr("minute(session_start)", "event_count", "p", "string(d)", "x")
+    found = {tuple(row) for row in rows.collect()}
+    assert found == {(0, 3, None, None, 9), (40, 1, "[a-z]*{1}", None, 3)}
+    done.assert_clean()
+
+
+def test_a_column_that_comes_later_is_null_before_it(spark: SparkSession, tmp_path: Path) -> None:
+    done = somebody_elses(spark, tmp_path).add("a@0").init()
+    done.run()
+    done.add("a@1").source("ALTER TABLE {} ADD COLUMN more STRING")
+    done.source(f"INSERT INTO {{}} SELECT 'a', TIMESTAMP'{minute(2)}', 5, 'x'").run()
+    done.assert_sessions("u | count | total \n a | 3 | 7")
+    done.assert_clean()
+
+
+@pytest.mark.parametrize(
+    "change", ["DELETE FROM {} WHERE n = 1", "UPDATE {} SET n = 2", "INSERT OVERWRITE {} SELECT * FROM {}"]
+)
+def test_a_change_of_rows_stops_the_run_and_a_rebuild_goes_on_behind_it(
+    spark: SparkSession, tmp_path: Path, change: str
+) -> None:
+    done = somebody_elses(spark, tmp_path).add("a@0 b@5=3").init()
+    done.run()
+    done.source(change).add("a@8=4")
+    with pytest.raises(SourceError, match="version 2 of the source updates, deletes or overwrites rows"):
+        done.run()
+    done.rebuild().assert_clean()
+    done.add("a@9=5").run()
+    done.assert_clean()
+
+
+def test_a_log_that_was_cleaned_up_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    done = somebody_elses(spark, tmp_path).add("a@0").init()
+    done.run()
+    done.add("a@1").add("a@2")
+    done.tables.events.table.checkpoint()
+    (Path(done.config.source.table) / "_delta_log" / "00000000000000000002.json").unlink()
+    with pytest.raises(SourceError, match="log no longer has version 2"):
+        done.run()
