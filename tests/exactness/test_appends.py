@@ -15,7 +15,7 @@ EVENTS = "u STRING, at TIMESTAMP, n INT"
 
 def somebody_elses(spark: SparkSession, folder: Path, columns: str = EVENTS, more: str = "") -> Play:
     """A source without a change feed; before the first event."""
-    place = folder / "lake of [all] 100%" / "events"
+    place = folder / "events"
     spark.sql(f"CREATE TABLE delta.`{place}` ({columns}) USING delta {more}")
     return Play(spark, place.parent, columns, source=APPENDS)
 
@@ -47,7 +47,7 @@ def test_what_is_added_is_read_and_the_source_is_left_as_it_was(spark: SparkSess
 def test_files_lie_in_partitions_of_any_value_under_names_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
     columns = "`a u` STRING, at TIMESTAMP, p STRING, d DATE, s STRUCT<`x y`: INT, l: ARRAY<STRUCT<z: INT>>>"
     mapped = "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
-    done = somebody_elses(spark, tmp_path, columns, f"PARTITIONED BY (p, d) {mapped}")
+    done = somebody_elses(spark, tmp_path / "lake of [all] 100%", columns, f"PARTITIONED BY (p, d) {mapped}")
     aggregates = [
         {"name": "p", "fn": "last", "of": "p"},
         {"name": "d", "fn": "last", "of": "d"},
