@@ -126,6 +126,8 @@ class Events:
             raise SourceError(
                 f"the source's log no longer has version {error.version}, which has not been read", remedy=ANEW
             ) from error
+        except PySparkException as error:
+            raise self._unreadable(Increment(first, last), error) from error
         told = {C.CHANGE_TYPE: F.lit("insert"), C.COMMIT_VERSION: F.lit(last).cast("bigint")}
         return rows.withColumns(told)
 

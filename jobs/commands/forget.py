@@ -48,7 +48,7 @@ def _mark(kind: Kind, keep: int, done: Manifest) -> int | None:
     if (latest := kind.home.latest_end()) is None:
         return None
     mark = min([latest - keep, *horizons(kind, done), *_not_ended(kind)])
-    if kind.rule.freezes and kind.name == "sessions":
+    if done.as_judged(kind.rule).freezes and kind.name == "sessions":  # whatever the configuration says now
         mark = _untangled(kind, mark)
     return mark if done.forgotten is None else max(mark, done.forgotten)
 

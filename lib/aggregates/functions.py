@@ -7,6 +7,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from lib.aggregates.decimals import mean
 from lib.config import Aggregate as Spec
 from lib.errors import ConfigError
 
@@ -113,9 +114,7 @@ def _average(value_type: T.DataType) -> Triple:
 
     def finish(parts: Parts) -> list[Column]:
         if isinstance(value_type, T.DecimalType):
-            scale = min(value_type.scale + 4, 38)
-            mean = F.try_divide(parts[0], parts[1])
-            return [mean.cast(T.DecimalType(min(max(value_type.precision + 4, scale), 38), scale))]
+            return [mean(parts[0], parts[1], value_type)]
         return [F.try_divide(parts[0].cast("double"), parts[1])]
 
     return Triple(

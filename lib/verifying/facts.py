@@ -122,7 +122,7 @@ class _Whole:
             case "count" | "sum" | "min" | "max" | "bool_or" | "bool_and":
                 return [getattr(F, spec.fn)(v)]
             case "avg":
-                return [F.try_divide(F.sum(v), F.count(v)) if self._is_decimal() else F.avg(v)]
+                return [F.avg(v)]
             case "stddev":
                 return [F.stddev_samp(v.cast("double"))]
             case "first" | "last":

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from lib import columns as C
 from tables.delta.log import physical
 from tables.delta.read import Reading
 
@@ -30,13 +31,15 @@ def appended(table: Reading, first: int, last: int) -> DataFrame:
     What a commit only lays elsewhere (OPTIMIZE) is no news. Errors: Unreadable.
     """
     schema = table.schema if last == table.version else table.schema_at(last)
-    partition, parts, root = table.partition_columns, [], table.root
-    inside = [field for field in schema.fields if field.name not in partition]
+    latest, parts, root = table.schema, list[DataFrame](), table.root
+    apart = {physical(latest[name]) for name in table.partition_columns}  # which a column keeps when it is renamed
+    inside = [field for field in schema.fields if physical(field) not in apart]
+    partition = [field.name for field in schema.fields if physical(field) in apart]
     columns = T.StructType([_in_file(field) for field in inside])
     reader = table.spark.read.schema(columns).option("__globPaths__", "false")
     for values, paths in _by_partition(table, first, last).items():
         rows, given = reader.parquet(*[_located(path, root) for path in paths]), dict(values)
-        found = {f.name: F.col(f"`{physical(f)}`").cast(f.dataType) for f in inside}
+        found = {f.name: C.col(physical(f)).cast(f.dataType) for f in inside}
         found |= {n: F.lit(given.get(physical(schema[n]))).cast(schema[n].dataType) for n in partition}
         parts.append(rows.select(*[found[name].alias(name) for name in schema.names]))
     return reduce(DataFrame.unionByName, parts) if parts else table.read().limit(0)
@@ -57,7 +60,7 @@ def _added(table: Reading, version: int) -> Iterator[dict[str, Any]]:
         there = True
         name, told = next(iter(action.items()))
         if name in ("add", "remove") and told.get("dataChange"):
-            if name == "remove" or "deletionVector" in told:
+            if name == "remove" or told.get("deletionVector"):
                 raise Unreadable(version, removes=True)
             yield told
     if not there:

@@ -59,7 +59,7 @@ class Reading(DeltaLog):
     def removes_rows(self, version: int) -> bool:
         """Whether a commit takes rows away or writes them anew, as updates do; False: the log has it no longer."""
         changing = [told for told in self.actions(version) if any(part.get("dataChange") for part in told.values())]
-        return any("remove" in action or "deletionVector" in action.get("add", {}) for action in changing)
+        return any("remove" in action or action.get("add", {}).get("deletionVector") for action in changing)
 
     def actions(self, version: int) -> Iterator[dict[str, Any]]:
         """What a commit consists of, by kind; nothing if the log has it no longer."""

@@ -73,6 +73,21 @@ def test_files_lie_in_partitions_of_any_value_under_names_of_their_own(spark: Sp
     done.assert_clean()
 
 
+def test_a_partition_column_may_be_renamed_behind_what_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    columns = "`a``u` STRING, at TIMESTAMP, n INT, d STRING"
+    mapped = "PARTITIONED BY (d) TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    done = somebody_elses(spark, tmp_path, columns, mapped)
+    done.change(source=APPENDS | {"key": ["a`u"]}, limits={"max_versions_per_run": 1})
+    done.source(f"INSERT INTO {{}} SELECT 'a', TIMESTAMP'{minute(0)}', 1, 'x'").init().run()
+    done.source(f"INSERT INTO {{}} SELECT 'a', TIMESTAMP'{minute(1)}', 2, 'x'")
+    done.source("ALTER TABLE {} RENAME COLUMN d TO day").source(
+        f"INSERT INTO {{}} SELECT 'a', TIMESTAMP'{minute(2)}', 4, 'y'"
+    )
+    done.run()
+    done.assert_sessions("start | end | total \n 0 | 2 | 7")
+    done.assert_clean()
+
+
 def test_a_column_that_comes_later_is_null_before_it(spark: SparkSession, tmp_path: Path) -> None:
     done = somebody_elses(spark, tmp_path).add("a@0").init()
     done.run()
@@ -106,3 +121,23 @@ def test_a_log_that_was_cleaned_up_is_named(spark: SparkSession, tmp_path: Path)
     (Path(done.config.source.table) / "_delta_log" / "00000000000000000002.json").unlink()
     with pytest.raises(SourceError, match="log no longer has version 2"):
         done.run()
+
+
+def test_files_that_were_vacuumed_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    done = somebody_elses(spark, tmp_path).add("a@0").init()
+    done.run()
+    done.add("a@1")
+    for file in Path(done.config.source.table).glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(SourceError, match="cannot be read"):
+        done.run()
+
+
+def test_a_writer_may_say_that_a_file_has_no_deletion_vector(spark: SparkSession, tmp_path: Path) -> None:
+    done = somebody_elses(spark, tmp_path).add("a@0").init()
+    done.run()
+    done.add("a@1")
+    entry = Path(done.config.source.table) / "_delta_log" / "00000000000000000002.json"
+    entry.write_text(entry.read_text().replace('"dataChange":true', '"dataChange":true,"deletionVector":null'))
+    done.run()
+    done.assert_sessions("u | count \n a | 2")

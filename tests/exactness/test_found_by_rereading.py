@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.exactness.play import Play, SessionizerError, SourceError
+from jobs.commands.forget import forget as forget_rows
+from tests.exactness.play import Play, SessionizerError, SourceError, minute
+from tests.exactness.test_forgetting import keep
 
 pytestmark = pytest.mark.slow
 
@@ -97,3 +99,55 @@ def test_no_correction_is_made_while_earlier_ones_wait_that_may_be_of_the_same_e
     done.readmit().run()
     done.assert_sessions("u | count | total \n a | 1 | 3 \n b | 2 | 5")
     done.assert_clean()
+
+
+def test_an_erasure_is_not_passed_over_while_an_update_of_the_same_event_waits(play: Plays) -> None:
+    done = play("a@10=1 b@10=1", **WAITING).source("UPDATE {} SET n = 2 WHERE u = 'a'")
+    done.run()
+    done.change(corrections="apply").source("DELETE FROM {} WHERE u = 'a'")
+    with pytest.raises(SourceError, match="earlier corrections, which may be of the same events, wait"):
+        done.run()
+    done.readmit().run()
+    done.assert_sessions("u | count \n b | 1")
+
+
+def test_what_waits_of_forgotten_events_holds_nothing_up(play: Plays) -> None:
+    done = play("a@0 b@1000 tick@1460", **WAITING).source("DELETE FROM {} WHERE u = 'a'")
+    done.run()
+    assert keep(done) == 1
+    done.change(corrections="apply").source("DELETE FROM {} WHERE u = 'b'").run()
+    done.assert_sessions("u | start \n tick | 1460")
+    done.assert_clean()
+
+
+def test_upkeep_goes_by_the_rule_that_the_rows_were_made_by(play: Plays) -> None:
+    done = play("tick@100 a@85 | a@92 a@83 | tick@1541", time=STAYING).change(time=STAYING, late_events="amend")
+    assert forget_rows(done.kind, 1450 * 60_000_000, done.now, done.said.append) == 0  # a's lies amid another one
+    done.assert_sessions("u | start | count \n a | 83 | 2 \n a | 85 | 1 \n tick | 100 | 1 \n tick | 1541 | 1")
+
+
+@pytest.mark.parametrize(
+    ("kind", "mean"), [("DECIMAL(23,2)", "0.004545"), ("DECIMAL(38,18)", "0.0045454545454545454545")]
+)
+def test_a_mean_of_decimals_has_all_its_digits(spark: SparkSession, tmp_path: Path, kind: str, mean: str) -> None:
+    done = Play(
+        spark, tmp_path, f"u STRING, at TIMESTAMP, v {kind}", aggregates=[{"name": "m", "fn": "avg", "of": "v"}]
+    )
+    for values in ("0.05, 0.00", ", ".join(["0.00"] * 9)):
+        rows = f"SELECT 'a', TIMESTAMP'{minute(1)}', CAST(v AS {kind}) FROM VALUES ({values.replace(', ', '), (')}) AS t(v)"
+        done.append_frame(spark.sql(rows).toDF("u", "at", "v"))
+        if not done.tables.sessions.table.exists():
+            done.init()
+        done.run()
+    assert str(done.row("a")["m"]) == mean
+    done.assert_clean()
+
+
+def test_the_ledger_tells_what_became_of_recomputed_sessions(play: Plays) -> None:
+    names = ("sessions_created", "sessions_extended", "sessions_split", "sessions_merged", "sessions_deleted")
+    done = play("a@20 a@25 tick@200 | a@15", late_events="amend")
+    assert done.ledger(*names)[-1] == (0, 1, 0, 0, 1)
+    done.source(f"DELETE FROM {{}} WHERE at = TIMESTAMP'{minute(15)}'").run()
+    assert done.ledger(*names)[-1] == (0, 1, 0, 0, 1)
+    done.runs("a@33 a@40").source(f"DELETE FROM {{}} WHERE at = TIMESTAMP'{minute(33)}'").run()
+    assert done.ledger(*names)[-1] == (0, 1, 1, 0, 0)

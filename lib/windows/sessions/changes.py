@@ -1,6 +1,6 @@
 """Changes: what a run writes, as inserts, updates and deletes of session rows."""
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from lib import columns as C
@@ -17,6 +17,7 @@ ABOUT = {
     C.OLD_START: "bigint",
     C.INTO: "string",
     C.RANGE: "bigint",
+    C.IS_PART: "boolean",
     C.BUCKETS: "array<bigint>",
 }
 HOW = (C.RUN_ID, C.SUPERSEDES)  # say how a row came about, not what it is
@@ -59,7 +60,7 @@ def merged_changes(settled: DataFrame, *, each_watermark: bool = False) -> DataF
             C.OLD_START: action["old_start"],
             C.INTO: F.when(action["change"] == DELETE, own),
             C.ABSORBED_ROWS: F.size(C.col(C.ABSORBED)),
-            C.STATUS_BEFORE: before[C.STATUS],
+            C.STATUS_BEFORE: _first(C.col(C.ABSORBED))[C.STATUS],
         }
     ).drop("__action")
 
@@ -74,6 +75,7 @@ def recomputed_changes(
     apart results may be.
     """
     same = F.get(F.filter(C.col(C.ABSORBED), lambda row: row[C.SESSION_ID] == C.col(C.SESSION_ID)), F.lit(0))
+    rows = rows.withColumn(C.IS_PART, _is_part())
     upserts = (rows if table is None else _differing(rows, table, names, within)).withColumns(
         {
             C.CHANGE: F.when(same.isNotNull(), UPDATE).otherwise(INSERT),
@@ -105,6 +107,7 @@ def counts() -> dict[str, Column]:
     upserted = C.col(C.CHANGE) != DELETE
     absorbed, before, fresh = C.col(C.ABSORBED_ROWS), C.col(C.STATUS_BEFORE), C.col(C.FRESH) > 0
     was_live = C.col(C.WAS_FINAL) == F.lit(False)
+    is_split = F.coalesce(C.col(C.IS_PART) & (C.col(C.CHANGE) == INSERT), F.lit(False))
 
     def turned(status: str) -> Column:
         return F.count_if(upserted & (C.col(C.STATUS) == status) & ~before.eqNullSafe(F.lit(status)))
@@ -113,9 +116,8 @@ def counts() -> dict[str, Column]:
         "rows": F.count(F.lit(1)),
         "updated": F.count_if(C.col(C.CHANGE) == UPDATE),
         "created": F.count_if(upserted & (absorbed == 0)),
-        "extended": F.count_if(upserted & (absorbed == 1) & fresh & (C.col(C.CHANGE) == UPDATE))
-        + F.count_if(upserted & (absorbed == 1) & fresh & (C.col(C.CHANGE) == INSERT) & C.col(C.RANGE).isNull()),
-        "split": F.count_if((absorbed == 1) & (C.col(C.CHANGE) == INSERT) & C.col(C.RANGE).isNotNull()),
+        "extended": F.count_if(upserted & (absorbed == 1) & fresh & ~is_split),
+        "split": F.count_if(is_split),
         "merged": F.count_if(upserted & (absorbed > 1)),
         "closed": turned("closed"),
         "finalised": turned("final"),
@@ -139,6 +141,19 @@ def _differing(rows: DataFrame, table: DataFrame, names: tuple[str, ...], within
     types = {f.name: f.dataType for f in rows.schema.fields if f.name in was}
     same = same_row({n: C.col(n) for n in types}, {n: C.col(was[n]) for n in types}, types, within)
     return met.where(C.col(was[C.SESSION_ID]).isNull() | ~same).drop(*was.values())
+
+
+def _first(rows: Column) -> Column:
+    """Of the rows that a session took over the one that began first: whose id it has, if it begins as before."""
+    names = (C.START, C.SESSION_ID, C.STATUS)
+    return F.array_min(F.transform(rows, lambda row: F.struct(*[row[name].alias(name) for name in names])))
+
+
+def _is_part() -> Column:
+    """Whether a recomputed session is one of several that one row of the table has become."""
+    absorbed = C.col(C.ABSORBED)
+    same = Window.partitionBy(C.col(C.RANGE), F.get(absorbed, F.lit(0))[C.SESSION_ID])
+    return (F.size(absorbed) == 1) & (F.count_if(F.size(absorbed) == 1).over(same) > 1)
 
 
 def _new(settled: DataFrame) -> DataFrame:
