@@ -77,7 +77,7 @@ def test_a_partition_column_may_be_renamed_behind_what_is_read(spark: SparkSessi
     columns = "`a``u` STRING, at TIMESTAMP, n INT, d STRING"
     mapped = "PARTITIONED BY (d) TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
     done = somebody_elses(spark, tmp_path, columns, mapped)
-    done.change(source=APPENDS | {"key": ["a`u"]}, limits={"max_versions_per_run": 1})
+    done.change(source=APPENDS | {"key": ["a`u"]}, limits={"max_versions_per_run": 1}, sessions={"change_feed": False})
     done.source(f"INSERT INTO {{}} SELECT 'a', TIMESTAMP'{minute(0)}', 1, 'x'").init().run()
     done.source(f"INSERT INTO {{}} SELECT 'a', TIMESTAMP'{minute(1)}', 2, 'x'")
     done.source("ALTER TABLE {} RENAME COLUMN d TO day").source(
