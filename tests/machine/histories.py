@@ -34,7 +34,10 @@ DOUBLES = (None, "0.0", "-0.0", "1.5", "-2.0", "3.25", "nan", "inf", "-inf")
 
 
 class Teller:
-    """Tells one history. What the rules leave open it leaves out. jobs, changes: what is drawn from."""
+    """Tells one history. What the rules leave open it leaves out.
+
+    jobs, changes: what is drawn from. shifting: whether lateness and what becomes of late events change all the time.
+    """
 
     def __init__(
         self,
@@ -44,8 +47,10 @@ class Teller:
         rounds: int = 5,
         jobs: Sequence[str] = JOBS,
         changes: Sequence[str] = CHANGES,
+        shifting: bool = False,
     ) -> None:
         self.rule, self.random, self.rounds, self.jobs = rule, random, rounds, jobs
+        self.shifting = shifting
         self.happens = (*["add"] * 6, *(() if rule.freezes else changes))
         self.users = range(1, (users if rule.key else min(users, 4)) + 1)
         self.rows: dict[int, Row] = {}
@@ -54,7 +59,7 @@ class Teller:
         self.settled = rule.corrections == "apply"  # whether what has just come waits for a run before it is changed
         self.copied: set[int] = set()
         self.waiting: set[str] = set()  # whether insertions, or changes, are there that no run has read
-        self.aside = Random(random.getstate()[1][0])  # for what changes no row
+        self.aside = Random(str(random.getstate()))  # for what changes no row
         self.now = 45 if rule.skew < DAYS_LATER else DAYS_LATER
         self.base = 0
 
@@ -65,6 +70,8 @@ class Teller:
             steps.append(Add(tuple(row for user in self.users for row in self._events(user, 2, 0, 30))))
         steps.append(self._run(Run(self._time())))
         for _ in range(self.rounds):
+            if self.shifting or self.aside.random() < 0.5:
+                steps += self._beside()
             # One watermark for all follows the latest of many events: they must go on for some to be in time.
             further = self.random.choice((0, 0, 5, 10) if self.rule.per else (10, 20, 30))
             self.base += further
@@ -72,15 +79,15 @@ class Teller:
             for _ in range(self.random.choice((1, 1, 1, 2, 3))):
                 steps += self._of_source()
             steps += self._of_jobs()
-            if self.aside.random() < 0.25:
-                steps += self._beside()
         return steps
 
     def _beside(self) -> list[Step]:
         """What changes no row; how chains are judged across a change of rule is left open."""
         change = Change(self.aside.choice((0, 5, 30)), self.aside.choice(LATE))
+        if self.shifting:
+            return [change]
         steps: list[Step] = [AddColumn(), Maintain(FIRST + self.now * MINUTE)]
-        return [self.aside.choice([*steps, *([change] if self.rule.lateness == "event" else [])])]
+        return [self.aside.choice([*steps, *([change] * 2 if self.rule.lateness == "event" else [])])]
 
     # The source.
 

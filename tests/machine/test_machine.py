@@ -29,12 +29,15 @@ SEED = int(os.environ.get("SESSIONIZER_MACHINE_SEED", "1"))
 CHOICES = list(covering(Random(SEED)))
 MANY, LONG = 440, 1
 FEW = (0, 1, 2, 4, 5, 6, 7)  # for every change; they hold more than half of all pairs
+SHIFTING = [n for n, choice in enumerate(CHOICES) if rule_of(choice).lateness == "event"][::4]
 MORE = (3, *range(len(FEW) + 1, 32))
 
 
-def play(spark: SparkSession, folder: Path, number: int, tally: Tally, *, users: int, rounds: int) -> None:
+def play(
+    spark: SparkSession, folder: Path, number: int, tally: Tally, *, users: int, rounds: int, shifting: bool = False
+) -> None:
     rule = rule_of(CHOICES[number])
-    steps = Teller(rule, Random(f"{SEED} {number}"), users, rounds).tell()
+    steps = Teller(rule, Random(f"{SEED} {number}"), users, rounds, shifting=shifting).tell()
     with for_few_rows(spark):
         played = Played(spark, folder, over_memory, rule, verifies=False)
         played.assert_right(steps)
@@ -59,3 +62,12 @@ def test_the_same_over_more_pairs_of_options(spark: SparkSession, tmp_path: Path
 @pytest.mark.parametrize("number", range(len(CHOICES)))
 def test_the_same_over_long_histories(spark: SparkSession, tmp_path: Path, tally: Tally, number: int) -> None:
     play(spark, tmp_path, number, tally, users=MANY, rounds=rounds(LONG))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("number", SHIFTING)
+def test_the_same_where_lateness_and_policies_change(
+    spark: SparkSession, tmp_path: Path, tally: Tally, number: int
+) -> None:
+    play(spark, tmp_path, number, tally, users=100, rounds=rounds(4), shifting=True)
