@@ -252,11 +252,10 @@ class Events:
     def _feed_reaches_back_to(self, first: int, last: int) -> bool:
         if first > last:
             return True
-        if self.config.source.changes == "appends":
-            return all(self.table.entry(version) is not None for version in range(first, last + 1))
+        read = self._appended if self.config.source.changes == "appends" else self.table.changes
         try:
-            self.table.changes(first, last).limit(1).collect()  # `limit(0)` would not even look
-        except (PySparkException, Py4JJavaError):
+            read(first, last).limit(1).collect()  # `limit(0)` would not even look
+        except (PySparkException, Py4JJavaError, SourceError):
             return False
         return True
 

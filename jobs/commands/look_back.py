@@ -89,7 +89,7 @@ def readmit(kind: Kind, asked: LookBack, say: Say = lambda _: None) -> list[RunR
     position = settled(kind, say)
     if position.manifest is not None:
         check_rule(kind, position.manifest)
-    asked, rejects = _left(kind, asked), kind.rejected_events.table.read()
+    rejects = kind.rejected_events.table.read()  # corrections of forgotten events, too: they are to wait no longer
     wanted = asked_for(rejects, Readmission(asked.low, asked.high, corrections=True), kind.rule, Checkpoints())
     time = F.unix_micros(C.col(C.EVENT_TIME))
     inside = wanted.where((time >= asked.low) & (time < asked.high))

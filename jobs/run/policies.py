@@ -10,7 +10,6 @@ from jobs.run.pipeline import RunResult
 from lib import columns as C
 from lib.admission.verdicts import CORRECTION, INVALID, LATE
 from lib.errors import ConfigError, RunFailed, SourceError, UsageError
-from lib.time.micros import timestamp
 from lib.windows.windows import DELETE
 from tables.manifest import Manifest
 
@@ -85,13 +84,8 @@ def check_policies(result: RunResult, context: RunContext) -> None:
 
 def _check_none_wait(context: RunContext) -> None:
     """Raise where corrections wait: new ones may be of the same events, which the table has as they were before."""
-    rejects, mark = context.rejects(), context.clock.forgotten
-    if rejects is None:
-        return
-    waiting = rejects.where(C.col(C.REASON) == CORRECTION)
-    if mark is not None:  # of what has been forgotten there is nothing to correct
-        waiting = waiting.where(C.col(C.EVENT_TIME) >= timestamp(mark))
-    if not waiting.isEmpty():
+    rejects = context.rejects()
+    if rejects is not None and not rejects.where(C.col(C.REASON) == CORRECTION).isEmpty():
         raise SourceError(
             "the source updates or deletes rows, and earlier corrections, which may be of the same events, wait in "
             "rejected_events since corrections was quarantine",

@@ -122,7 +122,7 @@ class _Whole:
             case "count" | "sum" | "min" | "max" | "bool_or" | "bool_and":
                 return [getattr(F, spec.fn)(v)]
             case "avg":
-                return [F.avg(v)]
+                return [self._mean()]
             case "stddev":
                 return [F.stddev_samp(v.cast("double"))]
             case "first" | "last":
@@ -136,6 +136,13 @@ class _Whole:
         in_order = F.transform(self._in_order(), lambda one: one["value"])
         values = self._distinct() if spec.fn == "set" else in_order
         return [self._at_most(values), *([] if spec.at_most is None else [F.size(values) > spec.at_most])]
+
+    def _mean(self) -> Column:
+        """Spark's own, which takes decimals of few digits for doubles: of these sum and number are divided."""
+        if not self._is_decimal():
+            return F.avg(self.value)
+        exact = self.kind.precision > 12  # type: ignore[attr-defined]
+        return F.try_avg(self.value) if exact else F.try_divide(F.sum(self.value), F.count(self.value))
 
     def _near(self) -> Column | None:
         """How far the result may be away, beyond `within`: floats that cancel each other out, and ranks."""

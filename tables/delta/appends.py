@@ -1,6 +1,6 @@
 """Rows that commits have added, read from the files that the log names: of tables that record no change feed."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -39,7 +39,7 @@ def appended(table: Reading, first: int, last: int) -> DataFrame:
     reader = table.spark.read.schema(columns).option("__globPaths__", "false")
     for values, paths in _by_partition(table, first, last).items():
         rows, given = reader.parquet(*[_located(path, root) for path in paths]), dict(values)
-        found = {f.name: C.col(physical(f)).cast(f.dataType) for f in inside}
+        found = {f.name: C.col(physical(f)).cast(_shape(f.dataType, lambda part: part.name)) for f in inside}
         found |= {n: F.lit(given.get(physical(schema[n]))).cast(schema[n].dataType) for n in partition}
         parts.append(rows.select(*[found[name].alias(name) for name in schema.names]))
     return reduce(DataFrame.unionByName, parts) if parts else table.read().limit(0)
@@ -73,17 +73,18 @@ def _located(path: str, root: str) -> str:
 
 
 def _in_file(field: T.StructField) -> T.StructField:
-    return T.StructField(physical(field), _type_in_file(field.dataType))
+    return T.StructField(physical(field), _shape(field.dataType, physical))
 
 
-def _type_in_file(data_type: T.DataType) -> T.DataType:
-    """The type with the names that its parts have in files."""
+def _shape(data_type: T.DataType, named: Callable[[T.StructField], str]) -> T.DataType:
+    """The type with its parts named so; all of them may be null, as Spark takes them to be in files."""
     match data_type:
         case T.StructType():
-            return T.StructType([_in_file(field) for field in data_type.fields])
+            parts = [T.StructField(named(part), _shape(part.dataType, named)) for part in data_type.fields]
+            return T.StructType(parts)
         case T.ArrayType():
-            return T.ArrayType(_type_in_file(data_type.elementType))
+            return T.ArrayType(_shape(data_type.elementType, named))
         case T.MapType():
-            return T.MapType(_type_in_file(data_type.keyType), _type_in_file(data_type.valueType))
+            return T.MapType(_shape(data_type.keyType, named), _shape(data_type.valueType, named))
         case _:
             return data_type

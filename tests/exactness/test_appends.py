@@ -141,3 +141,23 @@ def test_a_writer_may_say_that_a_file_has_no_deletion_vector(spark: SparkSession
     entry.write_text(entry.read_text().replace('"dataChange":true', '"dataChange":true,"deletionVector":null'))
     done.run()
     done.assert_sessions("u | count \n a | 2")
+
+
+def test_parts_that_are_never_null_are_read_from_files_too(spark: SparkSession, tmp_path: Path) -> None:
+    columns = "u STRING NOT NULL, at TIMESTAMP, s STRUCT<x: INT NOT NULL, l: ARRAY<INT>>"
+    done = somebody_elses(spark, tmp_path, columns)
+    done.change(source=APPENDS, aggregates=[{"name": "total", "fn": "sum", "of": "s.x"}])
+    for at in (0, 1):
+        values = f"'a', TIMESTAMP'{minute(at)}', named_struct('x', 2, 'l', array(1))"
+        done.source(f"INSERT INTO {{}} SELECT {values}")
+        if not at:
+            done.init()
+        done.run()
+    done.assert_sessions("u | count | total \n a | 2 | 4")
+
+
+def test_a_first_run_by_parts_begins_behind_what_cannot_be_read_as_appends(spark: SparkSession, tmp_path: Path) -> None:
+    done = somebody_elses(spark, tmp_path).add("a@0 b@5=3").source("DELETE FROM {} WHERE u = 'b'").add("a@1")
+    done.change(source=APPENDS, limits={"max_versions_per_run": 10}).init().run()
+    done.assert_sessions("u | count \n a | 2")
+    done.runs("a@2").assert_sessions("u | count \n a | 3")

@@ -203,7 +203,7 @@ def test_the_queries_of_the_documentation_run_and_find_something(played: Played,
 
 
 def test_the_documentation_asks_what_the_demo_asks() -> None:
-    assert len(blocks("sql", TABLES)) == 5
+    assert len(blocks("sql", TABLES)) == 6
     for question, query in QUESTIONS.items():
         assert question in TABLES
         assert query.strip() in TABLES
