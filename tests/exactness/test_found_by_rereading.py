@@ -146,7 +146,7 @@ def test_upkeep_goes_by_the_rule_that_the_rows_were_made_by(play: Plays) -> None
 MEANS = [
     ("DECIMAL(23,2)", "0.004545"),
     ("DECIMAL(38,18)", "0.0045454545454545454545"),
-    ("DECIMAL(11,2)", "818181818.186364"),
+    ("DECIMAL(11,2)", "818181818.195455"),
 ]
 
 
