@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from lib import columns as C
 from lib.admission.accepted import Past, accepted, as_rejects
 from lib.admission.corrections import reconciled
-from lib.admission.dedupe import mark_duplicates
+from lib.admission.dedupe import mark_duplicates, only_freed, was_judged
 from lib.admission.event_counts import EventCounts
 from lib.admission.freed import Readmission, asked_for, copies_of, deletions, freed, judged_again
 from lib.admission.lateness import decided, judge_late, with_places
@@ -71,8 +71,11 @@ class Admission:
         return decided(with_places(judged, places, self.rule, bucket), self.rule, self.clock)
 
     def _apart_from_copies(self, valid: DataFrame, rejects: DataFrame | None) -> DataFrame:
-        if self.rule.dedupe is None or not self.tells_copies:
+        if self.rule.dedupe is None or not (self.tells_copies or C.FREED in valid.columns):
             return valid
+        if not self.tells_copies:
+            told = mark_duplicates(was_judged(valid), self._originals(valid, rejects), self.rule, self.clock)
+            return only_freed(told)
         if self.places is not None and self.bucket is not None:
             valid = with_places(valid, self.places, self.rule, self.bucket)
         return mark_duplicates(valid, self._originals(valid, rejects), self.rule, self.clock)

@@ -16,7 +16,7 @@ from lib.joins import joined
 from lib.rule import Rule
 from lib.time.watermarks import WatermarkState, with_clock
 
-SEEN, CUTS = "__seen", "__originals"
+SEEN, CUTS, WAS = "__seen", "__originals", "__was"
 
 
 def mark_duplicates(valid: DataFrame, known: DataFrame | None, rule: Rule, clock: WatermarkState) -> DataFrame:
@@ -66,6 +66,18 @@ def mark_duplicates(valid: DataFrame, known: DataFrame | None, rule: Rule, clock
     duplicate = unjudged & ~original & reduce(or_, [F.col("__copy"), near])
     verdict = F.when(F.coalesce(duplicate, F.lit(False)), DUPLICATE).otherwise(C.col(C.VERDICT))
     return walked.withColumn(C.VERDICT, verdict).select(*C.cols(tuple(valid.columns)))
+
+
+def was_judged(valid: DataFrame) -> DataFrame:
+    """The rows with the verdict that they have before copies are told, for `only_freed`."""
+    return valid.withColumn(WAS, C.col(C.VERDICT))
+
+
+def only_freed(marked: DataFrame) -> DataFrame:
+    """Of rows whose copies are told, just those that were copies before and stay so: new copies count beside others."""
+    freed, copy = C.col(C.FREED), C.col(C.VERDICT) == DUPLICATE
+    stays = F.coalesce((freed[C.REASON] == DUPLICATE) & copy, F.lit(False))
+    return marked.withColumn(C.VERDICT, F.when(stays, DUPLICATE).otherwise(C.col(WAS))).drop(WAS)
 
 
 def _with_seen(valid: DataFrame, known: DataFrame | None, ids: tuple[str, ...]) -> DataFrame:

@@ -144,3 +144,12 @@ def test_a_row_that_came_again_is_no_delete_that_is_made_at_last(play: Plays) ->
     done.assert_sessions("u | start | end | count | total \n a | 10 | 10 | 1 | 10")
     done.assert_rejected("u | event_time | reason \n a | 12 | duplicate")
     done.assert_clean()
+
+
+def test_a_copy_that_stays_one_brings_no_late_event_in_reach_when_another_event_goes(play: Plays) -> None:
+    dedupe = {"dedupe": {"by": ["n"], "within": "1h"}}
+    done = play("tick@100=9 a@50=1 a@70=2 a@92=1", source=dedupe, time={"lateness": "session"})
+    done.source("DELETE FROM {} WHERE n = 2").runs("a@85=7")
+    done.assert_sessions("u | start | count \n a | 50 | 1 \n tick | 100 | 1")
+    done.assert_rejected("u | event_time | reason \n a | 85 | late \n a | 92 | duplicate")
+    done.assert_clean()
