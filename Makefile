@@ -25,7 +25,7 @@ test: setup java ## run the tests, without the broad and the slow ones; five min
 test-broad: setup java ## run the broad ones, which CI runs, too; eight minutes
 	$(PYTEST) -m "broad and not slow"
 
-test-all: setup java ## run the slow ones, which both leave out; three quarters of an hour
+test-all: setup java ## run the slow ones, which both leave out; an hour or more
 	$(PYTEST) -m slow
 
 test-soak: setup java ## three hundred increments, many rows, and what is random three times as long; hours

@@ -16,7 +16,7 @@ class Watermark(Section):
     per: Scope = Field("table", description="Scope of a watermark: table, key, or a list of some of the key columns")
     delay: Wait = Field("0s", validate_default=True, description="How far the watermark stays behind that event time")
     idle_after: Gap | None = Field(
-        None, description="Where no event has come for longer, the watermark follows the run's clock, as far behind it"
+        None, description="Where no event has come for longer, the watermark is the run's clock less the delay"
     )
 
 
