@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 
 from lib import columns as C
 from tables.delta.log import physical
-from tables.delta.read import Reading
+from tables.delta.read import Reading, takes_rows_away
 
 Values = tuple[tuple[str, str | None], ...]  # of the partition columns, by their names in the log
 
@@ -58,11 +58,10 @@ def _added(table: Reading, version: int) -> Iterator[dict[str, Any]]:
     there = False
     for action in table.actions(version):
         there = True
-        name, told = next(iter(action.items()))
-        if name in ("add", "remove") and told.get("dataChange"):
-            if name == "remove" or told.get("deletionVector"):
-                raise Unreadable(version, removes=True)
-            yield told
+        if takes_rows_away(action):
+            raise Unreadable(version, removes=True)
+        if action.get("add", {}).get("dataChange"):
+            yield action["add"]
     if not there:
         raise Unreadable(version, removes=False)
 

@@ -58,8 +58,7 @@ class Reading(DeltaLog):
 
     def removes_rows(self, version: int) -> bool:
         """Whether a commit takes rows away or writes them anew, as updates do; False: the log has it no longer."""
-        changing = [told for told in self.actions(version) if any(part.get("dataChange") for part in told.values())]
-        return any("remove" in action or action.get("add", {}).get("deletionVector") for action in changing)
+        return any(map(takes_rows_away, self.actions(version)))
 
     def actions(self, version: int) -> Iterator[dict[str, Any]]:
         """What a commit consists of, by kind; nothing if the log has it no longer."""
@@ -174,6 +173,12 @@ class Reading(DeltaLog):
             return json.loads(line)
         except ValueError as error:
             raise self._damaged(version) from error
+
+
+def takes_rows_away(action: dict[str, Any]) -> bool:
+    """Whether a part of a commit removes a file with its rows, or rows of one that stays; not where they only move."""
+    added, removed = action.get("add", {}), action.get("remove", {})
+    return bool(removed.get("dataChange") or (added.get("dataChange") and added.get("deletionVector")))
 
 
 def is_in(table: deltalake.DeltaTable, commit: Commit) -> bool:
