@@ -30,7 +30,7 @@ test-all: setup java ## run the slow ones, which both leave out; an hour or more
 
 test-soak: setup java ## three hundred increments, many rows, and what is random three times as long; hours
 	$(BIN)/python -m pytest tests/soak
-	SESSIONIZER_TEST_TIMES=3 $(PYTEST) -m slow tests/machine/test_machine.py tests/faults/test_races.py tests/properties
+	SESSIONIZER_TEST_TIMES=3 $(PYTEST) -m slow tests/machine/test_machine.py tests/faults/test_races.py tests/faults/test_crashes.py tests/properties
 
 test-airflow: setup java .venv-airflow/.stamp ## run the DAGs by a real Airflow, in an environment of its own
 	$(BIN)/python -m pytest tests/airflow

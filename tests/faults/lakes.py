@@ -190,14 +190,7 @@ SCENARIOS = {
     "amending run": Scenario("run", waiting, {"now": NOW}, {"late_events": "amend"}),
     "run with corrections": Scenario("run", corrected, {"now": NOW}, optional=("session_updates",)),
     "run after a RESTORE": Scenario("run", restored, {"now": NOW}, optional=TRACED),
-    "backfill": Scenario(
-        "backfill",
-        consumed,
-        {**SPAN, "chunk": (SPAN["high"] - SPAN["low"]) // 2},
-        optional=TRACED,
-        versions=False,
-        again=True,
-    ),
+    "backfill": Scenario("backfill", consumed, SPAN, optional=TRACED, versions=False, again=True),
     "readmit": Scenario("readmit", consumed, SPAN, optional=TRACED),
     "rebuild": Scenario(
         "rebuild", consumed, {"now": NOW}, {"session": {"gap": "45m"}}, TRACED, versions=False, again=True

@@ -46,18 +46,18 @@ EVENTS = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", "UTC")), ("
 OVERTAKEN = "another run was faster"
 SECTIONS: dict[str, Any] = {"late_events": "amend", "time": {"allowed_lateness": "13h"}}
 ROUNDS = {
-    ("run", "run"): 3,
-    ("run", "backfill"): 3,
-    ("run", "maintain"): 2,
-    ("run", "restore"): 2,
-    ("ingest", "run"): 2,
+    ("run", "run"): 2,
+    ("run", "backfill"): 2,
+    ("run", "maintain"): 1,
+    ("run", "restore"): 1,
+    ("ingest", "run"): 1,
     ("run", "backfill", "ingest"): 2,
     ("slide", "slide"): 1,
     ("slide", "backfill of windows"): 1,
 }
 WITHOUT_LOCK = {
-    ("run", "run"): 3,
-    ("run", "backfill"): 3,
+    ("run", "run"): 2,
+    ("run", "backfill"): 2,
     ("run", "maintain"): 1,
     ("slide", "backfill of windows"): 1,
 }
