@@ -57,9 +57,9 @@ def main() -> None:
             raise
         _fail(f"this needs {error.name}, which is not installed. pip install 'sessionizer[{extra}]'.", 2, as_json)
     except Exception as error:
-        from jobs.failures import storage_failure
+        from jobs.failures import known_failure
 
-        if (named := storage_failure(error)) is not None:
+        if (named := known_failure(error)) is not None:
             _fail(str(named), named.exit_code, as_json)
         if type(error).__module__.split(".")[0] not in ("pyspark", "py4j", "delta"):
             raise

@@ -1,4 +1,4 @@
-"""What a disk does to a command, as a sentence that helps: full, not allowed, a file missing, a file damaged."""
+"""What stops a command on its way, as a sentence that helps: a disk, a file, a number too large for its type."""
 
 import re
 
@@ -28,13 +28,20 @@ CAUSES = (
     (("FILE_NOT_EXIST", "FileNotFoundException", "DELTA_LOG_FILE_NOT_FOUND"), "a table lacks a file", BACK),
     (("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER"), "a file of a table is damaged", BACK),
 )
+TOO_LARGE = ("ARITHMETIC_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE")  # in some order of adding up, as Spark says it
 
 
-def storage_failure(error: Exception) -> RunFailed | None:
-    """The sentence, if the error comes from a disk; nothing of what the command would have written is visible."""
+def known_failure(error: Exception) -> RunFailed | None:
+    """The sentence, if it is one of these; nothing of what the command would have written is visible."""
     if not isinstance(error, OSError | PySparkException | Py4JJavaError):
         return None
     text = told(error)
+    if any(sign in text for sign in TOO_LARGE):
+        return RunFailed(
+            "a number, or a sum on its way, is more than its type holds",
+            remedy="let the aggregate take a wider one, such as of: CAST(amount AS DECIMAL(28, 2)), or a DOUBLE, and "
+            "`sessionizer rebuild`",
+        )
     for signs, rule, remedy in CAUSES:
         if lines := [line for line in text.splitlines() if any(sign in line for sign in signs)]:
             named = FILE.search(lines[0]) or FILE.search(text)

@@ -15,6 +15,7 @@ from py4j.java_gateway import JavaClass, JavaMember
 from pyspark.sql import SparkSession
 
 from jobs.quick_start import java_options
+from lib.engine import is_remote
 from lib.errors import RunFailed
 
 # Spark ships these itself; without them the first start fetches 13 MB instead of 87.
@@ -63,6 +64,14 @@ ASKED_FOR = (
 ALWAYS = {  # whatever the settings say
     "spark.sql.session.timeZone": "UTC",  # of times without a zone
 }
+REMOTE = "spark.remote"
+# Of a server only what concerns our own session.
+WHERE_REMOTE = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.variable.substitute": "false",
+    "spark.sql.debug.maxToStringFields": "100000",  # expressions are checked by how they are shown
+    **ALWAYS,
+}
 LOGS_KEPT = 20
 JARS_DONE = "complete"  # beside the jars, once all are there
 
@@ -95,9 +104,11 @@ def spark_session(settings: Mapping[str, str] | None = None, *, small: bool = Fa
         logging.getLogger(name).setLevel(logging.CRITICAL)  # errors are told once, by us
     builder = SparkSession.builder.appName("sessionizer")
     if running := SparkSession.getActiveSession():
-        for name, value in ALWAYS.items():
+        for name, value in (WHERE_REMOTE if is_remote(running) else ALWAYS).items():
             running.conf.set(name, value)
         return running
+    if remote := settings.pop(REMOTE, None) or os.environ.get("SPARK_REMOTE"):
+        return _remote_session(remote, settings)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     local = {} if submitted or "spark.master" in settings else local_settings()
@@ -118,6 +129,31 @@ def spark_session(settings: Mapping[str, str] | None = None, *, small: bool = Fa
             raise RunFailed("Spark did not start", value=str(error).splitlines()[0], remedy=f"read {log}") from error
         (cache_folder() / JARS_DONE).touch()
     _remember_classes(session)
+    return session
+
+
+def _remote_session(url: str, settings: Mapping[str, str]) -> SparkSession:
+    """A session of a server behind Spark Connect, with the settings that may be changed there.
+
+    Errors: RunFailed where it is not reached, or has no Delta.
+    """
+    try:
+        session = SparkSession.builder.remote(url).getOrCreate()
+        for name, value in (dict(settings) | WHERE_REMOTE).items():
+            session.conf.set(name, value)
+        catalog = session.conf.get("spark.sql.catalog.spark_catalog", "")
+    except Exception as error:
+        raise RunFailed(
+            "the Spark server was not reached",
+            value=url,
+            remedy=f"start it, or name another in spark.remote or SPARK_REMOTE: {str(error).splitlines()[0]}",
+        ) from error
+    if catalog != EVERYWHERE["spark.sql.catalog.spark_catalog"]:
+        raise RunFailed(
+            "the Spark server has no Delta",
+            value=url,
+            remedy="start it with Delta's jars, spark.sql.extensions and spark.sql.catalog.spark_catalog",
+        )
     return session
 
 

@@ -1,7 +1,6 @@
 """Columns and SQL expressions that the configuration names, resolved against a frame."""
 
 import re
-from typing import Any
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
@@ -9,6 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lib import columns as C
+from lib.engine import analysis
 from lib.errors import ConfigError, SourceError
 
 _RESHAPING = re.compile("window|_metadata", re.IGNORECASE)
@@ -58,29 +58,21 @@ def expression_of(text: str, names: DataFrame, field: str, hint: str = "") -> Co
 
 def _check_repeatable(parsed: Column, text: str, frame: DataFrame, field: str) -> None:
     """Raise a ConfigError unless the value follows from the row alone, and is the same whenever it is computed."""
-    jvm: Any = frame.sparkSession._jvm
-    pattern = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
-    plan: Any = frame.select(parsed)._jdf.queryExecution().analyzed()
-    tree = plan.expressions().head()
-    if tree.containsPattern(pattern.PLAN_EXPRESSION()) or (_RESHAPING.search(text) and _reshapes(plan, frame)):
+    found = analysis(parsed, frame)
+    if found.elsewhere or (_RESHAPING.search(text) and found.reshapes()):
         raise ConfigError(
             f"{field} must be computed from each row by itself, as it is",
             value=text,
             remedy="write it without subqueries, window(…), session_window(…) and _metadata; "
             "join what is elsewhere into the source table",
         )
-    tells_the_time = tree.containsPattern(pattern.CURRENT_LIKE()) or _NOW.search(text) or _CAST_NOW.search(str(tree))
-    if tells_the_time or not tree.deterministic():
+    tells_the_time = found.present or _NOW.search(text) or _CAST_NOW.search(found.text)
+    if tells_the_time or not found.repeatable:
         raise ConfigError(
             f"{field} must give the same value whenever it is computed: a run that was cut off is computed again",
             value=text,
             remedy="write it without rand(), uuid(), now(), current_user(), 'today' and the like",
         )
-
-
-def _reshapes(plan: Any, frame: DataFrame) -> bool:
-    """Whether Spark changes the rows below an expression for it, maybe even doubles them."""
-    return not plan.child().equals(frame.select("*")._jdf.queryExecution().analyzed().child())
 
 
 def require_columns(names: tuple[str, ...], frame: DataFrame, field: str, *, compared: bool = False) -> None:

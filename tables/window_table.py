@@ -14,7 +14,7 @@ from lib.errors import ConfigError, TableError
 from lib.time.spans import Spans
 from lib.windows.sessions.lifecycle import CLOSED
 from lib.windows.windows import DELETE, apply
-from tables.delta import CHANGE_FEED, STATISTICS, Commit, Entry, Superseded, Table
+from tables.delta import CHANGE_FEED, STATISTICS, Commit, Entry, Superseded, Table, cores_of
 from tables.layout import Layout
 from tables.manifest import Manifest
 from tables.position import HARMLESS, Position, in_force, position_of
@@ -281,7 +281,7 @@ class WindowTable:
 
     def _files(self, number: int, rows: DataFrame) -> int:
         """How many files so many rows make; more than cores in multiples of them, so that none idles for the last."""
-        files, cores = 1 + number // self.layout.rows_per_file, rows.sparkSession.sparkContext.defaultParallelism
+        files, cores = 1 + number // self.layout.rows_per_file, cores_of(rows.sparkSession)
         return files if files <= cores else cores * -(-files // cores)
 
 

@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 from jobs.console import stdout, table
 from lib import columns as C
 from lib.config import Config
+from lib.engine import plan_text
 from lib.errors import UsageError
 from lib.expressions import first_line
 from tables.queries.history import History
@@ -23,7 +24,6 @@ from tables.table_set import TableSet
 
 ONE_QUERY = "sql takes one query (SELECT …) and changes nothing"
 _RUNS = re.compile(r"^[\s:|+-]*'?ScriptTransformation\b|\b(?:try_)?reflect\(|\bjava_method\(", re.MULTILINE)
-_ALL_FIELDS = 2**31 - 1
 JSON_OPTIONS = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -49,8 +49,7 @@ def query_frame(spark: SparkSession, config: Config, query: str) -> DataFrame:
 
 def _check_runs_nothing(query: DataFrame, text: str) -> None:
     """Raise a UsageError for a query that hands rows to a program, or calls into Java: both can change anything."""
-    plan: Any = query._jdf.queryExecution().analyzed()
-    if _RUNS.search(plan.treeString(True, False, _ALL_FIELDS, False, False)):
+    if _RUNS.search(plan_text(query)):
         remedy = "write it without TRANSFORM … USING, MAP, REDUCE, reflect, try_reflect and java_method"
         raise UsageError(ONE_QUERY, value=text, remedy=remedy)
 

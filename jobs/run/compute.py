@@ -8,6 +8,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, Observation, Row
 
 from lib.compute import Figures
+from lib.engine import is_remote, release
 
 _checkpointed: ContextVar[list[DataFrame] | None] = ContextVar("_checkpointed", default=None)
 
@@ -25,13 +26,17 @@ class Checkpoints:
     def observed(self, frame: DataFrame, figures: Mapping[str, Column]) -> tuple[DataFrame, Figures]:
         """The same, and aggregates over it from the same pass."""
         told, figures_of = self.counting(frame, figures)
-        return self.held(told), figures_of()
+        return (told if is_remote(frame.sparkSession) else self.held(told)), figures_of()
 
     def counting(self, frame: DataFrame, figures: Mapping[str, Column]) -> tuple[DataFrame, Callable[[], Figures]]:
         """The frame as it is, and aggregates over it, once it has been written."""
+        named = [column.alias(name) for name, column in figures.items()]
+        if is_remote(frame.sparkSession):  # whose local checkpoints tell nothing of what they have observed
+            kept = self.held(frame)
+            found = kept.agg(*named).collect()[0].asDict()
+            return kept, lambda: found
         observation = Observation()
-        told = frame.observe(observation, *[c.alias(n) for n, c in figures.items()])
-        return told, lambda: observation.get
+        return frame.observe(observation, *named), lambda: observation.get
 
     def rows(self, frame: DataFrame) -> list[Row]:
         """The rows of a frame that has few."""
@@ -49,7 +54,7 @@ def given_back() -> Iterator[None]:
         _checkpointed.reset(token)
         with suppress(Py4JError):  # where Spark has stopped, there is nothing to give back
             for frame in frames:
-                frame._jdf.logicalPlan().rdd().unpersist(False)
+                release(frame)
 
 
 def outlasting(frame: DataFrame) -> DataFrame:

@@ -12,7 +12,15 @@ from tables.delta.commits import (
     Superseded,
     told,
 )
-from tables.delta.settings import A_MONTH, CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT, STATISTICS, read_any_version
+from tables.delta.settings import (
+    A_MONTH,
+    CHANGE_FEED,
+    LOG_KEPT,
+    REMOVED_FILES_KEPT,
+    STATISTICS,
+    cores_of,
+    read_any_version,
+)
 from tables.delta.table import Table
 
 __all__ = [
@@ -32,6 +40,7 @@ __all__ = [
     "Table",
     "Unreadable",
     "appended",
+    "cores_of",
     "read_any_version",
     "told",
 ]

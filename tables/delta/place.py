@@ -5,11 +5,12 @@ from functools import cached_property
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
-from delta import DeltaTable
 from filelock import FileLock
 from pyspark.sql import SparkSession
 
+from lib import columns as C
 from lib.config import location_kind
+from lib.engine import is_remote
 from lib.errors import TableError
 
 LOG = "_delta_log"
@@ -27,42 +28,34 @@ class Place:
         self.small = small
         self.by_name = location_kind(location) == "name"
 
-    def exists(self) -> bool:
-        """Whether there is a Delta table. Errors: TableError if something else is there."""
-        if self.by_name:
-            return self.spark.catalog.tableExists(self.location)
-        if DeltaTable.isDeltaTable(self.spark, self.location):
-            return True
-        if (folder := self.local_path) is not None:
-            check_nothing_else(folder, self.location, self.field)
-        return False
-
-    def require(self, remedy: str) -> None:
-        """Raise a TableError unless the table exists."""
-        if not self.exists():
-            raise TableError(f"{self.field} does not exist", value=self.location, remedy=remedy)
-
     @property
     def local_path(self) -> Path | None:
-        """The folder of a table on this machine's disk, else None."""
+        """The folder of a table on this machine's disk, else None; where Spark is elsewhere, if there is such a one."""
+        folder = self._on_disk()
+        return None if folder is None or (is_remote(self.spark) and not folder.exists()) else folder
+
+    def _on_disk(self) -> Path | None:
         if location_kind(self.location) == "path":
             return Path(self.location)  # in which # and % are letters like others
-        parsed = urlparse(self._path if not self.by_name or self.exists() else "none://")
+        known = not self.by_name or self.spark.catalog.tableExists(self.location)
+        parsed = urlparse(self.path if known else "none://")
         return Path(unquote(parsed.path)) if parsed.scheme in ("", "file") else None
 
     @cached_property
-    def _path(self) -> str:
+    def path(self) -> str:
+        """The folder or URL."""
         if not self.by_name:
             return self.location
-        return str(self._delta().detail().select("location").first()["location"])  # type: ignore[index]
+        return str(self.spark.sql(f"DESCRIBE DETAIL {self.location}").select("location").collect()[0][0])
 
-    def _delta(self) -> DeltaTable:
-        if self.by_name:
-            return DeltaTable.forName(self.spark, self.location)
-        return DeltaTable.forPath(self.spark, self.location)
+    @cached_property
+    def root(self) -> str:
+        """The same, as Hadoop names it."""
+        return str(self.spark.sql(f"DESCRIBE DETAIL {self.sql_name()}").select("location").collect()[0][0])
 
-    def _sql_name(self) -> str:
-        return self.location if self.by_name else f"delta.`{self.location}`"
+    def sql_name(self) -> str:
+        """What SQL calls the table."""
+        return self.location if self.by_name else f"delta.{C.quoted(self.location)}"
 
     def lock(self) -> AbstractContextManager[object]:
         """Delta's log on a local disk is not atomic between processes: a lock of the OS guards each commit there.
@@ -70,6 +63,15 @@ class Place:
         Whoever holds it may take it again, so that a check and the commit it allows can be one step.
         """
         return self._file_lock or nullcontext()
+
+    def damaged(self, version: int | None = None) -> TableError:
+        """What to say of an entry of the log that is cut off."""
+        return TableError(
+            f"{self.field} has a damaged log: "
+            + ("an entry is cut off" if version is None else f"the entry of version {version} is cut off"),
+            value=self.location,
+            remedy="bring it back from a copy of the table; without one, name a new table",
+        )
 
     @cached_property
     def _file_lock(self) -> FileLock | None:

@@ -13,6 +13,7 @@ from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, DataFrameReader
 
 from lib.config import location_kind
+from lib.engine import is_remote
 from lib.errors import TableError
 from tables.delta.commits import BARRIER, Commit, Entry, entry_of
 from tables.delta.log import DeltaLog, physical
@@ -127,7 +128,8 @@ class Reading(DeltaLog):
     def _plain(self) -> deltalake.DeltaTable | None:
         """A small table's latest version without Spark; None where Spark alone knows how to open or write it."""
         folder = Path(self.location).absolute()
-        if not self.small or location_kind(self.location) != "path" or UNUSUAL_IN_PLAIN_PATHS & set(str(folder)):
+        elsewhere = is_remote(self.spark) or location_kind(self.location) != "path"
+        if not self.small or elsewhere or UNUSUAL_IN_PLAIN_PATHS & set(str(folder)):
             return None
         try:
             table = deltalake.DeltaTable(folder)
@@ -172,7 +174,7 @@ class Reading(DeltaLog):
         try:
             return json.loads(line)
         except ValueError as error:
-            raise self._damaged(version) from error
+            raise self.damaged(version) from error
 
 
 def takes_rows_away(action: dict[str, Any]) -> bool:

@@ -4,7 +4,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
+from lib.engine import is_remote
 from tables.delta.commits import Commit
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
@@ -60,6 +62,13 @@ def having(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, was)
+
+
+def cores_of(spark: SparkSession) -> int:
+    """How many tasks Spark does at once."""
+    if not is_remote(spark):
+        return spark.sparkContext.defaultParallelism
+    return spark.range(1 << 20).select(F.spark_partition_id()).distinct().count()  # as many parts as that is
 
 
 def by_all_cores() -> dict[str, str]:

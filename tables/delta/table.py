@@ -1,14 +1,13 @@
 """Writing a table, and its upkeep. Each method is a commit, under the lock of a local table."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import deltalake
-from delta import DeltaTable
-from delta.tables import DeltaMergeBuilder
-from pyspark.sql import Column, DataFrame, DataFrameWriter
+from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -34,18 +33,14 @@ class Table(Reading):
 
     def create(self, schema: T.StructType, partition_by: list[str], properties: Mapping[str, str]) -> None:
         """Make the table, empty; one that exists stays as it is."""
-        builder = DeltaTable.createIfNotExists(self.spark).addColumns(schema)
-        builder = builder.tableName(self.location) if self.by_name else builder.location(self.location)
-        if any(UNUSUAL_IN_NAMES & set(field.name) for field in schema.fields):
-            builder = builder.property(settings.COLUMN_MAPPING, "name")
-        for name, value in properties.items():
-            builder = builder.property(name, value)
-        if partition_by:
-            builder = builder.partitionedBy(*partition_by)
+        mapped = any(UNUSUAL_IN_NAMES & set(field.name) for field in schema.fields)
+        told = {settings.COLUMN_MAPPING: "name"} | dict(properties) if mapped else properties
+        by = f" PARTITIONED BY ({', '.join(map(C.quoted, partition_by))})" if partition_by else ""
+        having = f" TBLPROPERTIES ({_pairs(told)})" if told else ""
         with self._making():
             if (folder := self.local_path) is not None and is_unfinished(folder):
                 shutil.rmtree(folder / LOG)  # Delta wants an empty folder
-            builder.execute()
+            self.spark.sql(f"CREATE TABLE IF NOT EXISTS {self.sql_name()} ({schema.toDDL()}) USING delta{by}{having}")
 
     def create_if_missing(self, schema: T.StructType, properties: Mapping[str, str]) -> bool:
         """Make the table, empty, unless it is there; whether it was made."""
@@ -60,9 +55,8 @@ class Table(Reading):
 
     def change_settings(self, properties: Mapping[str, str], metadata: str | None = None) -> None:
         """Set table properties in one commit."""
-        pairs = ", ".join(f"{C.literal(name)} = {C.literal(value)}" for name, value in properties.items())
         with self.lock(), settings.saying(self.spark, metadata), racing():
-            self.spark.sql(f"ALTER TABLE {self._sql_name()} SET TBLPROPERTIES ({pairs})")
+            self.spark.sql(f"ALTER TABLE {self.sql_name()} SET TBLPROPERTIES ({_pairs(properties)})")
 
     def append(
         self, rows: DataFrame, commit: Commit, *, add_columns: bool = False, rows_per_file: int | None = None
@@ -125,30 +119,29 @@ class Table(Reading):
         many: so many rows are written anew, those in files that change included, that all cores are to write them.
         Errors: Superseded if another commit came first (raised by Delta, or shown by an empty result).
         """
-        quoted = [C.quoted(name) for name in self.schema.fieldNames()]
-        columns: dict[str, str | Column] = {name: f"s.{name}" for name in quoted}
-        merge = (
-            self._delta()
-            .alias("t")
-            .merge(source.alias("s"), condition)
-            .whenMatchedDelete(delete_when)
-            .whenMatchedUpdate(set=columns if update is None else {name: f"s.{name}" for name in update})
-            .whenNotMatchedInsert(insert_when or f"NOT ({delete_when})", values=columns)
+        names = [C.quoted(name) for name in self.schema.fieldNames()]
+        changed = ", ".join(f"{name} = s.{name}" for name in (names if update is None else update))
+        values = ", ".join(f"s.{name}" for name in names)
+        clauses = (
+            f"WHEN MATCHED AND ({delete_when}) THEN DELETE",
+            f"WHEN MATCHED THEN UPDATE SET {changed}",
+            f"WHEN NOT MATCHED AND ({insert_when or f'NOT ({delete_when})'}) THEN "
+            f"INSERT ({', '.join(names)}) VALUES ({values})",
         )
         how = (settings.AS_IT_IS if computed else {}) | (settings.by_all_cores() if many else {})
         with self.lock(), settings.having(self.spark, how):
-            self._execute(merge, commit)
+            self._merge(source, condition, clauses, commit)
 
     def remove(self, gone: DataFrame, condition: str, commit: Commit) -> None:
         """Remove the rows (`t`) that meet one of these (`s`). Errors: Superseded, as above."""
         with self.lock():
-            self._execute(self._delta().alias("t").merge(gone.alias("s"), condition).whenMatchedDelete(), commit)
+            self._merge(gone, condition, ("WHEN MATCHED THEN DELETE",), commit)
 
     def restore(self, undoing: Commit, last: int) -> None:
         """Undo the transactions of the application after `last`, and what came after them; once."""
         with self.lock(), settings.saying(self.spark, undoing.note), racing():
             if (version := self.version_before(undoing, last)) is not None:
-                self._delta().restoreToVersion(version)
+                self.spark.sql(f"RESTORE TABLE {self.sql_name()} TO VERSION AS OF {version}")
 
     def bar(self, undoing: Commit) -> None:
         """From here on nothing older of the application gets in: what stalled before this undoing comes too late."""
@@ -163,12 +156,13 @@ class Table(Reading):
         """
         fence = nullcontext() if commit is None else settings.committing(self.spark, commit)
         with self.lock(), fence, racing():
-            self._delta().delete(condition)
+            self.spark.sql(f"DELETE FROM {self.sql_name()} WHERE {condition}")
 
     def update(self, condition: str, values: Mapping[str, str]) -> None:
         """Set columns, to SQL expressions, where the condition is true; no commit where it is not."""
         with self.lock(), racing():
-            self._delta().update(condition, dict(values))
+            changed = ", ".join(f"{C.quoted(name)} = {value}" for name, value in values.items())
+            self.spark.sql(f"UPDATE {self.sql_name()} SET {changed} WHERE {condition}")
 
     def compact(self, condition: str, metadata: str | None = None) -> None:
         """Make few files of many small ones, in the partitions that the condition on partition columns allows."""
@@ -178,7 +172,7 @@ class Table(Reading):
         }
         where = f" WHERE {condition}" if condition != "true" else ""
         with self.lock(), settings.saying(self.spark, metadata), settings.having(self.spark, sizes), racing():
-            self.spark.sql(f"OPTIMIZE {self._sql_name()}{where}").collect()
+            self.spark.sql(f"OPTIMIZE {self.sql_name()}{where}").collect()
 
     def keep_removed(self, us: int, metadata: str | None = None) -> None:
         """Have Delta keep removed files, and the log that names them, for so long (microseconds)."""
@@ -191,9 +185,9 @@ class Table(Reading):
 
     def vacuum(self, metadata: str | None = None, *, dry_run: bool = False) -> int:
         """Delete files that no version within REMOVED_FILES_KEPT has; how many (a dry run: how many it would be)."""
-        command = f"VACUUM {self._sql_name()}"
+        command = f"VACUUM {self.sql_name()}"
         # Delta lists the folders in as many tasks as this allows: 10,000 took 100 seconds for a table of ten files.
-        tasks = 4 * self.spark.sparkContext.defaultParallelism
+        tasks = 4 * settings.cores_of(self.spark)
         listing = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": str(tasks)}
         with self.lock(), settings.saying(self.spark, metadata), settings.having(self.spark, listing):
             # The list has folders too, even such as are not empty and stay.
@@ -203,11 +197,17 @@ class Table(Reading):
                 self.spark.sql(command).collect()
         return number
 
-    def _execute(self, merge: DeltaMergeBuilder, commit: Commit) -> None:
-        with settings.committing(self.spark, commit), racing():
-            result = merge.execute()
-            if result is not None and not result.collect():
-                raise Superseded(f"transaction {commit.txn} of {commit.app_id} was there already")
+    def _merge(self, source: DataFrame, condition: str, clauses: Sequence[str], commit: Commit) -> None:
+        name = f"__source_of_{uuid4().hex}"
+        source.createOrReplaceTempView(name)
+        text = f"MERGE INTO {self.sql_name()} AS t USING {name} AS s ON {condition} {' '.join(clauses)}"
+        try:
+            with settings.committing(self.spark, commit), racing():
+                result = self.spark.sql(text).collect()
+        finally:
+            self.spark.catalog.dropTempView(name)
+        if not result:
+            raise Superseded(f"transaction {commit.txn} of {commit.app_id} was there already")
 
     def _save(self, writer: DataFrameWriter, rows_per_file: int | None = None) -> None:
         """rows_per_file: at most so many, in the order in which each task has them."""
@@ -218,6 +218,10 @@ class Table(Reading):
                 writer.saveAsTable(self.location)
             else:
                 writer.save(self.location)
+
+
+def _pairs(properties: Mapping[str, str]) -> str:
+    return ", ".join(f"{C.literal(name)} = {C.literal(value)}" for name, value in properties.items())
 
 
 def _append_plainly(table: deltalake.DeltaTable, rows: "pa.Table", commit: Commit) -> bool:

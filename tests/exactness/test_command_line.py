@@ -64,3 +64,10 @@ def test_a_suite_of_ones_own_named_sessions_stands_beside_the_built_in_one(shell
     (done.folder / "sessions.yaml").write_text(json.dumps({"expectations": own}))
     found = json.dumps(run.json("check", "--suite", "sessions.yaml")["expectations"])
     assert "no session without events" in found
+
+
+def test_a_sum_that_its_type_cannot_hold_names_the_remedy(shell: Shells) -> None:
+    run, played = shell("a@0", aggregates=[{"name": "total", "fn": "sum", "of": f"n * {2**63 - 1}"}])
+    played.add("a@1")
+    code, _, err = run("run")
+    assert (code, "wider one" in err) == (3, True), err

@@ -13,7 +13,7 @@ import yaml
 from pyspark.sql import SparkSession
 
 from jobs.cli import main
-from jobs.failures import storage_failure
+from jobs.failures import known_failure
 from jobs.run import side_tables
 from tables.delta import Table
 from tests.faults.lakes import Contents, Stock, contents, lake_at, lost_and_doubled, waiting
@@ -294,12 +294,12 @@ def test_a_user_who_may_not_write_is_told_so(
     ],
 )
 def test_what_the_system_refuses_becomes_a_sentence(number: int, says: str) -> None:
-    assert says in str(storage_failure(OSError(number, os.strerror(number), "/lake/sessions")))
+    assert says in str(known_failure(OSError(number, os.strerror(number), "/lake/sessions")))
 
 
 def test_what_no_disk_has_caused_is_left_to_others() -> None:
-    assert storage_failure(ValueError("No space left on device")) is None
-    assert storage_failure(OSError(errno.ENOENT, os.strerror(errno.ENOENT), "/lake/sessions")) is None
+    assert known_failure(ValueError("No space left on device")) is None
+    assert known_failure(OSError(errno.ENOENT, os.strerror(errno.ENOENT), "/lake/sessions")) is None
 
 
 def test_a_table_whose_making_was_cut_off_can_be_made(spark: SparkSession, tmp_path: Path) -> None:

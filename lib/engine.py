@@ -1,0 +1,102 @@
+"""What Spark's public API does not tell, asked of the JVM where one is beside this process.
+
+Elsewhere, over Spark Connect, the same is worked out by what is public. No other module of `lib` or `jobs` knows which.
+"""
+
+import io
+import re
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+_ALL_FIELDS = 2**31 - 1
+_IDS = re.compile(r"#\d+L?")
+_SUBQUERIES = re.compile(r"\b(?:scalar-subquery|exists|list|lateral-subquery|multi-subquery|functiontable)#\d+")
+_PRESENT = re.compile(r"\b(?:now|localtimestamp|current_\w+)\(")
+_EXPLAINED = re.compile(r"== Analyzed Logical Plan ==\n[^\n]*\n(.*?)\n\n?== ", re.DOTALL)
+
+
+def is_remote(spark: SparkSession) -> bool:
+    """Whether Spark runs elsewhere, behind Spark Connect."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What Spark makes of an expression over a frame.
+
+    text: the expression as it is analysed. elsewhere: it reads other rows. present: it tells the time, or who asks.
+    repeatable: it is the same whenever it is computed. reshapes: the rows below it are changed for it.
+    """
+
+    text: str
+    elsewhere: bool
+    present: bool
+    repeatable: bool
+    reshapes: Callable[[], bool]
+
+
+def analysis(parsed: Column, frame: DataFrame) -> Analysis:
+    """Of an expression that resolves against the frame."""
+    return _by_text(parsed, frame) if is_remote(frame.sparkSession) else _by_tree(parsed, frame)
+
+
+def plan_text(frame: DataFrame) -> str:
+    """The analysed plan of a frame, with all its fields."""
+    if not is_remote(frame.sparkSession):
+        plan: Any = frame._jdf.queryExecution().analyzed()
+        return str(plan.treeString(True, False, _ALL_FIELDS, False, False))
+    out = io.StringIO()
+    with redirect_stdout(out):
+        frame.explain(mode="extended")
+    found = _EXPLAINED.search(out.getvalue())
+    return found[1] if found else out.getvalue()
+
+
+def release(frame: DataFrame) -> None:
+    """Give back what a local checkpoint holds; a server does so when nobody refers to the frame any more."""
+    if not is_remote(frame.sparkSession):
+        frame._jdf.logicalPlan().rdd().unpersist(False)
+
+
+def _by_tree(parsed: Column, frame: DataFrame) -> Analysis:
+    jvm: Any = frame.sparkSession._jvm
+    pattern = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    plan: Any = frame.select(parsed)._jdf.queryExecution().analyzed()
+    tree, whole = plan.expressions().head(), frame.select("*")
+    return Analysis(
+        text=str(tree),
+        elsewhere=tree.containsPattern(pattern.PLAN_EXPRESSION()),
+        present=tree.containsPattern(pattern.CURRENT_LIKE()),
+        repeatable=tree.deterministic(),
+        reshapes=lambda: not plan.child().equals(whole._jdf.queryExecution().analyzed().child()),
+    )
+
+
+def _by_text(parsed: Column, frame: DataFrame) -> Analysis:
+    own, _, below = plan_text(frame.select(parsed)).partition("\n+- ")
+    return Analysis(
+        text=own,
+        elsewhere=_SUBQUERIES.search(own) is not None,
+        present=_PRESENT.search(own) is not None,
+        repeatable=_joins(parsed, frame),
+        reshapes=lambda: _without_ids(below) != _without_ids(plan_text(frame.select("*")).partition("\n+- ")[2]),
+    )
+
+
+def _without_ids(plan: str) -> str:
+    return _IDS.sub("#", plan)
+
+
+def _joins(parsed: Column, frame: DataFrame) -> bool:
+    """Whether Spark takes it as the condition of a join: only what is the same whenever it is computed."""
+    try:
+        frame.join(frame.sparkSession.range(1).select(F.col("id").alias("__id")), parsed.isNotNull()).schema  # noqa: B018
+    except AnalysisException:
+        return False
+    return True
