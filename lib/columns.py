@@ -1,5 +1,7 @@
 """Every column name of the tables and of the frames in flight, spelled once."""
 
+import re
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
@@ -120,6 +122,11 @@ def col(name: str) -> Column:
 def quoted(name: str) -> str:
     """The same in SQL."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def sketch_of(data_type: str) -> str:
+    """The part of a state that has seen hashes of values of this type."""
+    return "sketch_of_" + re.sub(r"\W+", "_", data_type).strip("_")
 
 
 def literal(text: str) -> str:

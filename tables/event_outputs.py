@@ -10,6 +10,7 @@ from tables.delta import Commit, Table
 from tables.manifest import Manifest
 
 COMPLETE_FROM = "sessionizer.completeFrom"
+WHOLE = "sessionizer.whole"  # of a table that was there before the first session, or was made anew with all
 
 
 class EventOutput:
@@ -17,6 +18,11 @@ class EventOutput:
 
     def __init__(self, spark: SparkSession, location: str, name: str) -> None:
         self.table = Table(spark, location, f"outputs.{name}")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the events of all sessions came to it, and not only of those that changed since it was made."""
+        return self.table.setting(WHOLE) is not None
 
     def forgettable(self, before: int) -> str:
         """The condition on rows of events before this time (microseconds, exclusive)."""
@@ -43,6 +49,8 @@ class EventOutput:
         told = rows.withColumn(C.RUN_ID, F.lit(manifest.run_id))
         if manifest.mode == "rebuild":
             self.table.overwrite(told.drop(KIND, OLD_ID), commit, [])
+            if not self.is_whole:
+                self.table.change_setting(WHOLE, "true")
             return
         if adds_only:
             self.table.append(told.drop(KIND, OLD_ID), commit)

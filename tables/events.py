@@ -29,6 +29,8 @@ from tables.delta import (
     Table,
     Unreadable,
     appended,
+    changed,
+    first_retyped,
 )
 from tables.manifest import Manifest
 
@@ -108,10 +110,10 @@ class Events:
         if self.config.source.changes == "appends":
             return self._appended(increment.first, increment.last)
         try:
-            changed = self.table.changes(increment.first, increment.last)
+            rows = changed(self.table, increment.first, increment.last)
         except PySparkException as error:
             raise self._unreadable(increment, error) from error
-        return changed.drop(C.COMMIT_TIMESTAMP)
+        return rows.drop(C.COMMIT_TIMESTAMP)
 
     def _appended(self, first: int, last: int) -> DataFrame:
         try:
@@ -270,6 +272,8 @@ class Events:
         apart = self.config.corrections == "quarantine"
         if apart and self.table.removes_rows(first):
             last = first
+        if last > first and (retyped := first_retyped(self.table, first, last)) is not None:
+            last = retyped - 1
         read, rows = list[Entry](), 0
         for version in range(first, last + 1):
             entry = self.table.entry(version)

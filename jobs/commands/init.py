@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs.run.kinds import Kind, output_schemas, schema_of, sessions_of, sliding_of
 from lib.config import Config
 from tables.delta import A_MONTH, CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT, Table
+from tables.event_outputs import WHOLE
 from tables.table_set import TableSet
 
 
@@ -56,8 +57,9 @@ def _make(kind: Kind, events: DataFrame, say: Callable[[str], None]) -> None:
     if kind.rejected_events.create_if_missing(events.schema):
         say(f"made {kind.rejected_events.table.location}")
     schemas = output_schemas(kind, events) if kind.outputs else {}
+    whole = {} if kind.home.position().manifest is not None else {WHOLE: "true"}
     for name, output in kind.outputs.items():
-        if output.table.create_if_missing(schemas[name], {}):
+        if output.table.create_if_missing(schemas[name], whole):
             say(f"made {output.table.location}")
     if kind.runs.create_if_missing():
         say(f"made {kind.runs.table.location}")

@@ -90,7 +90,9 @@ def readmit(kind: Kind, asked: LookBack, say: Say = lambda _: None) -> list[RunR
     if position.manifest is not None:
         check_rule(kind, position.manifest)
     rejects = kind.rejected_events.table.read()  # corrections of forgotten events, too: they are to wait no longer
-    wanted = asked_for(rejects, Readmission(asked.low, asked.high, corrections=True), kind.rule, Checkpoints())
+    forgotten = None if position.manifest is None else position.manifest.forgotten
+    all_in_span = Readmission(asked.low, asked.high, corrections=True, forgotten=forgotten)
+    wanted = asked_for(rejects, all_in_span, kind.rule, Checkpoints())
     time = F.unix_micros(C.col(C.EVENT_TIME))
     inside = wanted.where((time >= asked.low) & (time < asked.high))
     bounds = inside.agg(F.min(time).alias("low"), F.max(time).alias("high")).collect()[0]

@@ -142,7 +142,7 @@ def _of_traces(context: RunContext, sessions: DataFrame, rule: Rule) -> Frames:
         forgotten = context.clock.forgotten
         young = rows if forgotten is None else rows.where(C.col(C.EVENT_TIME) >= timestamp(forgotten))
         found[f"{name} names the session that its events lie in"] = wrong_places(young, sessions, rule)
-        if (since := _complete_since(context, output)) is not None:
+        if (since := _complete_since(output)) is not None:
             found[f"{name} has each event of a session once"] = wrong_numbers(rows, sessions, since)
         if name == "session_updates":
             results = wrong_results(rows, sessions, rule)
@@ -150,14 +150,11 @@ def _of_traces(context: RunContext, sessions: DataFrame, rule: Rule) -> Frames:
     return found
 
 
-def _complete_since(context: RunContext, output: EventOutput) -> int | None:
+def _complete_since(output: EventOutput) -> int | None:
     """From which event time on a table has all events; None: it was made when there were sessions already."""
-    trace = output.table
-    made = next((e for e in trace.history() if e.version == 0), None)
-    first = context.kind.tables.runs.table.read().agg(F.min(F.unix_micros("started_at"))).collect()[0][0]
-    if made is None or first is None or made.timestamp_us > first:
+    if not output.is_whole:
         return None
-    earliest = trace.read().agg(F.min(F.unix_micros(C.EVENT_TIME))).collect()[0][0]
+    earliest = output.table.read().agg(F.min(F.unix_micros(C.EVENT_TIME))).collect()[0][0]
     return None if earliest is None else latest(int(earliest), output.complete_from())
 
 

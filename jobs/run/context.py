@@ -209,7 +209,7 @@ class RunContext:
         return int(self.arguments["low"]), int(self.arguments["high"])
 
     def _asked(self) -> Readmission:
-        return Readmission(*self._span(), self._keys(), corrections=self.mode == "readmit")
+        return Readmission(*self._span(), self._keys(), self.mode == "readmit", self.clock.forgotten)
 
     def _keys(self) -> DataFrame | None:
         lines = self.arguments.get("keys")

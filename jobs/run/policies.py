@@ -16,10 +16,10 @@ from tables.manifest import Manifest
 
 def check_rule(kind: Kind, done: Manifest) -> None:
     """Raise if the rows of the table follow another rule than the configuration states."""
-    if kind.name == "sessions" and done.as_judged(kind.rule).freezes and not kind.rule.freezes:
+    if done.as_judged(kind.rule).freezes and not kind.rule.freezes:
         raise ConfigError(
-            "final sessions have stayed as they were whatever came within their gap (lateness: session, no revive), "
-            "and now they would be joined: ids and cuts of the table are those of neither rule",
+            f"final {kind.name} have stayed as they were whatever came near them (lateness: session, no revive), and "
+            "now they would not: the table is that of neither rule",
             value=f"lateness: {kind.rule.lateness}, revive: {kind.rule.revive}, late_events: {kind.rule.late_events}",
             remedy=kind.anew,
         )

@@ -16,7 +16,7 @@ from lib.admission.freed import Readmission, asked_for, copies_of, deletions, fr
 from lib.admission.lateness import decided, judge_late, with_places
 from lib.admission.rejects import IDENTITY, kept, leaving, rejected
 from lib.admission.validate import raw_us, validate
-from lib.admission.verdicts import APART, CORRECTED, FORGOTTEN, IN, MOVED, OUT, REASONS, WITHDRAWN
+from lib.admission.verdicts import APART, BESIDE, CORRECTED, FORGOTTEN, IN, MOVED, OUT, REASONS, WITHDRAWN
 from lib.bags import hashed
 from lib.compute import Compute
 from lib.errors import UsageError
@@ -130,11 +130,14 @@ class Admission:
         if self.asked is not None:
             wanted = self.compute.held(asked_for(rejects, self.asked, self.rule, self.compute))
             made = [deletions(wanted, self.events, self.rule)] if self.asked.corrections else []
-        if self.rule.dedupe is not None and (made or C.CHANGE_TYPE in self.events.columns):
+        if self.rule.dedupe is not None and (wanted is not None or C.CHANGE_TYPE in self.events.columns):
             names = C.cols((*self.rule.key, C.US))
             if C.CHANGE_TYPE in self.events.columns:  # of identical copies some may be gone themselves
                 rejects = _apart_from(rejects, leaving(rejects, valid, self.rule))
             lost = [r.where(C.col(C.VERDICT).isin(WITHDRAWN, MOVED)).select(*names) for r in (valid, *made)]
+            if wanted is not None:  # what lies apart is accepted, and may turn out to be a copy
+                apart = wanted.where(C.col(C.KEPT) == BESIDE)
+                lost.append(apart.withColumn(C.US, F.unix_micros(C.col(C.EVENT_TIME))).select(*names))
             copies = copies_of(reduce(DataFrame.unionByName, lost), rejects, self.rule)
             wanted = copies if wanted is None else wanted.unionByName(copies).dropDuplicates(list(IDENTITY))
         if wanted is None:

@@ -35,13 +35,15 @@ STILL_IN = "__still_in"
 class Readmission:
     """Which rejected events are judged again: late ones and those of the future in [low, high), of these keys.
 
-    keys: rows of the key columns; None: all. corrections: those that were not applied are made, too.
+    keys: rows of the key columns; None: all. corrections: those that were not applied are made, too. forgotten: what
+    is older stays late, so that it is not asked for; corrections are.
     """
 
     low: int
     high: int
     keys: DataFrame | None = None
     corrections: bool = False
+    forgotten: int | None = None
 
 
 def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule, compute: Compute) -> DataFrame:
@@ -53,7 +55,8 @@ def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule, compute: Compu
     """
     time = F.unix_micros(C.col(C.EVENT_TIME))
     inside = (time >= asked.low) & (time < asked.high)
-    found = rejects.where(C.col(C.REASON).isin(LATE, IN_THE_FUTURE) & inside)
+    young = F.lit(True) if asked.forgotten is None else time >= asked.forgotten
+    found = rejects.where(C.col(C.REASON).isin(LATE, IN_THE_FUTURE) & inside & young)
     if asked.corrections:
         corrections = rejects.where(C.col(C.REASON) == CORRECTION)
         updates, number = corrections.where(C.col(C.KEPT) == OUT), {"rows": F.count(F.lit(1))}

@@ -7,6 +7,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from lib import columns as C
 from lib.aggregates.decimals import mean
 from lib.config import Aggregate as Spec
 from lib.errors import ConfigError
@@ -63,7 +64,7 @@ def triple(spec: Spec, value_type: T.DataType, order: list[Column]) -> Triple:
         case "list":
             return _list(spec.at_most, order)
         case "approx_count_distinct":
-            return _approximate_count()
+            return _approximate_count(value_type)
         case "approx_percentile" if spec.percentile is not None:
             return _percentile(value_type, spec.percentile)
     raise AssertionError(spec.fn)
@@ -221,10 +222,13 @@ def _cut(whole: Triple, at_most: int, number: Callable[[Column, Over], Column]) 
     )
 
 
-def _approximate_count() -> Triple:
-    """HyperLogLog with 4,096 registers: within 1.6 % (one standard error), and nearly exact for small counts."""
+def _approximate_count(value_type: T.DataType) -> Triple:
+    """HyperLogLog with 4,096 registers: within 1.6 % (one standard error), and nearly exact for small counts.
+
+    Its part is named after the type, by which hashes differ: of a column that is retyped the state no longer fits.
+    """
     return Triple(
-        ("sketch",),
+        (C.sketch_of(value_type.simpleString()),),
         # Hashed first: the sketch takes few types, and no empty text.
         lambda v, over: [over(F.hll_sketch_agg(F.when(v.isNotNull(), F.xxhash64(v))))],
         lambda p, over: [over(F.hll_union_agg(p[0]))],

@@ -106,7 +106,8 @@ class _Whole:
             case "set" | "count_distinct":
                 return [fact("values", state["values"], self._at_most(self._distinct()))]
             case "approx_count_distinct":
-                return [same("sketch", F.hll_sketch_estimate(state["sketch"]))]
+                sketch = C.sketch_of(self.kind.simpleString())
+                return [same(sketch, F.hll_sketch_estimate(state[sketch]))]
             case "approx_percentile":
                 return [same("sketch", self._quantile(state["sketch"]))]
             case "custom":

@@ -1,6 +1,7 @@
 """The few Delta primitives; nothing else in the project reads or writes a table."""
 
 from tables.delta.appends import Unreadable, appended
+from tables.delta.changes import changed, first_retyped
 from tables.delta.commits import (
     BYTES_WRITTEN,
     CUT_OFF,
@@ -40,7 +41,9 @@ __all__ = [
     "Table",
     "Unreadable",
     "appended",
+    "changed",
     "cores_of",
+    "first_retyped",
     "read_any_version",
     "told",
 ]

@@ -14,7 +14,13 @@ from pyspark.sql import types as T
 from tables.delta.commits import CUT_OFF, told
 from tables.delta.place import LOG, Place
 
-NO_TABLE = ("DELTA_MISSING_DELTA_TABLE", "DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "PATH_NOT_FOUND")
+NO_TABLE = (
+    "DELTA_TABLE_ONLY_OPERATION",
+    "DELTA_MISSING_DELTA_TABLE",
+    "DELTA_TABLE_NOT_FOUND",
+    "DELTA_PATH_DOES_NOT_EXIST",
+    "PATH_NOT_FOUND",
+)
 # How long Delta keeps files and the log where a table does not say.
 USUALLY_KEPT = {
     "delta.deletedFileRetentionDuration": "interval 1 week",

@@ -21,6 +21,7 @@ SMALL, LARGE = 8 << 20, 32 << 20
 SHUFFLED = 2 * SMALL  # bytes before Parquet that make a file which is not small
 # Delta refuses versions that it need not keep any more (a week), though what they need is mostly there.
 WITHIN_RETENTION = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
+THOUGH_RETYPED = "spark.databricks.delta.changeDataFeed.unsafeBatchReadOnIncompatibleSchemaChanges.enabled"
 AS_IT_IS = {"spark.databricks.delta.merge.materializeSource": "none"}
 ALSO_OTHERS = {"spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false"}
 # Of two partitions a task writes both at once, so that Spark need not sort the rows, which are in order of time.

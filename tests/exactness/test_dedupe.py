@@ -153,3 +153,15 @@ def test_a_copy_that_stays_one_brings_no_late_event_in_reach_when_another_event_
     done.assert_sessions("u | start | count \n a | 50 | 1 \n tick | 100 | 1")
     done.assert_rejected("u | event_time | reason \n a | 85 | late \n a | 92 | duplicate")
     done.assert_clean()
+
+
+def test_copies_of_what_lay_apart_are_judged_again_where_it_is_one_itself(play: Plays) -> None:
+    dedupe = {"dedupe": {"by": ["n"], "within": "3m"}}
+    skew = {"allowed_lateness": "0s", "max_future_skew": "1h"}
+    done = play("tick@100=9 a@300=1", now=100, source=dedupe, time=skew, late_events="separate")
+    done.at(400).runs("tick@350=9").at(401).runs("a@302=1").at(402).runs("a@304=1")
+    done.assert_rejected("u | event_time | reason \n a | 300 | in_the_future \n a | 302 | late \n a | 304 | duplicate")
+    done.at(410).backfill(290, 310)
+    done.assert_sessions("u | start | end | count | late \n a | 300 | 304 | 2 | no", u="a")
+    done.assert_rejected("u | event_time | reason \n a | 302 | duplicate")
+    done.assert_clean()

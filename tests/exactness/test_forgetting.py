@@ -261,3 +261,12 @@ def test_windows_that_ended_further_behind_the_latest_are_gone(spark: SparkSessi
         tick | 1462       | 1
         """,
     )
+
+
+def test_what_is_older_than_the_mark_is_not_judged_again_each_time(play: Plays) -> None:
+    done = forget(play(OLD)).runs("a@5")
+    version, runs = done.tables.sessions.table.version, done.tables.runs.table.read().count()
+    done.readmit(0, 2000).readmit(0, 2000)
+    assert done.tables.sessions.table.version == version
+    assert done.tables.runs.table.read().count() == runs
+    done.assert_rejected("u | event_time | reason \n a | 5 | late")

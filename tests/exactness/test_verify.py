@@ -321,3 +321,13 @@ def test_a_look_back_after_less_lateness_leaves_rows_as_they_are(play: Callable[
     done = play("a@35 tick@100", time={"allowed_lateness": "60m"})
     done.change(time={"allowed_lateness": "0s"}).backfill(0, 10)
     done.assert_clean()
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_rows_that_an_optional_table_lacks_are_missed_however_old_it_is(damaged: Play, name: str) -> None:
+    table = damaged.tables.event_outputs[name].table
+    table.checkpoint()
+    (damaged.folder / name / "_delta_log" / f"{0:020d}.json").unlink()
+    damaged.assert_clean()
+    damaged.damage("DELETE FROM {} WHERE event_time = TIMESTAMP'2026-01-01 01:41:00'", name)
+    assert not damaged.verify().clean

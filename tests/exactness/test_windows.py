@@ -292,3 +292,12 @@ def test_what_may_be_rejected_is_judged_by_verify(spark: SparkSession, tmp_path:
     done.assert_clean()
     done.damage("UPDATE {} SET event_time = event_time + INTERVAL 2 HOURS", "rejected_window_events")
     assert done.verify().broken["late events are older than the horizon of their run"] == 1
+
+
+def test_windows_that_stayed_as_they_were_follow_no_other_lateness(spark: SparkSession, tmp_path: Path) -> None:
+    done = slides(spark, tmp_path, "a@85=1 a@100=2 | a@92=3", sliding={"lateness": "session"})
+    done.change(sliding={"lateness": "event"}).add("a@101=4")
+    with pytest.raises(ConfigError, match="rebuild --windows"):
+        done.run()
+    done.rebuild()
+    done.assert_windows("a@85=1 a@100=2 a@92=3 a@101=4")

@@ -247,14 +247,11 @@ class World:
                 self.main.remove(self.main.of(row)[0])
                 self.walked = None
             accepted.append(row)
-        freed = list(
-            {
-                r: None
-                for row in accepted
-                for r in self.rejected.like(row)
-                if r.reason == "duplicate" and self._copies(r.row, row)
-            }
-        )
+        return [r for row in accepted for r in self._copies_freed(row)]
+
+    def _copies_freed(self, gone: Row) -> list[Rejected]:
+        """The rejected copies of an accepted row that is gone, which leave, to be judged again."""
+        freed = [r for r in self.rejected.like(gone) if r.reason == "duplicate" and self._copies(r.row, gone)]
         for r in freed:
             self.rejected.remove(r)
         return freed
@@ -298,10 +295,12 @@ class World:
         self.now, self.unsure_since = now, self.run_seq
 
     def _take_in(self, wanted: Callable[[Rejected], bool], freed: Iterable[Rejected] = ()) -> None:
-        taken = [r for r in self.rejected if wanted(r)]
+        taken, copies = [r for r in self.rejected if wanted(r)], dict.fromkeys(freed)
         for r in taken:
             self._leave(r)
-        rows = [r.row for r in (*taken, *freed)]
+        for apart in [r for r in taken if r.kept == "apart"]:
+            copies |= dict.fromkeys(self._copies_freed(apart.row))
+        rows = [r.row for r in (*taken, *copies)]
         self._enter(rows, Counter(rows))
 
     # Admission.
