@@ -1,6 +1,6 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo check test test-broad test-all test-soak test-airflow conformance lint types fmt bench bench-full bench-history bench-sliding clean
+.PHONY: help setup java demo check test test-broad test-all test-soak test-connect test-airflow conformance lint types fmt bench bench-full bench-history bench-sliding clean
 
 BIN := .venv/bin
 # Two processes, each with a JVM of its own: a job over a few rows keeps hardly more than one core busy. A process takes
@@ -30,7 +30,11 @@ test-all: setup java ## run the slow ones, which both leave out; an hour or more
 
 test-soak: setup java ## three hundred increments, many rows, and what is random three times as long; hours
 	$(BIN)/python -m pytest tests/soak
-	SESSIONIZER_TEST_TIMES=3 $(PYTEST) -m slow tests/machine/test_machine.py tests/faults/test_races.py tests/faults/test_crashes.py tests/properties
+	SESSIONIZER_TEST_TIMES=3 $(PYTEST) -m slow tests/machine/test_machine.py tests/machine/test_over_delta.py tests/faults/test_races.py tests/faults/test_crashes.py tests/properties
+
+test-connect: setup java ## run tests of commits, corrections and windows by a real Spark Connect server; half an hour
+	SESSIONIZER_TEST_CONNECT=1 $(BIN)/python -m pytest tests/tables/test_commit_protocol.py tests/exactness/test_corrections.py \
+	    tests/exactness/test_dedupe.py tests/exactness/test_windows.py tests/exactness/test_restore.py
 
 test-airflow: setup java .venv-airflow/.stamp ## run the DAGs by a real Airflow, in an environment of its own
 	$(BIN)/python -m pytest tests/airflow

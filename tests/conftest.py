@@ -26,6 +26,7 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 from jobs.spark import spark_session
+from tests.connect_server import connect_server
 from tests.few_rows import FOR_FEW_ROWS, for_few_rows
 from tests.summary import (  # noqa: F401  (pytest finds them here)
     pytest_sessionfinish,
@@ -104,7 +105,11 @@ AS_INTERPRETED = {name: FOR_FEW_ROWS[name] for name in AS_COMPILED}
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    if "SESSIONIZER_TEST_CONNECT" in os.environ:  # the same tests by a Spark that is elsewhere
+        with connect_server(tmp_path_factory.mktemp("server")) as url:
+            yield spark_session({"spark.remote": url} | AS_INTERPRETED)
+        return
     session = spark_session({"spark.driver.memory": "5g"} | AS_INTERPRETED)
     yield session
     session.stop()

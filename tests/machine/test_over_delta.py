@@ -18,10 +18,11 @@ from tests.machine.playing import Played
 from tests.machine.rule import FIRST, Rule
 from tests.machine.steps import do
 from tests.machine.test_machine import CHOICES, SEED
+from tests.rounds import rounds
 
 # Readers without Spark do not open files with times of all years.
 OPENED = [choice for choice in CHOICES if abs(rule_of(choice).earlier) <= FIRST]
-FEW, MORE = range(2), range(2, 7)
+FEW, MORE = range(2), range(2, rounds(2) + 3)  # three; more where SESSIONIZER_TEST_TIMES says so
 
 
 def play(spark: SparkSession, folder: Path, number: int, rounds: int) -> None:

@@ -299,7 +299,7 @@ def test_the_table_is_what_its_events_make_after_any_history(spark: SparkSession
         machine,
         settings=settings(
             max_examples=rounds(1),
-            stateful_step_count=16,
+            stateful_step_count=12,
             deadline=None,
             phases=[Phase.explicit, Phase.reuse, Phase.generate],
             suppress_health_check=list(HealthCheck),

@@ -1,0 +1,107 @@
+"""Every command by a Spark that runs elsewhere, behind Spark Connect, and what is said where there is none."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.connect_server import connect_server
+from tests.processes import ROOT
+
+pytest.importorskip("grpc", reason="pyspark[connect] is not installed")
+pytestmark = [pytest.mark.broad, pytest.mark.timeout(600)]
+
+CLICKS = "user,at,page\nann,2026-01-01T08:00:00Z,a\nann,2026-01-01T08:10:00Z,b\nbob,2026-01-01T09:00:00Z,a\n"
+MORE = "user,at,page\nann,2026-01-01T08:35:00Z,c\nbob,2026-01-01T12:00:00Z,a\n"
+CONFIG = """
+source: {table: events, key: [user], event_time: at}
+sessions: {table: sessions}
+session: {gap: 30m}
+time: {allowed_lateness: 1d}
+aggregates: [{name: pages, fn: count_distinct, of: "upper(page)"}]
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with connect_server(tmp_path_factory.mktemp("server")) as url:
+        yield url
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "sessionizer.yaml").write_text(CONFIG)
+    (tmp_path / "clicks.csv").write_text(CLICKS)
+    return tmp_path
+
+
+def said(folder: Path, url: str, *command: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command whose Spark is at the URL."""
+    done = subprocess.run(
+        [sys.executable, "-m", "jobs.cli", *command],
+        env=os.environ | {"SPARK_REMOTE": url, "PYTHONPATH": str(ROOT), "JAVA_HOME": "/nowhere", "TZ": "UTC"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, done.stdout, done.stderr
+
+
+def asked(folder: Path, url: str, *command: str) -> Any:
+    code, out, err = said(folder, url, *command, "--json")
+    assert code == 0, err
+    return json.loads(out)
+
+
+def test_a_warehouse_is_kept_by_a_server_alone(folder: Path, server: str) -> None:
+    """From a file to sessions, with late events, a correction, a backfill and verify; no Java is started here."""
+    for command in (
+        ("ingest", "clicks.csv", "--schema", "user STRING, at TIMESTAMP, page STRING"),
+        ("init",),
+        ("run",),
+    ):
+        code, _, err = said(folder, server, *command)
+        assert code == 0, (command, err)
+    (folder / "more.csv").write_text(MORE)
+    assert said(folder, server, "ingest", "more.csv", "--schema", "user STRING, at TIMESTAMP, page STRING")[0] == 0
+    began = time.monotonic()
+    assert asked(folder, server, "run")["events_read"] == 2
+    print(f"a run of two events: {time.monotonic() - began:.1f} s")
+    found = asked(folder, server, "sql", "SELECT user, event_count, pages FROM sessions ORDER BY user, session_start")
+    assert [tuple(row.values()) for row in found] == [("ann", 3, 3), ("bob", 1, 1), ("bob", 1, 1)]
+    span = ("--from", "2026-01-01T00:00:00Z", "--to", "2026-01-02T00:00:00Z")
+    for command in (("backfill", *span), ("verify",), ("maintain",), ("status",), ("rebuild",), ("verify",)):
+        code, out, err = said(folder, server, *command)
+        assert code == 0, (command, out, err)
+
+
+def test_expressions_and_queries_are_as_safe_as_beside_a_jvm(folder: Path, server: str) -> None:
+    assert said(folder, server, "ingest", "clicks.csv", "--schema", "user STRING, at TIMESTAMP, page STRING")[0] == 0
+    for unsafe in ("rand() < 0.5", "now() > at", "user IN (SELECT 'ann')", "at > 'today'"):
+        (folder / "unsafe.yaml").write_text(CONFIG.replace("event_time: at", f'event_time: at, where: "{unsafe}"'))
+        code, _, err = said(folder, server, "init", "-c", "unsafe.yaml")
+        assert (code, "source.where" in err) == (2, True), (unsafe, err)
+    for query in ("DROP TABLE sessions", "SELECT reflect('java.lang.System', 'exit', 1)"):
+        code, _, err = said(folder, server, "sql", query)
+        assert code == 2, (query, err)
+
+
+def test_a_server_that_is_not_there_is_an_error_of_one_sentence(folder: Path) -> None:
+    code, _, err = said(folder, "sc://localhost:1", "run")
+    assert (code, "Spark server was not reached" in err) == (3, True), err
+
+
+@pytest.mark.slow
+def test_a_server_without_delta_is_an_error_of_one_sentence(folder: Path) -> None:
+    with connect_server(folder, {}) as url:
+        code, _, err = said(folder, url, "init")
+    assert (code, "no Delta" in err) == (3, True), err
