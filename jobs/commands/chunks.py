@@ -39,7 +39,7 @@ def chunks(context: RunContext, low: int, high: int, length: int | None) -> list
 
 def _times(context: RunContext, low: int, high: int) -> DataFrame:
     """`__us` of what lies in [low, high): events, rejected ones too, and rows of the table, by where they come in."""
-    events, rejects, layout = context.past().events([(low, high - 1)]), context.rejects(), context.kind.home.layout
+    events, rejects, layout = context.past.events([(low, high - 1)]), context.rejects(), context.kind.home.layout
     stored = context.kind.home.table.read(context.position.version)
     touching = stored.where((C.col(layout.start) < timestamp(high)) & (C.col(layout.end) >= timestamp(low)))
     found = [

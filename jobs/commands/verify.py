@@ -20,7 +20,7 @@ from lib.rule import Rule
 from lib.time.micros import timestamp
 from lib.time.spans import within
 from lib.time.watermarks import latest
-from lib.verifying.bag import accepted, alike, judged
+from lib.verifying.bag import accepted, alike, asked_about, judged
 from lib.verifying.differences import broken_rules, differences, miscounted
 from lib.verifying.facts import facts_of
 from lib.verifying.plan import expected_sessions
@@ -70,7 +70,7 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
         source = _source(context, asked, rule)
         rejects, near = rejected_beside(context, source, rule)
         events = accepted(source, rejects, near, rule)
-        broken |= judged_rejects(context, near, events, whole=whole)
+        broken |= judged_rejects(context, rejects, near, events, whole=whole)
         if whole and not _is_recomputed(rule) and forgotten is None:
             broken["each accepted event is in one session"] = miscounted(rows, events, rule)
         counts = counted(broken)
@@ -85,9 +85,9 @@ def _source(context: RunContext, asked: Asked, rule: Rule) -> DataFrame:
     """The rows of the source, judged, that make the sessions asked for, and maybe others."""
     # Chains of `max_duration` are cut from their first event on, and each key has its own.
     if (asked.low is None and asked.high is None) or rule.max_duration is not None:
-        return judged(context.past().events(None), rule)
+        return judged(context.past.events(None), rule)
     spans = _wide(context, asked)
-    return judged(context.past().events(spans), rule).where(within(C.col(C.US), spans))
+    return judged(context.past.events(spans), rule).where(within(C.col(C.US), spans))
 
 
 def _is_recomputed(rule: Rule) -> bool:
@@ -110,14 +110,18 @@ def _compared(context: RunContext, rows: DataFrame, events: DataFrame, asked: As
 
 
 def rejected_beside(context: RunContext, source: DataFrame, rule: Rule) -> tuple[DataFrame | None, DataFrame | None]:
-    """The rejected rows, and what is alike in the source, computed once; None: there are none."""
-    rejects = context.past().rejected()
-    return rejects, None if rejects is None else Checkpoints().held(alike(source, rejects, rule))
+    """The rejected rows, and what is alike in the source, each computed once; None: there are none."""
+    if (rows := context.past.rejected()) is None:
+        return None, None
+    rejects = Checkpoints().held(asked_about(rows))
+    return rejects, Checkpoints().held(alike(source, rejects, rule))
 
 
-def judged_rejects(context: RunContext, near: DataFrame | None, events: DataFrame, *, whole: bool) -> Frames:
+def judged_rejects(
+    context: RunContext, rejects: DataFrame | None, near: DataFrame | None, events: DataFrame, *, whole: bool
+) -> Frames:
     """What is wrong in rejected_events. near: what is alike; events: what is accepted, of the whole source if whole."""
-    rejects, rule = context.past().rejected(), context.rule
+    rule = context.rule
     if rejects is None or near is None:
         return {}
     known = [

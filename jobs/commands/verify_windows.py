@@ -57,7 +57,7 @@ def verify_windows(spark: SparkSession, config: Config, asked: Asked, say: Say =
         source = _source(context, asked, shape)
         rejects, near = rejected_beside(context, source, rule)
         events = accepted(source, rejects, near, rule)
-        broken |= judged_rejects(context, near, events, whole=asked == Asked())
+        broken |= judged_rejects(context, rejects, near, events, whole=asked == Asked())
         counts = counted(broken)
         examples = examples_of(broken, counts)
         found = Verdict(rows.count(), 0, False, 0, (), counts, examples, "windows", (*rule.key, C.WINDOW_START))
@@ -75,8 +75,8 @@ def verify_windows(spark: SparkSession, config: Config, asked: Asked, say: Say =
 def _source(context: RunContext, asked: Asked, shape: Shape) -> DataFrame:
     """The rows of the source, judged, that make the windows asked for, and maybe others."""
     if asked == Asked(sample=asked.sample):
-        return judged(context.past().events(None), context.rule)
+        return judged(context.past.events(None), context.rule)
     low = -EVER if asked.low is None else asked.low - asked.low % shape.unit
     high = EVER if asked.high is None else asked.high - asked.high % shape.unit
     spans = [(low - shape.reach, high + shape.reach + shape.unit - 1)]
-    return judged(context.past().events(spans), context.rule).where(within(C.col(C.US), spans))
+    return judged(context.past.events(spans), context.rule).where(within(C.col(C.US), spans))

@@ -3,12 +3,19 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import cache
+from typing import TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, Observation, Row
 
 from lib.compute import Figures
 from lib.engine import is_remote, release
+from lib.time.spans import Spans
+from tables.delta import Table
+
+Rows = TypeVar("Rows", DataFrame, DataFrame | None)
+FEW = 4 << 20  # bytes
 
 _checkpointed: ContextVar[list[DataFrame] | None] = ContextVar("_checkpointed", default=None)
 
@@ -41,6 +48,21 @@ class Checkpoints:
     def rows(self, frame: DataFrame) -> list[Row]:
         """The rows of a frame that has few."""
         return frame.collect()
+
+
+def held_if_few(rows: Rows, table: Table) -> Rows:
+    """Rows of a small table that are read several times: each time Delta has a job of its own choose the files."""
+    return rows if rows is None or table.size()[1] > FEW else Checkpoints().held(rows)
+
+
+def read_once_if_few(read: Callable[[Spans | None], DataFrame], table: Table) -> Callable[[Spans | None], DataFrame]:
+    """The same, which reads a small table once, at the first call, and gives all its rows whatever it is asked for."""
+
+    @cache
+    def few() -> DataFrame | None:
+        return Checkpoints().held(read(None)) if table.size()[1] <= FEW else None
+
+    return lambda spans: read(spans) if (rows := few()) is None else rows
 
 
 @contextmanager

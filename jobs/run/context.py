@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from operator import or_
 from typing import Any
 
@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from jobs.run.compute import Checkpoints
+from jobs.run.compute import Checkpoints, held_if_few, read_once_if_few
 from jobs.run.kinds import Kind, schema_of
 from jobs.run.pipeline import NO_OVERRIDE, RunResult, compute_run
 from jobs.run.scopes import clock_of, has_scopes_of, keys_from_json, scoped
@@ -60,8 +60,7 @@ class RunContext:
         cls, kind: Kind, position: Position, increment: Increment, now: int, override: WatermarkOverride
     ) -> "RunContext":
         """Of the run that comes next; raises if the source no longer fits the table."""
-        done = position.manifest
-        events = kind.tables.events.read(increment)
+        done, events = position.manifest, kind.tables.events.read(increment)
         began = increment.first if done is None or done.source_to_version is None else done.source_began
         clock = clock_of(done, kind, events, now, position.version + 1)
         schema = _fitting(kind, done, events)
@@ -130,7 +129,7 @@ class RunContext:
             by = WatermarkState(clock.now, run_seq=clock.run_seq)
             return Admission(self._everything(), self.rule, by, None, compute, is_first=True)
         is_first = self.increment.first is None
-        past, asked = None if is_first else self.past(), None if self.mode == "run" else self._asked()
+        past, asked = None if is_first else self.past, None if self.mode == "run" else self._asked()
         return Admission(self._events(), self.rule, clock, past, compute, asked, is_first)
 
     def _events(self) -> DataFrame:
@@ -200,9 +199,11 @@ class RunContext:
             return Stored()
         return Stored(None if done.live_sessions == 0 else home.live(version), home.final(version))
 
+    @cached_property
     def past(self) -> Past:
         """What admission may look up."""
-        return Past(lambda spans: self.kind.tables.events.as_of(self.increment.last, spans), self.rejects)
+        events = self.kind.tables.events
+        return Past(read_once_if_few(partial(events.as_of, self.increment.last), events.table), self.rejects)
 
     def _span(self) -> tuple[int, int]:
         """Of a look back: from its first microsecond to the one after its last."""
@@ -236,11 +237,10 @@ class RunContext:
         (low, high), rejects = self._span(), self.rejects()
         rows = self.kind.home.table.read(self.position.version)
         near = rows.where((C.col(C.SESSION_START) < timestamp(high)) & (C.col(C.SESSION_END) >= timestamp(low)))
-        found = [near, self.past().events([(low, high - 1)])]  # of a deleted row the events alone are near
+        found = [near, self.past.events([(low, high - 1)])]  # of a deleted row the events alone are near
         if rejects is not None:
-            time = C.col(C.EVENT_TIME)
-            found.append(rejects.where((time >= timestamp(low)) & (time < timestamp(high))))
-            found.append(asked_for(rejects, self._asked(), self.rule, Checkpoints()))
+            inside = (C.col(C.EVENT_TIME) >= timestamp(low)) & (C.col(C.EVENT_TIME) < timestamp(high))
+            found += [rejects.where(inside), asked_for(rejects, self._asked(), self.rule, Checkpoints())]
         return reduce(DataFrame.unionByName, [rows.select(*C.cols(self.rule.key)) for rows in found])
 
     def rejects(self) -> DataFrame | None:
@@ -256,9 +256,10 @@ class RunContext:
         goes_on = self.kind.tables.events.goes_on(done, self.increment.last)
         return goes_on and is_told_otherwise(*self._columns(done)) and self._told is not None
 
-    @property
+    @cached_property
     def _told(self) -> DataFrame | None:
-        return self.kind.rejected_events.before(self.clock.run_seq)
+        rejected = self.kind.rejected_events
+        return held_if_few(rejected.before(self.clock.run_seq), rejected.table)
 
     @cached_property
     def _retold(self) -> DataFrame | None:

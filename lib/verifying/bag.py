@@ -24,6 +24,11 @@ def judged(source: DataFrame, rule: Rule) -> DataFrame:
     return validate(source, rule, WatermarkState(FOREVER))
 
 
+def asked_about(rejects: DataFrame) -> DataFrame:
+    """Rows of rejected_events to be held: of what is in the source, the time and the hash tell enough."""
+    return rejects.withColumn(C.EVENT, F.when(C.col(C.KEPT) == IN, C.col(C.EVENT)))
+
+
 def alike(rows: DataFrame, rejects: DataFrame, rule: Rule) -> DataFrame:
     """The rows of the source, and those that are gone from it and stay, where any are rejected; one for each hash.
 
