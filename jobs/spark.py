@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 from filelock import FileLock
 from py4j.java_gateway import JavaClass, JavaMember
@@ -138,6 +140,10 @@ def _remote_session(url: str, settings: Mapping[str, str]) -> SparkSession:
     Errors: RunFailed where it is not reached, or has no Delta.
     """
     try:
+        place = urlparse(url)
+        socket.create_connection(
+            (place.hostname or "", place.port or 15002), timeout=10
+        ).close()  # Spark waits for long
         session = SparkSession.builder.remote(url).getOrCreate()
         for name, value in (dict(settings) | WHERE_REMOTE).items():
             session.conf.set(name, value)

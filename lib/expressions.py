@@ -24,8 +24,9 @@ def expression(text: str, frame: DataFrame, field: str) -> Column:
         return C.col(text)
     try:
         parsed = F.expr(text)
-        # Resolves the names now, where the error can be named; WHERE takes only what is computed row by row.
-        frame.where(parsed.isNotNull()).schema  # noqa: B018
+        # Resolves the names now, where the error can be named; WHERE takes only what is computed row by row. A remote
+        # Spark is asked only for columns that are not known.
+        frame.where(parsed.isNotNull()).select(F.lit(1)).schema  # noqa: B018
     except ParseException as error:
         raise ConfigError(
             f"{field} is neither a column nor an SQL expression", value=text, remedy=first_line(error)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pyspark
 
 from jobs.spark import cache_folder
+from tests.few_rows import FOR_FEW_ROWS
 
 WITH_DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -27,8 +28,7 @@ def connect_server(folder: Path, settings: Mapping[str, str] = WITH_DELTA) -> It
     port, home, log = _free_port(), Path(pyspark.__file__).parent, folder / "server.log"
     jars = sorted(map(str, (cache_folder() / "jars").glob("*.jar")))
     assert jars, "make a local session first, which fetches Delta"
-    small = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "false"}
-    told = {**small, "spark.connect.grpc.binding.port": str(port), **settings}
+    told = {**FOR_FEW_ROWS, "spark.ui.enabled": "false", "spark.connect.grpc.binding.port": str(port), **settings}
     with log.open("w") as out:
         process = subprocess.Popen(
             [

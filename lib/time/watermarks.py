@@ -184,7 +184,8 @@ def as_literals(scopes: DataFrame, compute: Compute) -> DataFrame:
 
     Times pass through Python as numbers: it has none before year 1, and tells others by its own zone.
     """
-    zoned = [field.name for field in scopes.schema if isinstance(field.dataType, T.TimestampType)]
-    numbers = scopes.withColumns({name: F.unix_micros(C.col(name)) for name in zoned})
+    names = scopes.columns
+    zoned = {field.name for field in scopes.schema if isinstance(field.dataType, T.TimestampType)}
+    numbers = scopes.select(*[F.unix_micros(C.col(n)).alias(n) if n in zoned else C.col(n) for n in names])
     rows = scopes.sparkSession.createDataFrame(compute.rows(numbers), T.StructType(numbers.schema.fields))
-    return rows.withColumns({name: F.timestamp_micros(C.col(name)) for name in zoned})
+    return rows.select(*[F.timestamp_micros(C.col(n)).alias(n) if n in zoned else C.col(n) for n in names])

@@ -17,10 +17,11 @@ def changed(table: Reading, first: int, last: int) -> DataFrame:
     then, now = (table.schema, table.schema) if last == table.version else (table.schema_at(last), table.schema)
     mapped = table.setting(COLUMN_MAPPING) not in (None, "none")
     apart = () if mapped else retyped(then, now)
-    if apart:
-        table.spark.conf.set(THOUGH_RETYPED, "true")
+    if not apart:
+        return table.changes(first, last)
+    table.spark.conf.set(THOUGH_RETYPED, "true")
     rows = table.changes(first, last)
-    return rows.withColumns({name: C.col(name).cast(then[name].dataType) for name in apart if name in rows.columns})
+    return rows.withColumns({name: C.col(name).cast(then[name].dataType) for name in apart})
 
 
 def first_retyped(table: Reading, first: int, last: int) -> int | None:
