@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 _ALL_FIELDS = 2**31 - 1
 _IDS = re.compile(r"#\d+L?")
-_SUBQUERIES = re.compile(r"\b(?:scalar-subquery|exists|list|lateral-subquery|multi-subquery|functiontable)#\d+")
+_SUBQUERIES = re.compile(r"\b(?:scalar-subquery|exists|list|lateral-subquery|multi-subquery|functiontable)#\d+ \[")
 _PRESENT = re.compile(r"\b(?:now|localtimestamp|current_\w+)\(")
 _EXPLAINED = re.compile(r"== Analyzed Logical Plan ==\n[^\n]*\n(.*?)\n\n?== ", re.DOTALL)
 

@@ -37,6 +37,7 @@ from tables.manifest import Manifest
 if TYPE_CHECKING:
     from tables.queries.local import LocalTable
 
+NO_CHANGES = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE")
 RESHAPES = ("RENAME COLUMN", "DROP COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS", "REPLACE COLUMNS")
 ANEW = (
     "`sessionizer rebuild` makes all sessions anew from the source as it stands, `rebuild --windows` all sliding "
@@ -195,7 +196,7 @@ class Events:
                     remedy="its files were vacuumed, or its log was cleaned up; if it has newer versions, "
                     f"`sessionizer run` consumes them and then this works again; else {ANEW}",
                 ) from error
-            if increment.first is not None and (vacuumed or "DELTA_MISSING_CHANGE_DATA" in text):
+            if increment.first is not None and (vacuumed or any(sign in text for sign in NO_CHANGES)):
                 raise self._unreadable(increment, error) from error
             raise
 
@@ -203,7 +204,8 @@ class Events:
         return SourceError(
             f"the source's changes of versions {increment.first} to {increment.last} cannot be read",
             value=_first_line(error),
-            remedy=f"they were vacuumed, or made while its change data feed was off; {ANEW}",
+            remedy="they were vacuumed, or made while its change data feed was off, or with columns of other types; "
+            + ANEW,
         )
 
     def check_same(self, done: Manifest) -> None:

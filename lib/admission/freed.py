@@ -72,7 +72,7 @@ def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule, compute: Compu
         apart = rejects.where(C.col(C.KEPT) == BESIDE).withColumn(C.HASH, C.col(C.EVENT_HASH))
         also = (
             taken(apart, gone, inside.desc(), C.col(C.RUN_SEQ), C.col(C.ORDINAL))
-            .where(C.col(C.TAKEN) & ~inside)
+            .where(C.col(C.TAKEN) & ~(inside & young))
             .drop(C.HASH, C.TAKEN)
         )
         found = found.unionByName(made).unionByName(also)

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, DataFrameReader, Row
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -132,7 +132,7 @@ class PublicLog:
     def lines(self, version: int, *, whole: bool) -> list[str] | None:
         """Of a commit; None: it is not there."""
         try:
-            lines = [row[0] for row in self.spark.read.text(self._entry(version)).collect()]
+            lines = [row[0] for row in self._files().text(self._entry(version)).collect()]
         except AnalysisException as error:
             if "PATH_NOT_FOUND" in str(error):
                 return None
@@ -177,7 +177,7 @@ class PublicLog:
         """The commits up to this version."""
         paths = [self._entry(number) for number in range(state.version + 1, version + 1)]
         if paths:
-            rows = self.spark.read.text(paths).where(F.col("value").rlike(_TOLD.pattern))
+            rows = self._files().text(paths).where(F.col("value").rlike(_TOLD.pattern))
             told_by = rows.select("value", F.col("_metadata.file_name").alias("name")).collect()
             state.take([row["value"] for row in sorted(told_by, key=lambda row: row["name"])])
         state.version = version
@@ -185,7 +185,7 @@ class PublicLog:
     def _summed_up(self, parts: list[str]) -> list[str]:
         """The actions of a checkpoint that are not of files, as lines."""
         paths = [f"{self._folder()}/{name}" for name in parts]
-        rows = self.spark.read.json(paths) if parts[0].endswith(".json") else self.spark.read.parquet(*paths)
+        rows = self._files().json(paths) if parts[0].endswith(".json") else self._files().parquet(*paths)
         named = [name for name in ("metaData", "txn") if name in rows.columns]
         wanted = rows.where(" OR ".join(f"{name} IS NOT NULL" for name in named))
         return [row[0] for row in wanted.select(F.to_json(F.struct(*named))).collect()]
@@ -200,7 +200,11 @@ class PublicLog:
         return f"{self._folder()}/{version:020d}.json"
 
     def _listing(self) -> DataFrame:
-        return self.spark.read.format("binaryFile").load(f"{self._folder()}/*")
+        return self._files().format("binaryFile").load(self._folder())
+
+    def _files(self) -> DataFrameReader:
+        """In whose paths [ and { are letters like others."""
+        return self.spark.read.option("__globPaths__", "false")
 
 
 def _is_whole(parts: list[str]) -> bool:

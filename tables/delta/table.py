@@ -33,6 +33,9 @@ class Table(Reading):
 
     def create(self, schema: T.StructType, partition_by: list[str], properties: Mapping[str, str]) -> None:
         """Make the table, empty; one that exists stays as it is."""
+        bare = T.StructType(
+            [T.StructField(f.name, f.dataType, f.nullable) for f in schema.fields]
+        )  # comments are theirs
         mapped = any(UNUSUAL_IN_NAMES & set(field.name) for field in schema.fields)
         told = {settings.COLUMN_MAPPING: "name"} | dict(properties) if mapped else properties
         by = f" PARTITIONED BY ({', '.join(map(C.quoted, partition_by))})" if partition_by else ""
@@ -40,7 +43,7 @@ class Table(Reading):
         with self._making():
             if (folder := self.local_path) is not None and is_unfinished(folder):
                 shutil.rmtree(folder / LOG)  # Delta wants an empty folder
-            self.spark.sql(f"CREATE TABLE IF NOT EXISTS {self.sql_name()} ({schema.toDDL()}) USING delta{by}{having}")
+            self.spark.sql(f"CREATE TABLE IF NOT EXISTS {self.sql_name()} ({bare.toDDL()}) USING delta{by}{having}")
 
     def create_if_missing(self, schema: T.StructType, properties: Mapping[str, str]) -> bool:
         """Make the table, empty, unless it is there; whether it was made."""

@@ -270,3 +270,15 @@ def test_what_is_older_than_the_mark_is_not_judged_again_each_time(play: Plays) 
     assert done.tables.sessions.table.version == version
     assert done.tables.runs.table.read().count() == runs
     done.assert_rejected("u | event_time | reason \n a | 5 | late")
+
+
+def test_a_delete_that_waited_reaches_a_late_session_that_outlasts_the_mark(play: Plays) -> None:
+    kept = {"late_events": "separate", "corrections": "quarantine"}
+    done = play("tick@1442 b@0 | a@5", **kept)
+    done.source("DELETE FROM {} WHERE u = 'a'").run()
+    forget(done)
+    assert done.position().forgotten == at(12)
+    done.readmit(0, 2000)
+    done.assert_sessions("u | start \n tick | 1442")
+    done.assert_rejected("u | reason")
+    done.assert_clean()

@@ -65,3 +65,15 @@ def test_an_approximate_count_does_not_go_on_with_values_of_another_type(play: P
     done.rebuild()
     done.assert_sessions("u | start | end | kinds \n tick | 100 | 101 | 2")
     done.assert_clean()
+
+
+def test_a_struct_that_gains_a_part_is_no_other_type(play: Plays) -> None:
+    done = play(FIRST, schema=EVENTS)
+    done.source("ALTER TABLE {} ADD COLUMN props STRUCT<a: INT>").run()
+    row = "INSERT INTO {{}} VALUES ('a', TIMESTAMP'2026-01-01 01:4{0}:00', 2, 0.5, {1})"
+    done.source(row.format(1, "named_struct('a', 1)"))
+    done.source("ALTER TABLE {} ADD COLUMN props.b INT")
+    done.source(row.format(2, "named_struct('a', 1, 'b', 2)"))
+    done.run()
+    done.assert_sessions("u | start | end | count | total \n a | 101 | 102 | 2 | 4 \n tick | 100 | 100 | 1 | 1")
+    done.assert_clean()

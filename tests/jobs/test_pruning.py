@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 from jobs.commands.look_back import LookBack, backfill
 from jobs.commands.verify import Asked, verify
+from jobs.run import compute
 from tables import table_set
 from tests.oracle import us
 from tests.scans import scans
@@ -34,6 +35,12 @@ def year(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Wareh
         patched.setattr(table_set, "ROWS_PER_FILE", 100)
         warehouse.init().run()
     return warehouse
+
+
+@pytest.fixture(autouse=True)
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever small tables are read at once."""
+    monkeypatch.setattr(compute, "FEW", 0)
 
 
 @pytest.mark.broad
