@@ -60,7 +60,8 @@ def manifest_of(context: RunContext, result: RunResult, started_at: int) -> Mani
         rule=kind.summary,
         source_schema=context.schema,
         source_columns=context.columns,
-        retold=context.tells_anew,
+        # They are told before the commit, so that what cannot be told stops the run and not what follows it.
+        retold=context.tells_anew and context.rejects() is not None,
         events={
             "events_read": counts.read,
             "accepted": counts.accepted,
