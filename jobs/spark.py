@@ -67,6 +67,7 @@ ALWAYS = {  # whatever the settings say
     "spark.sql.session.timeZone": "UTC",  # of times without a zone
 }
 REMOTE = "spark.remote"
+OF_A_SESSION = ("spark.sql.", "spark.databricks.")  # all others are of the server's process
 # Of a server only what concerns our own session.
 WHERE_REMOTE = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -139,13 +140,12 @@ def _remote_session(url: str, settings: Mapping[str, str]) -> SparkSession:
 
     Errors: RunFailed where it is not reached, or has no Delta.
     """
+    place, own = urlparse(url), {n: v for n, v in settings.items() if n.startswith(OF_A_SESSION)}
     try:
-        place = urlparse(url)
-        socket.create_connection(
-            (place.hostname or "", place.port or 15002), timeout=10
-        ).close()  # Spark waits for long
+        # Spark itself would go on trying for minutes.
+        socket.create_connection((place.hostname or "", place.port or 15002), timeout=10).close()
         session = SparkSession.builder.remote(url).getOrCreate()
-        for name, value in (dict(settings) | WHERE_REMOTE).items():
+        for name, value in (own | WHERE_REMOTE).items():
             session.conf.set(name, value)
         catalog = session.conf.get("spark.sql.catalog.spark_catalog", "")
     except Exception as error:

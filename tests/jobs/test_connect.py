@@ -25,6 +25,7 @@ sessions: {table: sessions}
 session: {gap: 30m}
 time: {allowed_lateness: 1d}
 aggregates: [{name: pages, fn: count_distinct, of: "upper(page)"}]
+spark: {spark.driver.memory: 3g, spark.sql.shuffle.partitions: "1"}
 """
 
 
