@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lib import columns as C
-from tables.delta.log import physical
 from tables.delta.read import Reading, takes_rows_away
+from tables.delta.settings import physical
 
 Values = tuple[tuple[str, str | None], ...]  # of the partition columns, by their names in the log
 

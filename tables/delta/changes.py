@@ -9,9 +9,8 @@ from pyspark.sql import types as T
 
 from lib import columns as C
 from lib.errors import TableError
-from tables.delta.log import physical
 from tables.delta.read import Reading
-from tables.delta.settings import COLUMN_MAPPING, THOUGH_RETYPED
+from tables.delta.settings import COLUMN_MAPPING, THOUGH_RETYPED, physical
 
 WHOLE = [T.ByteType, T.ShortType, T.IntegerType, T.LongType]
 

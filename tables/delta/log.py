@@ -11,12 +11,7 @@ from lib.errors import TableError
 from tables.delta.jvm_log import JvmLog
 from tables.delta.place import Place, check_nothing_else
 from tables.delta.public_log import PublicLog
-from tables.delta.settings import SMALL
-
-
-def physical(column: T.StructField) -> str:
-    """The name that a column has in files and in the log."""
-    return str(column.metadata.get("delta.columnMapping.physicalName", column.name))
+from tables.delta.settings import SMALL, physical
 
 
 class DeltaLog(Place):

@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 
 from tables.delta.commits import CUT_OFF, told
 from tables.delta.place import LOG, Place
+from tables.delta.settings import physical
 
 NO_TABLE = (
     "DELTA_TABLE_ONLY_OPERATION",
@@ -113,11 +114,11 @@ class PublicLog:
 
     def files(self) -> DataFrame:
         """One row a file that has rows: `size`, and `partitionValues` by the names that the log has."""
-        named = {
-            field.name: field.metadata.get("delta.columnMapping.physicalName", field.name) for field in self.schema()
-        }
+        there = self.schema()
         values = [
-            x for name in self.partition_columns() for x in (F.lit(named[name]), F.col(f"`{name}`").cast("string"))
+            x
+            for name in self.partition_columns()
+            for x in (F.lit(physical(there[name])), F.col(f"`{name}`").cast("string"))
         ]
         rows = self.spark.sql(f"SELECT *, _metadata.file_path, _metadata.file_size FROM {self.place.sql_name()}")
         parts = F.create_map(*values) if values else F.lit(None).cast("map<string,string>")
@@ -132,7 +133,7 @@ class PublicLog:
     def lines(self, version: int, *, whole: bool) -> list[str] | None:
         """Of a commit; None: it is not there."""
         try:
-            lines = [row[0] for row in self._files().text(self._entry(version)).collect()]
+            lines = [row[0] for row in self._reader().text(self._entry(version)).collect()]
         except AnalysisException as error:
             if "PATH_NOT_FOUND" in str(error):
                 return None
@@ -177,7 +178,7 @@ class PublicLog:
         """The commits up to this version."""
         paths = [self._entry(number) for number in range(state.version + 1, version + 1)]
         if paths:
-            rows = self._files().text(paths).where(F.col("value").rlike(_TOLD.pattern))
+            rows = self._reader().text(paths).where(F.col("value").rlike(_TOLD.pattern))
             told_by = rows.select("value", F.col("_metadata.file_name").alias("name")).collect()
             state.take([row["value"] for row in sorted(told_by, key=lambda row: row["name"])])
         state.version = version
@@ -185,7 +186,7 @@ class PublicLog:
     def _summed_up(self, parts: list[str]) -> list[str]:
         """The actions of a checkpoint that are not of files, as lines."""
         paths = [f"{self._folder()}/{name}" for name in parts]
-        rows = self._files().json(paths) if parts[0].endswith(".json") else self._files().parquet(*paths)
+        rows = self._reader().json(paths) if parts[0].endswith(".json") else self._reader().parquet(*paths)
         named = [name for name in ("metaData", "txn") if name in rows.columns]
         wanted = rows.where(" OR ".join(f"{name} IS NOT NULL" for name in named))
         return [row[0] for row in wanted.select(F.to_json(F.struct(*named))).collect()]
@@ -200,9 +201,9 @@ class PublicLog:
         return f"{self._folder()}/{version:020d}.json"
 
     def _listing(self) -> DataFrame:
-        return self._files().format("binaryFile").load(self._folder())
+        return self._reader().format("binaryFile").load(self._folder())
 
-    def _files(self) -> DataFrameReader:
+    def _reader(self) -> DataFrameReader:
         """In whose paths [ and { are letters like others."""
         return self.spark.read.option("__globPaths__", "false")
 

@@ -16,8 +16,8 @@ from lib.config import location_kind
 from lib.engine import is_remote
 from lib.errors import TableError
 from tables.delta.commits import BARRIER, Commit, Entry, entry_of
-from tables.delta.log import DeltaLog, physical
-from tables.delta.settings import FENCES_KEPT
+from tables.delta.log import DeltaLog
+from tables.delta.settings import FENCES_KEPT, physical
 
 FENCES_NEAR = 5  # commits looked at one by one before all transactions of the table are loaded
 # What writing without Spark knows: the first features of Delta, and paths that are URLs as they stand.

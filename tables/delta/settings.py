@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from lib.engine import is_remote
 from tables.delta.commits import Commit
@@ -26,6 +27,11 @@ AS_IT_IS = {"spark.databricks.delta.merge.materializeSource": "none"}
 ALSO_OTHERS = {"spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false"}
 # Of two partitions a task writes both at once, so that Spark need not sort the rows, which are in order of time.
 BOTH_AT_ONCE = {"spark.sql.maxConcurrentOutputFileWriters": "3"}  # one more than are open
+
+
+def physical(column: T.StructField) -> str:
+    """The name that a column has in files and in the log."""
+    return str(column.metadata.get("delta.columnMapping.physicalName", column.name))
 
 
 def read_any_version(spark: SparkSession) -> None:
