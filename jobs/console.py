@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import accumulate
 from typing import Any
 from uuid import uuid4
 
+from rich.cells import cell_len
 from rich.columns import Columns
 from rich.console import Console, RenderableType
 from rich.progress_bar import ProgressBar
@@ -23,6 +25,8 @@ from lib.errors import printable, without_passwords
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BAR_WIDTH = 40
 NUMBERS = (int, float, Decimal)
+BETWEEN = 2  # blanks between two columns
+SHORTEST_CUT = 20  # letters of a cell that is cut
 PLAIN_WIDTH = 160  # columns of a result that goes into a file or a pipe
 
 
@@ -109,6 +113,45 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str |
     for row in rows:
         made.add_row(*[Text(_cell(value)) for value in row])
     return made
+
+
+def print_rows(
+    headers: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None, wide: bool = False
+) -> None:
+    """Rows of data on stdout, a line each: on a terminal what fits into it, with a word on what does not.
+
+    wide: whole cells and all columns, as in a file or a pipe.
+    """
+    rows = [[_one_line(value) if isinstance(value, str) else value for value in row] for row in rows]
+    texts = [[printable(header) for header in headers], *([_cell(value) for value in row] for row in rows)]
+    widths = [max(cell_len(row[i]) for row in texts) for i in range(len(headers))]
+    out, whole = stdout(), sum(widths) + BETWEEN * len(widths)
+    shown = len(widths)
+    if wide or not sys.stdout.isatty():
+        out.width = max(whole, 1)
+    elif whole > out.width:
+        widths = _capped(widths, out.width)
+        ends = list(accumulate(width + BETWEEN for width in widths))
+        shown = max(sum(end <= out.width + BETWEEN for end in ends), 1)
+    made = table(headers[:shown], [row[:shown] for row in rows], title=title)
+    for column, width in zip(made.columns, widths, strict=False):
+        column.no_wrap, column.overflow, column.max_width = True, "ellipsis", width
+    out.print(made)
+    if shown < len(headers):
+        out.print(f"… and, with --wide, --json or a wider terminal: {', '.join(map(printable, headers[shown:]))}")
+
+
+def _capped(widths: Sequence[int], room: int) -> list[int]:
+    """The widths of columns, long ones cut until all fit, though not to less than can be read."""
+    for most in range(max(widths), SHORTEST_CUT - 1, -1):
+        capped = [min(width, most) for width in widths]
+        if sum(capped) + BETWEEN * (len(capped) - 1) <= room:
+            break
+    return capped
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _cell(value: object) -> str:

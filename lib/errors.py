@@ -82,6 +82,12 @@ class SourceError(SessionizerError):
     """The source table is missing, was replaced, or lacks something that the run needs."""
 
 
+class SourceMismatch(SourceError):
+    """The config names what the source table does not have, or has of another type: trying again does not help."""
+
+    exit_code = 2
+
+
 class TableError(SessionizerError):
     """A table of the product is missing or not as the product left it."""
 

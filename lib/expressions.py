@@ -1,6 +1,8 @@
 """Columns and SQL expressions that the configuration names, resolved against a frame."""
 
+import difflib
 import re
+from collections.abc import Iterator, Sequence
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
@@ -9,12 +11,18 @@ from pyspark.sql import types as T
 
 from lib import columns as C
 from lib.engine import analysis
-from lib.errors import ConfigError, SourceError
+from lib.errors import ConfigError, SourceMismatch
 
 _RESHAPING = re.compile("window|_metadata", re.IGNORECASE)
 # What Spark takes for the present when it becomes a time: in the text as it is written, and as it is analysed.
 _WORDS = "(?:now|today|tomorrow|yesterday)"
 _NOW = re.compile(rf"\b(?:date|timestamp\w*)\s*(?:'\s*{_WORDS}\s*'|\"\s*{_WORDS}\s*\")", re.IGNORECASE)
+_NAME = re.compile(r"[A-Za-z_]\w*")
+# Names that mean something where no column has them.
+_LITERALS = (
+    *("true", "false", "null", "current_date", "current_time", "current_timestamp", "localtimestamp"),
+    *("user", "current_user", "session_user", "grouping__id"),
+)
 _CAST_NOW = re.compile(rf"\b(?:cast|date|timestamp|\w*to_\w+)\(\s*{_WORDS}\s*(?=[ ,)])", re.IGNORECASE)
 
 
@@ -32,7 +40,7 @@ def expression(text: str, frame: DataFrame, field: str) -> Column:
             f"{field} is neither a column nor an SQL expression", value=text, remedy=first_line(error)
         ) from error
     except AnalysisException as error:
-        raise SourceError(
+        raise SourceMismatch(
             f"{field} does not fit the source table",
             value=text,
             remedy=f"{first_line(error)} The table has: {', '.join(frame.columns)}",
@@ -48,7 +56,7 @@ def expression_of(text: str, names: DataFrame, field: str, hint: str = "") -> Co
     """
     try:
         return expression(text, names.sparkSession.createDataFrame([], names.schema), field)
-    except SourceError as error:
+    except SourceMismatch as error:
         said = first_line(cause) if isinstance(cause := error.__cause__, Exception) else error.rule
         raise ConfigError(
             f"{field} does not fit what it can use",
@@ -76,26 +84,47 @@ def _check_repeatable(parsed: Column, text: str, frame: DataFrame, field: str) -
         )
 
 
-def require_columns(names: tuple[str, ...], frame: DataFrame, field: str, *, compared: bool = False) -> None:
-    """Raise a SourceError if the frame lacks one of these columns (named without case, as Spark does).
+def require_columns(names: Sequence[str], frame: DataFrame, field: str, *, compared: bool = False) -> None:
+    """Raise a SourceMismatch if the frame lacks one of these columns (named without case, as Spark does).
 
     compared: or if their values cannot be, as those of a MAP.
     """
-    known = {f.name.lower(): f.dataType for f in frame.schema.fields}
+    for problem in column_problems(names, frame.schema, field, compared=compared):
+        raise problem
+
+
+def column_problems(
+    names: Sequence[str], columns: T.StructType, field: str, *, compared: bool = False
+) -> Iterator[SourceMismatch]:
+    """The same of columns alone: each problem by itself."""
+    known = {f.name.lower(): f.dataType for f in columns.fields}
     for name in names:
         kind = known.get(name.lower())
         if compared and kind is not None and not _is_ordered(kind):
-            raise SourceError(
+            yield SourceMismatch(
                 f"{field} must name columns whose values can be compared, and this is {kind.simpleString().upper()}",
                 value=name,
                 remedy="name another column, or ingest what matters of it as a column of its own",
             )
         if kind is None:
-            raise SourceError(
-                f"{field} names a column that the source table does not have",
-                value=name,
-                remedy=f"the table has: {', '.join(frame.columns) or 'no columns'}",
-            )
+            rule = f"{field} names a column that the source table does not have"
+            yield SourceMismatch(rule, value=name, remedy=_near(name, columns.names))
+
+
+def name_problem(text: str, columns: T.StructType, field: str) -> SourceMismatch | None:
+    """What is wrong with an expression that is a name alone, if the source has nothing of this name."""
+    known = (*(name.lower() for name in columns.names), *_LITERALS)
+    if not _NAME.fullmatch(text) or text.lower() in known:
+        return None
+    return SourceMismatch(f"{field} does not fit the source table", value=text, remedy=_near(text, columns.names))
+
+
+def _near(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name.lower(), [other.lower() for other in known], n=1)
+    meant = [other for other in known if other.lower() in near][:1]
+    return "".join(f"did you mean {other}? The" for other in meant) + (
+        f"{' ' if meant else 'the '}table has: {', '.join(known) or 'no columns'}"
+    )
 
 
 def _is_ordered(kind: T.DataType) -> bool:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 NO_CHANGES = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE")
 RESHAPES = ("RENAME COLUMN", "DROP COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS", "REPLACE COLUMNS")
+MAKE_IT = "make it first, for example from files: `sessionizer ingest FILE… --format csv`"
 ANEW = (
     "`sessionizer rebuild` makes all sessions anew from the source as it stands, `rebuild --windows` all sliding "
     "windows (before a first run set source.start: earliest)"
@@ -60,10 +61,10 @@ class Increment:
         return self.first is not None and self.first > self.last
 
 
-def require_source(table: "Table | LocalTable", config: Config) -> None:
-    """Raise unless the source is there, and records its changes where these are read."""
-    table.require("check the path, or make the table from files with `sessionizer ingest FILE… --format …`")
-    if config.source.changes == "feed" and table.setting(CHANGE_FEED) != "true":
+def require_source(table: "Table | LocalTable", config: Config, *, changes: bool = True) -> None:
+    """Raise unless the source is there, and (changes) records its changes where these are read."""
+    table.require(f"check the path, or {MAKE_IT}")
+    if changes and config.source.changes == "feed" and table.setting(CHANGE_FEED) != "true":
         raise SourceError(
             "the source must record its changes, and its change data feed is off",
             value=table.location,

@@ -1,5 +1,7 @@
 """`init` and `ingest`: tables to begin with, and events from files."""
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +11,57 @@ from jobs.command_line import options as opt
 from lib.errors import UsageError, without_passwords
 
 app = typer.Typer()
+
+
+@app.command(
+    rich_help_panel=opt.BEGIN,
+    epilog="Example: sessionizer new clicks.csv.gz · sessionizer new access.log --yes · "
+    "sessionizer new events.jsonl --key user_id --time ts --gap 20m",
+)
+def new(
+    files: Annotated[list[Path], typer.Argument(help="Files of events; the first is looked at.", metavar="FILE…")],
+    config: opt.Config = opt.CONFIG,
+    key: Annotated[str | None, typer.Option(help="Whose events they are: a column; '' for nobody's.")] = None,
+    time: Annotated[str | None, typer.Option(metavar="COLUMN", help="When they happened.")] = None,
+    gap: Annotated[str | None, typer.Option(metavar="DURATION", help="The pause that ends a session.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Write a config to begin with: format, time and key are guessed from a file, and asked for."""
+    from dataclasses import replace
+
+    from jobs.commands.new import begin, next_commands, summary, write
+
+    guessed = begin(files)
+    found = guessed.found
+
+    def asked(given: str | None, what: str, likely: str | None) -> str:
+        if given is not None or yes or as_json or not sys.stdin.isatty():
+            return likely or "" if given is None else given
+        return str(typer.prompt(what, default=likely or "", show_default=True))
+
+    def column(given: str | None, option: str, what: str, likely: Sequence[str]) -> str | None:
+        name = asked(given, f"{what} ({', '.join(likely[:5]) or 'no column looks so'})", next(iter(likely), None))
+        names = [column.name for column in found.columns]
+        if name and name not in names:
+            raise UsageError(f"{option} must be a column", value=name, remedy=f"the file has: {', '.join(names)}")
+        return name or None
+
+    chosen = replace(
+        guessed,
+        key=column(key, "--key", "Whose events are they", found.keys),
+        time=column(time, "--time", "When did they happen", list(found.time_formats)),
+        gap=asked(gap, "Which pause ends a session", guessed.gap),
+    )
+    opt.duration(chosen.gap, "--gap")
+    write(chosen, config)
+    commands = next_commands(chosen, config)
+
+    def show() -> None:
+        print(f"{summary(chosen, config)}. Next:\n")
+        print("\n".join(f"  {command}" for command in commands))
+
+    opt.result({"config": str(config), "next": commands}, as_json, show)
 
 
 @app.command(rich_help_panel=opt.BEGIN, epilog="Example: sessionizer init -c shop.yaml")
@@ -23,7 +76,7 @@ def init(
     from jobs.commands.init import init as make
 
     said: list[str] = []
-    with opt.session(config, quiet=as_json) as (spark, loaded, _):
+    with opt.session(config, quiet=as_json, needs="source", columns=True) as (spark, loaded, _):
         make(spark, loaded, retention_days, lambda line: said.append(without_passwords(line)))
     opt.result({"done": said}, as_json, lambda: [print(line) for line in said])
 
@@ -31,12 +84,14 @@ def init(
 @app.command(
     rich_help_panel=opt.BEGIN,
     epilog="Example: sessionizer ingest access.log.gz --format access-log · "
-    "sessionizer ingest clicks.csv --format csv --time-format epoch_ms --schema 'amount double'",
+    "sessionizer ingest clicks.csv --time-format epoch_ms --schema 'amount double'",
 )
 def ingest(
     files: Annotated[list[Path], typer.Argument(help="Files on this machine; .gz is unpacked.", metavar="FILE…")],
-    format: Annotated[str, typer.Option("--format", "-f", help="csv | json | parquet | access-log")],
     config: opt.Config = opt.CONFIG,
+    format: Annotated[
+        str | None, typer.Option("--format", "-f", help="csv | json | parquet | access-log; else as the first file is.")
+    ] = None,
     time_format: Annotated[
         str, typer.Option(help="iso | epoch_s | epoch_ms | a pattern such as 'dd.MM.yyyy HH:mm', of event_time.")
     ] = "iso",
@@ -55,9 +110,14 @@ def ingest(
 
     from jobs.console import stdout, table
     from jobs.ingest.file_reader import IngestOptions
+    from jobs.ingest.files import check_files
+    from jobs.ingest.guess import format_of
     from jobs.ingest.ingest import ingest as load
 
     formats = ("csv", "json", "parquet", "access-log")
+    if format is None:
+        check_files(files)
+        format = format_of(files[0])
     if format not in formats:
         raise UsageError(f"--format must be one of {', '.join(formats)}", value=format)
     options = IngestOptions(

@@ -45,13 +45,13 @@ def backfill(
     from jobs.reporting.run_output import as_document, show_backfill
     from jobs.run.kinds import kind_of
 
-    low, high = opt.instant(from_, "--from"), opt.instant(to, "--to")
+    low, high = opt.span(from_, to)
     if low is None or high is None:
         raise UsageError("--from and --to must both be there")
     length = None if chunk is None else opt.duration(chunk, "--chunk")
     if length is not None and length <= 0:
         raise UsageError("--chunk must be longer than nothing", value=chunk, remedy="write it as 36h or 7d")
-    with opt.session(config, quiet=as_json) as (spark, loaded, say):
+    with opt.session(config, quiet=as_json, needs="rule", windows=windows) as (spark, loaded, say):
         asked = LookBack(low, high, _keys(key, loaded), length, dry_run)
         kind = kind_of(spark, loaded, windows=windows)
         done = recompute(kind, asked, say, lambda _, n, of: say.bar(n, of, "spans"))
@@ -74,9 +74,9 @@ def readmit(
     from jobs.run.kinds import kind_of
     from lib.durations import EVER
 
-    low, high = opt.instant(from_, "--from"), opt.instant(to, "--to")
+    low, high = opt.span(from_, to)
     asked = LookBack(-EVER if low is None else low, EVER if high is None else high, dry_run=dry_run)
-    with opt.session(config, quiet=as_json) as (spark, loaded, say):
+    with opt.session(config, quiet=as_json, needs="rule", windows=windows) as (spark, loaded, say):
         done = take_in(kind_of(spark, loaded, windows=windows), asked, say)
         opt.result(as_document(done), as_json, lambda: show_backfill(done))
 
@@ -96,7 +96,7 @@ def rebuild(
     what = "windows" if windows else "sessions"
     if not yes and not (sys.stdin.isatty() and typer.confirm(f"Replace all {what} by newly computed ones?")):
         raise UsageError(f"rebuild replaces all {what}, and nobody has said yes", remedy="add --yes")
-    with opt.session(config, quiet=as_json) as (spark, loaded, say):
+    with opt.session(config, quiet=as_json, needs="tables", windows=windows, columns=True) as (spark, loaded, say):
         done = [make_anew(kind_of(spark, loaded, windows=windows), say=say)]
         opt.result(as_document(done), as_json, lambda: show_backfill(done))
 
@@ -121,8 +121,8 @@ def verify(
     from jobs.commands.verify_windows import verify_windows as of_windows
     from jobs.reporting.verdict import as_document, show
 
-    asked = Asked(opt.instant(from_, "--from"), opt.instant(to, "--to"), opt.share(sample))
-    with opt.session(config, quiet=as_json) as (spark, loaded, say):
+    asked = Asked(*opt.span(from_, to), opt.share(sample))
+    with opt.session(config, quiet=as_json, needs="rule", windows=windows) as (spark, loaded, say):
         verdict = (of_windows if windows else of_sessions)(spark, loaded, asked, say)
         opt.result(as_document(verdict), as_json, lambda: show(verdict))
     if not verdict.clean:

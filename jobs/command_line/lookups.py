@@ -27,6 +27,7 @@ def sessions(
     as_of: opt.AsOf = None,
     retention: opt.Retention = None,
     limit: opt.Limit = None,
+    wide: opt.Wide = False,
     as_json: opt.Json = False,
 ) -> None:
     """Look up the sessions of a key, or of a range of keys, in time order."""
@@ -48,7 +49,7 @@ def sessions(
     )
     with opt.session(config, quiet=as_json) as (spark, loaded, _):
         tables = TableSet(spark, loaded)
-        opt.result(as_documents(tables, asked) if as_json else None, as_json, lambda: show(tables, asked))
+        opt.result(as_documents(tables, asked) if as_json else None, as_json, lambda: show(tables, asked, wide=wide))
 
 
 @app.command(
@@ -64,6 +65,7 @@ def changes(
         str | None, typer.Option(metavar="RUN", help="Of all runs after this one; 0 is before the first.")
     ] = None,
     limit: opt.Shown = 200,
+    wide: opt.Wide = False,
     as_csv: opt.Csv = False,
     as_json: opt.Json = False,
 ) -> None:
@@ -74,7 +76,8 @@ def changes(
     asked = Asked(mode, run, since_run)
     with opt.session(config, quiet=as_json or as_csv) as (spark, loaded, _):
         kind = kind_of(spark, loaded, windows=windows)
-        opt.result(document(kind, asked) if as_json else None, as_json, lambda: show(kind, asked, limit, as_csv=as_csv))
+        found = document(kind, asked) if as_json else None
+        opt.result(found, as_json, lambda: show(kind, asked, limit, as_csv=as_csv, wide=wide))
 
 
 @app.command(
@@ -93,6 +96,7 @@ def windows(
     as_of: opt.AsOf = None,
     retention: opt.Retention = None,
     limit: opt.Limit = None,
+    wide: opt.Wide = False,
     as_json: opt.Json = False,
 ) -> None:
     """Look up the sliding windows of a key, or of a range of keys, in time order."""
@@ -112,4 +116,4 @@ def windows(
     )
     with opt.session(config, quiet=as_json) as (spark, loaded, _):
         tables = TableSet(spark, loaded)
-        opt.result(as_documents(tables, asked) if as_json else None, as_json, lambda: show(tables, asked))
+        opt.result(as_documents(tables, asked) if as_json else None, as_json, lambda: show(tables, asked, wide=wide))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from jobs.console import Line
+    from jobs.preflight import Needs, Ready
     from lib.config import Config as Loaded
 
 CONFIG = Path("sessionizer.yaml")
@@ -39,6 +40,7 @@ Retention = Annotated[
 ]
 Limit = Annotated[int | None, typer.Option(min=1, help="Rows at most; a table shows 200 without it.")]
 Shown = Annotated[int, typer.Option(min=1, help="Rows shown at most in a terminal table.")]
+Wide = Annotated[bool, typer.Option("--wide", help="Whole cells and all columns, however wide the terminal is.")]
 AsOf = Annotated[str | None, typer.Option(metavar="VERSION|TIME", help="The table as it was at this version or time.")]
 Windows = Annotated[bool, typer.Option("--windows", help="The sliding windows instead of the sessions.")]
 LogJson = Annotated[bool, typer.Option("--log-json", help="A line of JSON on stderr for each run.")]
@@ -98,20 +100,43 @@ def duration(text: str, option: str) -> int:
         raise UsageError(f"{option} must be a duration", value=text, remedy="write it as 36h or 7d") from error
 
 
+def span(low: str | None, high: str | None) -> tuple[int | None, int | None]:
+    """--from and --to; the first is earlier."""
+    begins, ends = instant(low, "--from"), instant(high, "--to")
+    if begins is not None and ends is not None and begins >= ends:
+        raise UsageError("--from must be earlier than --to", value=f"{low} and {high}", remedy="the end is exclusive")
+    return begins, ends
+
+
+def ready(config: Path, needs: "Needs | None" = None, *, windows: bool = False, columns: bool = False) -> "Ready":
+    """The config, once all is there that a command needs, as far as that can be told without Spark."""
+    from jobs.config_file import load_config
+    from jobs.preflight import check
+
+    return check(load_config(config), needs, windows=windows, columns=columns)
+
+
 @contextmanager
 def session(
-    config: Path, first: str = "starting Spark", *, quiet: bool, increments: bool = False
+    config: "Path | Ready",
+    first: str = "starting Spark",
+    *,
+    quiet: bool,
+    needs: "Needs | None" = None,
+    windows: bool = False,
+    columns: bool = False,
+    increments: bool = False,
 ) -> "Iterator[tuple[SparkSession, Loaded, Line]]":
     """Spark and the config, while what is being done is said. increments: few new events need a small Spark."""
-    from jobs.config_file import load_config
     from jobs.console import progress
 
-    loaded = load_config(config)
+    before = ready(config, needs, windows=windows, columns=columns) if isinstance(config, Path) else config
     with progress(first, quiet=quiet) as say:
         from jobs.spark import spark_session
         from tables.queries.status import is_small
 
-        yield spark_session(loaded.spark, small=increments and is_small(loaded)), loaded, say
+        small = increments and before.tables is not None and is_small(before.tables)
+        yield spark_session(before.config.spark, small=small), before.config, say
 
 
 def result(document: object, as_json: bool, show: Callable[[], Any]) -> None:

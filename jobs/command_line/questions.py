@@ -29,6 +29,7 @@ def sql(
         str, typer.Option(help="spark | duckdb: answers in a second, for tables on a path, in its own SQL.")
     ] = "spark",
     limit: opt.Shown = 200,
+    wide: opt.Wide = False,
     as_csv: opt.Csv = False,
     as_json: opt.Json = False,
 ) -> None:
@@ -40,7 +41,7 @@ def sql(
 
     def answer(by: Any, rows: object) -> None:
         def show() -> None:
-            print_csv(by.text_rows(rows)) if as_csv else by.show(rows, limit)
+            print_csv(by.text_rows(rows)) if as_csv else by.show(rows, limit, wide=wide)
 
         opt.result(by.documents(rows) if as_json else None, as_json, show)
 
@@ -83,7 +84,7 @@ def advise(
 
     if plot is not None:
         check_plot(plot)
-    with opt.session(config, quiet=as_json) as (spark, loaded, say):
+    with opt.session(config, quiet=as_json, needs="source", columns=True) as (spark, loaded, say):
         say("measuring the times between events")
         found = advice(spark, loaded, sample, wall_clock())
     if plot is not None:
@@ -150,6 +151,26 @@ def check(
     opt.result(as_document(checked), as_json, lambda: show(checked))
     if checked.exit_code:
         raise typer.Exit(checked.exit_code)
+
+
+@app.command(
+    rich_help_panel=opt.TRUST,
+    epilog="Example: sessionizer check-config -c shop.yaml · sessionizer check-config --file-only",
+)
+def check_config(
+    config: opt.Config = opt.CONFIG,
+    file_only: Annotated[bool, typer.Option("--file-only", help="The file alone, not the tables it names.")] = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Say all that stands in the way of a run, in a second: the file, its tables, their columns, the rule; exit 2."""
+    from jobs.config_file import load_config
+    from jobs.preflight import check_all
+
+    loaded = load_config(config)
+    seen = not file_only and check_all(loaded)
+    unseen = "" if seen or file_only else "; only Spark can look at its tables"
+    document = {"config": str(config), "looked_at_tables": seen}
+    opt.result(document, as_json, lambda: print(f"Nothing stands in the way in {config}{unseen}."))
 
 
 @app.command(rich_help_panel=opt.BEGIN, epilog="Example: sessionizer schema > sessionizer.schema.json")

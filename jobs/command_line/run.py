@@ -65,9 +65,10 @@ def _increments(
     log_json: bool,
     as_json: bool,
 ) -> None:
-    from jobs.reporting.run_output import as_document, log_line, show
+    from jobs.preflight import nothing_new
+    from jobs.reporting.run_output import as_document, log_line, show, show_nothing_new
     from jobs.run.driver import increments
-    from jobs.run.kinds import kind_of
+    from jobs.run.kinds import kind_of, ruled
     from jobs.run.phases import RunOptions, wall_clock
     from lib.time.watermarks import WatermarkOverride
 
@@ -77,7 +78,12 @@ def _increments(
         check_writable(metrics_file)
     override = WatermarkOverride(opt.instant(advance_watermark_to, "--advance-watermark-to"), flush)
     options = RunOptions(once, to_version, override, dry_run, opt.instant(now, "--now"))
-    with opt.session(config, quiet=as_json or log_json, increments=not windows) as (spark, loaded, say):
+    before = opt.ready(config, "rule", windows=windows, columns=to_version is None)
+    if before.tables is not None and metrics_file is None and not (flush or advance_watermark_to or to_version):
+        done = nothing_new(before.tables, ruled(before.config, windows=windows))
+        if done is not None:
+            return opt.result(as_document([]), as_json, lambda: show_nothing_new(done))
+    with opt.session(before, quiet=as_json or log_json, increments=not windows) as (spark, loaded, say):
         kind = kind_of(spark, loaded, windows=windows)
         reports = increments(kind, options, say, lambda r: log_line(r, kind) if log_json else None)
         if metrics_file is not None:

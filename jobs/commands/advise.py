@@ -16,6 +16,7 @@ from lib.durations import MINUTE, format_duration
 from lib.errors import UsageError
 from lib.rule import Rule
 from lib.time.watermarks import WatermarkState
+from tables.events import MAKE_IT
 from tables.table_set import TableSet
 
 KINDS = (".png", ".svg", ".pdf", ".html")
@@ -25,7 +26,7 @@ WIDEST = 40  # characters of a bar
 def advice(spark: SparkSession, config: Config, most: int, now: int) -> Advice:
     """Advice from about `most` events of the source: all events of a share of the keys. Needs no sessions table."""
     table = TableSet(spark, config).events.table
-    table.require("check the path, or make the table from files with `sessionizer ingest FILE… --format …`")
+    table.require(f"check the path, or {MAKE_IT}")
     events, rule = table.read(), replace(Rule.of(config), gap=30 * MINUTE)
     share = min(1.0, most / max(events.count(), 1)) if rule.key else 1.0
     found = intervals(events, rule, WatermarkState(now), share).persist()

@@ -8,6 +8,7 @@ from jobs.run.kinds import Kind, output_schemas, schema_of, sessions_of, sliding
 from lib.config import Config
 from tables.delta import A_MONTH, CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT, Table
 from tables.event_outputs import WHOLE
+from tables.events import MAKE_IT
 from tables.table_set import TableSet
 
 
@@ -21,7 +22,7 @@ def init(spark: SparkSession, config: Config, retention_days: int | None, say: C
     """
     tables = TableSet(spark, config)
     source = tables.events.table
-    source.require("make it first, for example with `sessionizer ingest FILE… --format csv`")
+    source.require(MAKE_IT)
     _keep_changes(source, config, retention_days, say)
     events = source.read()
     _make(sessions_of(tables), events, say)

@@ -87,6 +87,12 @@ def survey(file: Path, known: Collection[Mark]) -> Survey:
     return Survey(whole, lines, tuple(found), packed, len(BOM) if head == BOM else 0)
 
 
+def first_bytes(file: Path, most: int) -> bytes:
+    """So many bytes of the decompressed content, from its beginning."""
+    with _opened(file) as (stream, _):
+        return stream.read(most)
+
+
 def line_at(file: Path, start: int, end: int) -> bytes:
     """The bytes from `start` (of the decompressed content) to the next newline, with it, or to `end` (exclusive)."""
     with _opened(file) as (stream, _):

@@ -90,14 +90,14 @@ def document(kind: Kind, asked: Asked) -> dict[str, Any]:
         }
 
 
-def show(kind: Kind, asked: Asked, limit: int, *, as_csv: bool = False) -> None:
+def show(kind: Kind, asked: Asked, limit: int, *, as_csv: bool = False, wide: bool = False) -> None:
     """All rows as CSV, or a table of the first ones; where to go on from is a note on stderr."""
     with _reading(kind):
         last, rows = changes(kind, asked)
         if as_csv:
             print_csv(sql.text_rows(rows))
         else:
-            sql.show(rows.drop(*NOT_SHOWN), limit)
+            sql.show(rows.drop(*NOT_SHOWN), limit, wide=wide)
     if last.run_id is not None:
         stderr().print(f"last run: {last.run_id}; the next changes: --since-run {last.run_seq}")
 

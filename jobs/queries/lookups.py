@@ -102,11 +102,11 @@ def as_documents(tables: TableSet, asked: LookUp | WindowLookUp) -> list[Any]:
         return sql.documents(asked.first(look_up(tables, asked)))
 
 
-def show(tables: TableSet, asked: LookUp | WindowLookUp) -> None:
+def show(tables: TableSet, asked: LookUp | WindowLookUp, *, wide: bool = False) -> None:
     """A table of the columns that a person wants to see."""
     hidden = NOT_SHOWN if isinstance(asked, LookUp) else (C.RUN_ID,)
     with _reading(tables, asked):
-        sql.show(asked.first(look_up(tables, asked).drop(*hidden)), asked.limit or SHOWN)
+        sql.show(asked.first(look_up(tables, asked).drop(*hidden)), asked.limit or SHOWN, wide=wide)
 
 
 def _of_sessions(tables: TableSet) -> History:

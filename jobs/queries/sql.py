@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from jobs.console import stdout, table
+from jobs.console import print_rows
 from lib import columns as C
 from lib.config import Config
 from lib.engine import plan_text
@@ -116,25 +116,26 @@ def text_rows(frame: DataFrame) -> Iterator[Sequence[str | None]]:
     yield from _as_text(frame).toLocalIterator()
 
 
-def show(frame: DataFrame, limit: int) -> None:
+def show(frame: DataFrame, limit: int, *, wide: bool = False) -> None:
     """An aligned table of the first rows."""
     rows = _as_text(frame).limit(limit + 1).collect()
     numeric = {f.name for f in frame.schema.fields if f.dataType.typeName() in ("byte", "short", "integer", "long")}
-    show_rows(frame.columns, numeric, [tuple(row) for row in rows], limit)
+    show_rows(frame.columns, numeric, [tuple(row) for row in rows], limit, wide=wide)
 
 
-def show_rows(columns: list[str], numeric: set[str], rows: list[tuple[str | None, ...]], limit: int) -> None:
+def show_rows(
+    columns: list[str], numeric: set[str], rows: list[tuple[str | None, ...]], limit: int, *, wide: bool = False
+) -> None:
     """An aligned table of rows that are text; there is one more than `limit` if not all are here."""
     shown = [
         [int(v) if name in numeric and v is not None else v for name, v in zip(columns, row, strict=True)]
         for row in rows[:limit]
     ]
-    out = stdout()
-    out.print(table(columns, shown))
+    print_rows(columns, shown, wide=wide)
     if len(rows) > limit:
-        out.print(f"… the first {limit} rows; --limit shows more, --json all.")
+        print(f"… the first {limit} rows; --limit shows more, --json all.")
     elif not rows:
-        out.print("No rows.")
+        print("No rows.")
 
 
 def _as_text(frame: DataFrame) -> DataFrame:

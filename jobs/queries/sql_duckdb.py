@@ -60,10 +60,10 @@ def text_rows(query: Query) -> Iterator[Sequence[str | None]]:
     yield from _rows(query, _as_text(query))
 
 
-def show(query: Query, limit: int) -> None:
+def show(query: Query, limit: int, *, wide: bool = False) -> None:
     """An aligned table of the first rows."""
     rows = list(_rows(query, f"{_as_text(query)} LIMIT {limit + 1}"))
-    show_rows(query.names, {name for name, kind in query.columns if kind in WHOLE}, rows, limit)
+    show_rows(query.names, {name for name, kind in query.columns if kind in WHOLE}, rows, limit, wide=wide)
 
 
 def _rows(query: Query, text: str) -> Iterator[tuple[Any, ...]]:

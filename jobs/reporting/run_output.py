@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jobs.console import iso, short, stderr, stdout, table
+from jobs.console import iso, print_rows, short, stderr, stdout, table
 from jobs.run.phases import RunReport, wall_clock
 from lib import columns as C
 from lib.errors import without_passwords
@@ -48,10 +48,7 @@ def log_line(report: RunReport, kind: "Kind") -> None:
 def show(kind: "Kind", reports: Sequence[RunReport], *, notes: bool = True) -> None:
     """The runs as a table, and (notes, on stderr) what a person should know of them."""
     if not reports:
-        manifest = kind.home.position().manifest
-        version = manifest.source_to_version if manifest else None
-        watermark = short(manifest.watermark_after if manifest else None)
-        stdout().print(f"Nothing new: the source is consumed up to version {version}, the watermark is {watermark}.")
+        show_nothing_new(kind.home.position().manifest)
         return
     _show_runs(reports, CHANGES[kind.name])
     for m in (report.manifest for report in reports if notes):
@@ -62,6 +59,13 @@ def show(kind: "Kind", reports: Sequence[RunReport], *, notes: bool = True) -> N
             f"a longer {kind.lateness} before the first run.",
         )
     _show_changes(reports[-1], (*kind.rule.key, *kind.home.layout.order))
+
+
+def show_nothing_new(done: Manifest | None) -> None:
+    """Where the last run has come to, and no other has anything to do."""
+    version = done.source_to_version if done else None
+    watermark = short(done.watermark_after if done else None)
+    stdout().print(f"Nothing new: the source is consumed up to version {version}, the watermark is {watermark}.")
 
 
 def show_backfill(reports: Sequence[RunReport]) -> None:
@@ -137,4 +141,4 @@ def _show_changes(report: RunReport, order: tuple[str, ...]) -> None:
     rows = first.select(*[C.col(c).cast("string").alias(f"c{i}") for i, c in enumerate(shown)]).collect()
     number = report.manifest.sessions["rows"]
     title = f"{min(SHOWN, number)} of {number:,} changed rows"
-    stdout().print(table(["change", *shown[1:]], [list(row) for row in rows], title=title))
+    print_rows(["change", *shown[1:]], [list(row) for row in rows], title=title)

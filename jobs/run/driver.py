@@ -16,6 +16,7 @@ from jobs.run.pipeline import NO_OVERRIDE, RunResult
 from jobs.run.policies import check_expectations, check_policies, check_rule
 from jobs.run.retries import with_retries
 from lib.config import Config
+from lib.rule import Rule
 from lib.time.watermarks import WatermarkOverride
 from tables.events import Increment
 from tables.manifest import Manifest
@@ -133,7 +134,7 @@ def _increment(kind: Kind, options: RunOptions, say: Say) -> RunReport | None:
         increment, override = kind.tables.events.plan(done, options.to_version), options.override
         if increment is None:
             by_clock = _by_clock(kind, done, options, now) if override == NO_OVERRIDE else None
-            if override == NO_OVERRIDE and by_clock is None and not _may_idle(kind, done):
+            if override == NO_OVERRIDE and by_clock is None and not may_idle(kind.rule, done):
                 return None
             increment, override = _nothing_new(done), by_clock or override
         elif override != NO_OVERRIDE and not options.once and _more_is_left(kind, increment, options):
@@ -170,9 +171,9 @@ def _by_clock(kind: Kind, done: Manifest | None, options: RunOptions, now: int) 
     return WatermarkOverride(advance_to=now - rule.watermark_delay) if is_quiet else None
 
 
-def _may_idle(kind: Kind, done: Manifest | None) -> bool:
+def may_idle(rule: Rule, done: Manifest | None) -> bool:
     """Whether sessions may end by the run's clock alone."""
-    if kind.rule.idle_after is None or kind.rule.idle_clock != "processing_time":
+    if rule.idle_after is None or rule.idle_clock != "processing_time":
         return False
     return done is not None and done.live_sessions != 0
 

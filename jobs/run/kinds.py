@@ -49,36 +49,45 @@ class _Planned:
 
 
 @dataclass(frozen=True)
-class Kind:
-    """What a run has to know of the windows that it makes.
+class Ruled:
+    """What the configuration alone says of the windows that a run makes.
 
-    name: of its rows. command: what an ordinary run is started by; option: what other commands mean it by. rule: what
-    events are judged by. summary: what decides what a row is, fingerprint: its hash. make: the steps by a rule, for
-    rows of these columns, at a wall clock in microseconds. lateness: the field that says how late an event may be.
-    runs: the ledger. outputs: the optional tables that follow each event. expectations: a file.
+    name: of their rows. command: what an ordinary run is started by; option: what other commands mean it by. rule: what
+    events are judged by. summary: what decides what a row is, fingerprint: its hash. lateness: the field that says how
+    late an event may be. expectations: a file.
     """
 
     name: str
     command: str
     option: str
-    tables: TableSet
     rule: Rule
     shape: object
     summary: dict[str, object]
     fingerprint: str
-    make: Callable[[Rule, DataFrame, int], Windows]
-    home: WindowTable
-    rejected_events: RejectedEvents
-    runs: Runs
     lateness: str
     expectations: str | None
-    outputs: Mapping[str, EventOutput] = field(default_factory=dict)
 
     @property
     def anew(self) -> str:
         """What helps where the rule has changed."""
         again = f"`sessionizer rebuild{self.option}` makes all {self.name} anew by the new rule"
         return f"{again}; or set the old rule again"
+
+
+@dataclass(frozen=True)
+class Kind(Ruled):
+    """What a run has to know of the windows that it makes, their tables with it.
+
+    make: the steps by a rule, for rows of these columns, at a wall clock in microseconds. runs: the ledger. outputs:
+    the optional tables that follow each event.
+    """
+
+    tables: TableSet
+    make: Callable[[Rule, DataFrame, int], Windows]
+    home: WindowTable
+    rejected_events: RejectedEvents
+    runs: Runs
+    outputs: Mapping[str, EventOutput] = field(default_factory=dict)
 
     def side_tables(self) -> list[Table]:
         """The tables that a run writes after its own; the ledger is the last."""
@@ -95,48 +104,61 @@ class Kind:
         return schema_hash(events, self.shape)
 
 
+def ruled(config: Config, *, windows: bool = False) -> Ruled:
+    """What a configuration says of sessions, or of windows. Errors: ConfigError where it has none."""
+    if not windows:
+        rule = Rule.of(config)
+        return Ruled(
+            name="sessions",
+            command="run",
+            option="",
+            rule=rule,
+            shape=rule,
+            summary=config.rule_summary(),
+            fingerprint=config.fingerprint(),
+            lateness="time.allowed_lateness",
+            expectations=config.expectations,
+        )
+    sliding = SlidingRule.of(config)
+    return Ruled(
+        name="windows",
+        command="slide",
+        option=" --windows",
+        rule=sliding.events,
+        shape=sliding,
+        summary=sliding.summary(),
+        fingerprint=sliding.fingerprint(),
+        lateness="sliding.grace",
+        expectations=sliding_section(config).expectations,
+    )
+
+
 def sessions_of(tables: TableSet) -> Kind:
     """Sessions, as the configuration states them."""
-    rule = Rule.of(tables.config)
+    of = ruled(tables.config)
     return Kind(
-        name="sessions",
-        command="run",
-        option="",
+        **vars(of),
         tables=tables,
-        rule=rule,
-        shape=rule,
-        summary=tables.config.rule_summary(),
-        fingerprint=tables.config.fingerprint(),
         make=lambda rule, events, now: Sessions(rule, bind(rule, events), now),
         home=tables.sessions,
         rejected_events=tables.rejected_events,
         runs=tables.runs,
-        lateness="time.allowed_lateness",
-        expectations=tables.config.expectations,
         outputs=tables.event_outputs,
     )
 
 
 def sliding_of(tables: TableSet) -> Kind:
     """Sliding windows, as the configuration states them. Errors: ConfigError where it has none."""
-    rule = SlidingRule.of(tables.config)
+    of, rule = ruled(tables.config, windows=True), SlidingRule.of(tables.config)
     return Kind(
-        name="windows",
-        command="slide",
-        option=" --windows",
+        **vars(of),
         tables=tables,
-        rule=rule.events,
-        shape=rule,
-        summary=rule.summary(),
-        fingerprint=rule.fingerprint(),
         make=lambda judged_by, events, _: SlidingWindows(
             replace(rule, events=judged_by), bind(judged_by, events, OF_WINDOWS)
         ),
         home=tables.windows,
         rejected_events=tables.rejected_window_events,
         runs=tables.window_runs,
-        lateness="sliding.grace",
-        expectations=sliding_section(tables.config).expectations,
     )
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from jobs.quality.checks import gate
 from jobs.run.context import RunContext
-from jobs.run.kinds import Kind
+from jobs.run.kinds import Ruled
 from jobs.run.phases import Phases
 from jobs.run.pipeline import RunResult
 from lib import columns as C
@@ -14,7 +14,7 @@ from lib.windows.windows import DELETE
 from tables.manifest import Manifest
 
 
-def check_rule(kind: Kind, done: Manifest) -> None:
+def check_rule(kind: Ruled, done: Manifest) -> None:
     """Raise if the rows of the table follow another rule than the configuration states."""
     if done.as_judged(kind.rule).freezes and not kind.rule.freezes:
         raise ConfigError(

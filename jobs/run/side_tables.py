@@ -160,8 +160,13 @@ def _commit(kind: Kind, role: str, manifest: Manifest, restored: int | None) -> 
     return Commit(_fence(kind, role), manifest.run_seq if restored is None else restored)
 
 
+def fence(home: str, role: str) -> str:
+    """The application that the writes of runs to a side table go by. home: the id of their own table."""
+    return f"{home}:{role}"
+
+
 def _fence(kind: Kind, role: str) -> str:
-    return f"{kind.home.table.id}:{role}"
+    return fence(kind.home.table.id, role)
 
 
 def _has(kind: Kind, role: str, table: Table, manifest: Manifest, restored: int | None) -> bool:

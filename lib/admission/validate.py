@@ -1,6 +1,7 @@
 """Valid events: which rows of the source could be part of a session at all (SEMANTICS §1, §4, §6)."""
 
 import hashlib
+from collections.abc import Iterator
 from functools import reduce
 from operator import or_
 
@@ -23,8 +24,8 @@ from lib.admission.verdicts import (
 )
 from lib.bags import own_columns
 from lib.config import DynamicGap
-from lib.errors import ConfigError, SourceError
-from lib.expressions import expression, require_columns
+from lib.errors import ConfigError, SourceError, SourceMismatch
+from lib.expressions import column_problems, expression, name_problem
 from lib.rule import Rule
 from lib.time.micros import steady
 from lib.time.watermarks import WatermarkState
@@ -41,6 +42,7 @@ KEY_TYPES = (
     T.TimestampType,
     T.TimestampNTZType,
 )
+TIME_TYPES = (T.TimestampType, T.TimestampNTZType, T.StringType)
 
 
 def validate(events: DataFrame, rule: Rule, clock: WatermarkState, in_flight: tuple[str, ...] = ()) -> DataFrame:
@@ -57,9 +59,8 @@ def validate(events: DataFrame, rule: Rule, clock: WatermarkState, in_flight: tu
     """
     _check_zone(events)
     _check_names(events, in_flight)
-    require_columns(rule.key, events, "source.key")
-    require_columns(rule.order_by, events, "source.order_by", compared=True)
-    _check_keys(rule, events)
+    for problem in _column_problems(events.schema, rule):
+        raise problem
     if rule.where is not None:
         events = events.where(_condition(rule.where, events))
     timed = events.withColumn(C.US, event_time_us(events, rule))
@@ -68,6 +69,20 @@ def validate(events: DataFrame, rule: Rule, clock: WatermarkState, in_flight: tu
     if rule.time_unit > 1:
         timed = timed.withColumns({C.RAW_US: C.col(C.US), C.US: C.col(C.US) - F.pmod(C.US, F.lit(rule.time_unit))})
     return timed.withColumn(C.VERDICT, _verdict(timed, rule, clock))
+
+
+def source_problems(columns: T.StructType, rule: Rule) -> Iterator[SourceMismatch]:
+    """What is wrong with the columns that a rule names, as far as names and types alone tell."""
+    yield from _column_problems(columns, rule)
+    if rule.dedupe is not None:
+        yield from column_problems(rule.dedupe.by, columns, "source.dedupe.by", compared=True)
+    types = {f.name.lower(): f.dataType for f in columns.fields}
+    if (kind := types.get(rule.event_time.lower())) is not None:
+        found = [_time_problem(rule.event_time, kind)]
+    else:
+        found = [name_problem(rule.event_time, columns, "source.event_time")]
+    found += [name_problem(a.of, columns, f"aggregates.{a.name}.of") for a in rule.aggregates if a.of is not None]
+    yield from (problem for problem in found if problem is not None)
 
 
 def raw_us(judged: DataFrame) -> Column:
@@ -102,22 +117,16 @@ def event_time_us(events: DataFrame, rule: Rule) -> Column:
     """The event time in microseconds; null where there is none, or where a text is not a full date."""
     time = expression(rule.event_time, events, "source.event_time")
     time_type = events.select(time.alias("t")).schema["t"].dataType
+    if (problem := _time_problem(rule.event_time, time_type)) is not None:
+        raise problem
     match time_type:
         case T.TimestampType():
             return F.unix_micros(time)
         case T.TimestampNTZType():
             return F.unix_micros(time.cast("timestamp"))
-        case T.StringType():
-            # A time without a date would otherwise be read as a time of today.
-            dated = F.when(time.rlike(r"^\s*[+-]?\d{4,6}-\d{1,2}-\d{1,2}"), time)
-            return F.unix_micros(dated.try_cast("timestamp"))
-        case _:
-            raise SourceError(
-                "source.event_time must be a TIMESTAMP, a TIMESTAMP_NTZ or a text, "
-                f"and this is {time_type.simpleString().upper()}",
-                value=rule.event_time,
-                remedy="write an expression such as timestamp_seconds(…), timestamp_millis(…) or timestamp_micros(…)",
-            )
+    # A time without a date would otherwise be read as a time of today.
+    dated = F.when(time.rlike(r"^\s*[+-]?\d{4,6}-\d{1,2}-\d{1,2}"), time)
+    return F.unix_micros(dated.try_cast("timestamp"))
 
 
 def _condition(text: str, events: DataFrame) -> Column:
@@ -183,12 +192,24 @@ def _check_names(events: DataFrame, in_flight: tuple[str, ...]) -> None:
             )
 
 
-def _check_keys(rule: Rule, events: DataFrame) -> None:
+def _column_problems(columns: T.StructType, rule: Rule) -> Iterator[SourceMismatch]:
+    yield from column_problems(rule.key, columns, "source.key")
+    yield from column_problems(rule.order_by, columns, "source.order_by", compared=True)
+    types = {f.name.lower(): f.dataType for f in columns.fields}
     for name in rule.key:
-        key_type = events.select(C.col(name)).schema[0].dataType
-        if not isinstance(key_type, KEY_TYPES):
-            raise SourceError(
-                f"a key column must hold single values, and this one is {key_type.simpleString().upper()}",
+        if (kind := types.get(name.lower())) is not None and not isinstance(kind, KEY_TYPES):
+            yield SourceMismatch(
+                f"a key column must hold single values, and this one is {kind.simpleString().upper()}",
                 value=name,
                 remedy="name a column of text, numbers, dates or booleans in source.key",
             )
+
+
+def _time_problem(text: str, kind: T.DataType) -> SourceMismatch | None:
+    if isinstance(kind, TIME_TYPES):
+        return None
+    return SourceMismatch(
+        f"source.event_time must be a TIMESTAMP, a TIMESTAMP_NTZ or a text, and this is {kind.simpleString().upper()}",
+        value=text,
+        remedy="write an expression such as timestamp_seconds(…), timestamp_millis(…) or timestamp_micros(…)",
+    )

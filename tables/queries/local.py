@@ -1,6 +1,7 @@
 """Tables on a path, read without Spark: in a second, and by one process. Nothing here writes."""
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,10 +11,11 @@ from urllib.parse import unquote
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+from pyspark.sql import types as T
 
 from lib.config import Config, location_kind
 from lib.errors import TableError
-from tables.delta.commits import Entry, entry_of
+from tables.delta.commits import Commit, Entry, entry_of
 from tables.delta.place import check_nothing_else
 from tables.delta.settings import COLUMN_MAPPING
 from tables.events import require_source
@@ -21,6 +23,8 @@ from tables.events import require_source
 READABLE_FEATURES = {"timestampNtz", "vacuumProtocolCheck"}  # of those that Delta tables may ask readers for
 PARTITION = "partition."  # what the names of partition columns begin with in a list of files
 OF_WINDOWS = {"windows": "table", "rejected_window_events": "rejected_events", "window_runs": "runs"}
+REMOTE = "spark.remote"
+OF_CLUSTERS = ("SPARK_REMOTE", "PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR")  # variables
 NEAR = 10  # commits that a first look at the history takes
 
 
@@ -85,6 +89,21 @@ class LocalTable:
     def columns(self) -> list[str]:
         """The names of its columns."""
         return [field.name for field in self._log.schema().fields]
+
+    @property
+    def schema(self) -> T.StructType:
+        """Its columns, as Spark has them."""
+        return T.StructType.fromJson(json.loads(self._log.schema().to_json()))
+
+    @property
+    def id(self) -> str:
+        """The id that Delta gave it when it was made."""
+        return str(self._log.metadata().id)
+
+    def has_fence(self, commit: Commit) -> bool:
+        """Whether this transaction of the application, or a later one, is in the table."""
+        last = self._log.transaction_version(commit.app_id)
+        return last is not None and last >= commit.txn
 
     def history(self, limit: int | None = None) -> Iterator[Entry]:
         """Commits, newest first; ends where the log was cleaned up."""
@@ -157,11 +176,18 @@ class LocalTableSet:
     """The tables of one configuration, as `TableSet` has them. Errors: NeedsSpark unless all lie on paths."""
 
     def __init__(self, config: Config) -> None:
+        if elsewhere := _elsewhere(config):
+            raise NeedsSpark(f"{elsewhere} says where paths lie")
         self.config = config
         self.events = LocalTable(config.source.table, "source.table")
         self.sessions = LocalTable(config.sessions.table, "sessions.table")
         self.rejected_events = LocalTable(config.outputs.rejected_events, "outputs.rejected_events")
         self.runs = LocalTable(config.outputs.runs, "outputs.runs")
+        self.event_outputs = [
+            LocalTable(place, f"outputs.{name}")
+            for name in ("event_sessions", "session_updates")
+            if (place := getattr(config.outputs, name)) is not None
+        ]
         self.of_windows = {
             name: LocalTable(getattr(config.sliding, field), f"sliding.{field}")
             for name, field in OF_WINDOWS.items()
@@ -183,3 +209,9 @@ class LocalTableSet:
             "runs": self.runs,
         }
         return {name: table for name, table in (found | self.of_windows).items() if table.exists()}
+
+
+def _elsewhere(config: Config) -> str | None:
+    """What may have Spark take a path for one that is not on this machine."""
+    settings = [name for name in (REMOTE, "spark.hadoop.fs.defaultFS") if name in config.spark]
+    return next((name for name in (*settings, *(n for n in OF_CLUSTERS if n in os.environ))), None)

@@ -10,7 +10,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lib import columns as C
-from lib.config import Config
 from lib.durations import DAY, HOUR, MINUTE, SECOND
 from lib.errors import SessionizerError
 from lib.windows.sessions.lifecycle import FINAL, OPEN
@@ -205,10 +204,9 @@ def _waiting(manifest: Manifest | None, latest: int) -> int:
     return 0 if consumed is None else max(latest - consumed, 0)
 
 
-def is_small(config: Config) -> bool:
+def is_small(tables: LocalTableSet) -> bool:
     """Whether the next run has little to do, as far as the logs tell at once, without Spark."""
     try:
-        tables = LocalTableSet(config)
         manifest = position_of(tables.sessions).manifest
         if manifest is None:
             return False

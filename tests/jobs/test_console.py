@@ -1,0 +1,52 @@
+"""Tables on a terminal, in a pipe and asked for in full."""
+
+import re
+import sys
+from typing import Any
+
+import pytest
+
+from jobs import console
+
+HEADERS = ["user", "session_id", "events", "pages"]
+ROWS: list[list[Any]] = [["ann", "a" * 64, 12345, "[/, /cart]"], ["bob\nx", None, 2, None]]
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> str:
+    return re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out)
+
+
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "xterm")
+
+
+def test_in_a_pipe_each_row_is_a_line_and_nothing_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    console.print_rows(HEADERS, ROWS)
+    head, ann, bob = told(capsys).splitlines()
+    assert head.split() == HEADERS
+    assert ann.split() == ["ann", "a" * 64, "12,345", "[/,", "/cart]"]
+    assert bob.split() == ["bob\\nx", "-", "2", "-"]
+
+
+def test_on_a_terminal_long_cells_are_cut_and_what_does_not_fit_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_a_terminal(monkeypatch)
+    console.print_rows(HEADERS, ROWS)
+    head, ann, _ = told(capsys).splitlines()
+    assert head.split() == HEADERS
+    assert ann.split() == ["ann", "a" * 26 + "…", "12,345", "[/,", "/cart]"]
+    console.print_rows([*HEADERS, *HEADERS], [row * 2 for row in ROWS])
+    head, _, _, *note = told(capsys).splitlines()
+    assert head.split() == [*HEADERS, "user"]
+    assert " ".join(note).endswith("a wider terminal: session_id, events, pages")
+
+
+def test_wide_shows_all_on_a_terminal_too(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    on_a_terminal(monkeypatch)
+    console.print_rows(HEADERS, ROWS, wide=True)
+    assert "a" * 64 in told(capsys)
+    console.print_rows(HEADERS, [])
+    assert told(capsys).split() == HEADERS

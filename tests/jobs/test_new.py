@@ -1,0 +1,144 @@
+"""`new`: a config to begin with, guessed from a file."""
+
+import gzip
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from jobs.command_line import options
+from jobs.commands.new import begin, next_commands, text_of, write
+from jobs.config_file import load_config
+from jobs.ingest.guess import format_of, guess
+from lib.errors import SourceError, UsageError
+from tests.jobs.test_without_spark import process
+
+CSV = """Customer ID;Clicked At;Page;Amount;event id;user agent
+017;31.12.2025 10:00:05;/;;1;x
+017;31.12.2025 10:10:05;/cart;12.50;2;x
+19;31.12.2025 10:10:05;"/ca;rt";3;3;y
+19;31.12.2025 10:20:05;/;3;4;y
+torn line
+"""
+JSON = """{"userId": "u1", "ts": 1767225600000, "device": {"os": "mac"}, "price": 1.5, "ok": true}
+{"userId": "u1", "ts": 1767225660000, "device": {"os": "mac"}, "price": 2, "city": "Bonn"}
+no json
+{"userId": "u2", "ts": 1767225670000, "price": null}
+"""
+LOG = '10.0.0.1 - - [14/Oct/2019:10:50:18 +0200] "GET /a HTTP/1.1" 200 5 "-" "curl"\n' * 2
+
+
+def file(folder: Path, name: str, content: str) -> Path:
+    written = folder / name
+    written.write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
+    return written
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("a.csv", CSV, "csv"),
+        ("a.TSV.gz", CSV, "csv"),
+        ("a.jsonl", JSON, "json"),
+        ("a.log", LOG, "access-log"),
+        ("a.log.gz", LOG, "access-log"),
+        ("a", JSON, "json"),
+        ("a.txt", CSV, "csv"),
+        ("a.dat", "PAR1…", "parquet"),
+    ],
+)
+def test_the_format_is_that_of_the_suffix_or_of_the_content(tmp_path: Path, name: str, content: str, kind: str) -> None:
+    assert format_of(file(tmp_path, name, content)) == kind
+
+
+def test_a_messy_csv_file(tmp_path: Path) -> None:
+    chosen = begin([file(tmp_path, "clicks.csv.gz", CSV)])
+    found = chosen.found
+    assert (found.csv_sep, chosen.key, chosen.time) == (";", "Customer ID", "Clicked At")
+    assert found.time_formats == {"Clicked At": "dd.MM.yyyy HH:mm:ss"}
+    assert [column.kind for column in found.columns] == ["string", "string", "string", "double", "bigint", "string"]
+    text = text_of(chosen)
+    assert "  key: [customer_id]            # 2 different in 4 rows; or: " in text
+    assert "  event_time: clicked_at        # such as 31.12.2025 10:00:05" in text
+    assert "{name: total_Amount, fn: sum, of: Amount}" in text
+    assert "event_id" not in text  # numbers that name something are not added up
+    load, then = next_commands(chosen, Path("sessionizer.yaml"))
+    words = shlex.split(load)
+    assert words[:2] == ["sessionizer", "ingest"]
+    assert words[words.index("--schema") + 1] == "Amount double"
+    assert words[words.index("--csv-sep") + 1] == ";"
+    assert "Customer ID=customer_id" in words
+    assert then == "sessionizer init && sessionizer run"
+
+
+def test_lines_of_json(tmp_path: Path) -> None:
+    chosen = begin([file(tmp_path, "events.jsonl", JSON)])
+    assert (chosen.key, chosen.time, chosen.found.time_formats) == ("userId", "ts", {"ts": "epoch_ms"})
+    load, _ = next_commands(chosen, Path("shop/our config.yaml"))
+    assert load.endswith("events.jsonl --format json -c 'shop/our config.yaml' --time-format epoch_ms")
+
+
+def test_an_access_log(tmp_path: Path) -> None:
+    chosen = begin([file(tmp_path, "access.log", LOG)])
+    assert (chosen.key, chosen.time) == ("host", "event_time")
+
+
+@pytest.mark.parametrize(
+    ("values", "form"),
+    [
+        (["2026-01-01T10:00:00Z", "2026-01-01 10:00"], "iso"),
+        (["1767225600", "1767225601.5"], "epoch_s"),
+        (["1767225600000"] * 2, "epoch_ms"),
+        (["13/01/2026 10:00"] * 2, "dd/MM/yyyy HH:mm"),
+        (["01/13/2026 10:00:01"] * 2, "MM/dd/yyyy HH:mm:ss"),
+        (["10:00", "11:00"], None),
+        (["7", "8"], None),
+    ],
+)
+def test_formats_of_times(tmp_path: Path, values: list[str], form: str | None) -> None:
+    rows = "".join(f"u,{value}\n" for value in values)
+    assert guess(file(tmp_path, "a.csv", f"user,ts\n{rows}")).time_formats.get("ts") == form
+
+
+def test_who_somebody_is(tmp_path: Path) -> None:
+    rows = "".join(f"{n},agent{n % 2},v{n % 3},{n % 5}\n" for n in range(20))
+    found = guess(file(tmp_path, "a.csv", f"event_id,user_agent,visitor_id,shelf\n{rows}"))
+    assert found.keys == ("visitor_id", "shelf", "user_agent")
+    assert guess(file(tmp_path, "b.csv", "time,x\n2026-01-01,1\n2026-01-02,2\n")).keys == ()
+
+
+def test_what_is_written_is_a_config_whatever_columns_are_called(tmp_path: Path) -> None:
+    content = "on,a: b,1st,Zeit (UTC)\n" + "x,y,2,2026-01-01\n" * 3 + "z,y,2,2026-01-01\n"
+    chosen = begin([file(tmp_path, "odd.csv", content)])
+    write(chosen, tmp_path / "made" / "sessionizer.yaml")
+    config = load_config(tmp_path / "made" / "sessionizer.yaml", env={})
+    assert (config.source.key, config.source.event_time) == (("the_on",), "zeit_utc")
+    assert "the_1st" not in config.source.key
+    schema = json.loads((tmp_path / "made" / "sessionizer.schema.json").read_text())
+    assert schema["title"] == "Config"
+    with pytest.raises(UsageError, match="there is a config already"):
+        write(chosen, tmp_path / "made" / "sessionizer.yaml")
+
+
+def test_what_cannot_be_guessed_is_asked_for(tmp_path: Path) -> None:
+    chosen = begin([file(tmp_path, "a.csv", "who,what\nx,y\nx,z\n")])
+    with pytest.raises(UsageError, match="no column of the file looks like a time"):
+        write(chosen, tmp_path / "sessionizer.yaml")
+    with pytest.raises(SourceError, match="must have rows"):
+        begin([file(tmp_path, "b.csv", "who,what\n")])
+    with pytest.raises(UsageError, match="must exist"):
+        begin([tmp_path / "nowhere.csv"])
+
+
+def test_the_command_says_what_comes_next(tmp_path: Path) -> None:
+    file(tmp_path, "events.jsonl", JSON)
+    nowhere = {"JAVA_HOME": "/nowhere", "PATH": "/nowhere"}
+    done = process("-m", "jobs.cli", "new", "events.jsonl", "--gap", "20m", cwd=tmp_path, **nowhere)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[0] == (
+        "wrote sessionizer.yaml: sessions of userId by ts, a pause of 20m ends one. Next:"
+    )
+    assert load_config(tmp_path / "sessionizer.yaml", env={}).session.gap == options.duration("20m", "--gap")
+    done = process("-m", "jobs.cli", "new", "events.jsonl", "-c", "b.yaml", "--key", "who", cwd=tmp_path, **nowhere)
+    assert (done.returncode, "--key must be a column" in done.stderr) == (2, True)
