@@ -135,7 +135,7 @@ def print_rows(
         shown = max(sum(end <= out.width + BETWEEN for end in ends), 1)
     made = table(headers[:shown], [row[:shown] for row in rows], title=title)
     for column, width in zip(made.columns, widths, strict=False):
-        column.no_wrap, column.overflow, column.max_width = True, "ellipsis", width
+        column.no_wrap, column.overflow, column.width = True, "ellipsis", width
     out.print(made)
     if shown < len(headers):
         out.print(f"… and, with --wide, --json or a wider terminal: {', '.join(map(printable, headers[shown:]))}")
