@@ -72,7 +72,9 @@ class SessionizerOperator(BaseOperator):
             context["ti"].xcom_push(key="failed", value=document)
             kind = AirflowFailException if code in FOR_GOOD else AirflowException
             raise kind(f"sessionizer {asked[0]} ended with exit code {code}: {_reason(document)}")
-        if self.skip_if_nothing and not document["runs"]:
+        # An earlier try, or a run that was cut off, may have written what nobody has been told of.
+        has_told = context["ti"].try_number == 1 and not document.get("finished")
+        if self.skip_if_nothing and not document["runs"] and has_told:
             raise AirflowSkipException("nothing new")
         for outlet in self.outlets:
             context["outlet_events"][outlet].extra = figures(document["runs"])

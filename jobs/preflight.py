@@ -7,16 +7,16 @@ from typing import Literal
 
 from jobs.run.driver import may_idle
 from jobs.run.kinds import Ruled, ruled
-from jobs.run.policies import check_rule
+from jobs.run.policies import check_rejects, check_rule
 from jobs.run.side_tables import RUNS, fence
 from lib.admission.validate import source_problems
 from lib.config import Config
 from lib.errors import ConfigError, SessionizerError, TableError
 from tables.delta import Commit
-from tables.events import require_source
 from tables.manifest import Manifest
 from tables.position import position_of
 from tables.queries.local import LocalTable, LocalTableSet, NeedsSpark
+from tables.source import require_source
 
 # What a command needs: the source; or all tables, too; or that their rows follow the config's rule, too.
 Needs = Literal["source", "tables", "rule"]
@@ -97,6 +97,10 @@ def _problems(tables: LocalTableSet, of: Ruled, needs: Needs | None, *, columns:
     if needs == "rule" and home.exists() and (done := position_of(home).manifest) is not None:
         with _kept(found):
             check_rule(of, done)
+        rejects = tables.rejected_events if of.name == "sessions" else tables.of_windows["rejected_window_events"]
+        if rejects.exists():
+            with _kept(found):
+                check_rejects(of, rejects.field, rejects.location, rejects.id, done)
     return found
 
 

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -21,7 +20,6 @@ from lib.expressions import require_columns
 from lib.time.spans import Spans
 from tables.delta import (
     BYTES_WRITTEN,
-    CHANGE_FEED,
     FILES_WRITTEN,
     GONE,
     ROWS_WRITTEN,
@@ -33,17 +31,10 @@ from tables.delta import (
     first_retyped,
 )
 from tables.manifest import Manifest
-
-if TYPE_CHECKING:
-    from tables.queries.local import LocalTable
+from tables.source import ANEW, require_source
 
 NO_CHANGES = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE")
 RESHAPES = ("RENAME COLUMN", "DROP COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS", "REPLACE COLUMNS")
-MAKE_IT = "make it first, for example from files: `sessionizer ingest FILE… --format csv`"
-ANEW = (
-    "`sessionizer rebuild` makes all sessions anew from the source as it stands, `rebuild --windows` all sliding "
-    "windows (before a first run set source.start: earliest)"
-)
 
 
 @dataclass(frozen=True)
@@ -59,18 +50,6 @@ class Increment:
     def is_empty(self) -> bool:
         """Whether there is nothing to read, only a position to take."""
         return self.first is not None and self.first > self.last
-
-
-def require_source(table: "Table | LocalTable", config: Config, *, changes: bool = True) -> None:
-    """Raise unless the source is there, and (changes) records its changes where these are read."""
-    table.require(f"check the path, or {MAKE_IT}")
-    if changes and config.source.changes == "feed" and table.setting(CHANGE_FEED) != "true":
-        raise SourceError(
-            "the source must record its changes, and its change data feed is off",
-            value=table.location,
-            remedy="`sessionizer init` turns it on (table property delta.enableChangeDataFeed); or set source.changes: "
-            "appends, where rows are only added",
-        )
 
 
 class Events:
@@ -142,7 +121,12 @@ class Events:
         """
         if version < 0:
             return self.table.read().limit(0)
-        rows = self.table.read(version)
+        try:
+            rows = self.table.read(version)
+        except (PySparkException, Py4JJavaError) as error:
+            if any(sign in str(error) for sign in GONE):
+                raise _gone(version, error) from error
+            raise
         within = self._within_spans(rows, spans) if spans is not None else None
         return rows if within is None else rows.where(within)
 
@@ -191,12 +175,7 @@ class Events:
             text = str(error)
             vacuumed = any(name in text for name in GONE) and (self.table.by_name or self.table.location in text)
             if increment.is_empty and vacuumed:
-                raise SourceError(
-                    f"the source cannot be read as of version {increment.last}, which is the one that was consumed",
-                    value=_first_line(error),
-                    remedy="its files were vacuumed, or its log was cleaned up; if it has newer versions, "
-                    f"`sessionizer run` consumes them and then this works again; else {ANEW}",
-                ) from error
+                raise _gone(increment.last, error) from error
             if increment.first is not None and (vacuumed or any(sign in text for sign in NO_CHANGES)):
                 raise self._unreadable(increment, error) from error
             raise
@@ -292,6 +271,15 @@ class Events:
         return Increment(
             first, last, sum(e.metric(FILES_WRITTEN) for e in read), sum(e.metric(BYTES_WRITTEN) for e in read)
         )
+
+
+def _gone(version: int, error: Exception) -> SourceError:
+    return SourceError(
+        f"the source cannot be read as of version {version}, which is the one that was consumed",
+        value=_first_line(error),
+        remedy="its files were vacuumed, or its log was cleaned up; if it has newer versions, "
+        f"`sessionizer run` consumes them and then this works again; else {ANEW}",
+    )
 
 
 def _first_line(error: Exception) -> str:

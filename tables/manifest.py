@@ -1,11 +1,13 @@
 """The manifest of a run: what a commit to `sessions` says of itself; the last one *is* the position."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from lib import columns as C
 from lib.rule import Rule
 
 Mode = Literal["run", "backfill", "readmit", "rebuild", "verify", "forget"]
@@ -28,6 +30,7 @@ class Manifest(BaseModel):
     arguments: Mapping[str, Any] = {}
     product_version: str
     source_id: str
+    side_tables: Mapping[str, str] = Field({}, description="Ids of rejected_events and the optional tables, by name")
     source_from_version: int | None = Field(description="First version read; None: all rows as of the last")
     source_to_version: int | None = Field(description="Last version consumed; None: nothing yet")
     source_began: int | None = Field(None, description="First version that any run has read; None: from the start")
@@ -72,6 +75,15 @@ class Manifest(BaseModel):
             return cls.model_validate_json(text)
         except ValidationError:
             return None
+
+    def told(self, name: str) -> int | None:
+        """`watermark_after`, `horizon_before` and so on; where scopes have their own, of the one furthest behind."""
+        scopes = self.scopes_before if name.endswith("_before") else self.scopes_after
+        if not scopes:
+            return getattr(self, name)  # type: ignore[no-any-return]
+        field = C.SCOPE_WATERMARK if name.startswith("watermark") else C.SCOPE_FLUSH_MARK
+        found = [json.loads(line).get(field) for line in scopes]
+        return min((us for us in found if us is not None), default=None)
 
     @property
     def read_nothing(self) -> bool:

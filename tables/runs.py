@@ -100,6 +100,7 @@ def ledger_row(manifest: Manifest, timing: Timing, of: str = "sessions") -> dict
     """The row of the ledger for a manifest; times in microseconds."""
     known = {
         **dict(manifest),
+        **{name: manifest.told(name) for name in TIMES[2:]},
         f"{of}_version": manifest.sessions_version,
         f"live_{of}": manifest.live_sessions,
         **{name: manifest.events.get(name, 0) for name in EVENTS},

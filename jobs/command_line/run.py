@@ -71,6 +71,7 @@ def _increments(
     from jobs.run.kinds import kind_of, ruled
     from jobs.run.phases import RunOptions, wall_clock
     from lib.time.watermarks import WatermarkOverride
+    from tables.manifest import Manifest
 
     if metrics_file is not None:
         from jobs.reporting.metrics import check_writable, write_metrics
@@ -85,7 +86,8 @@ def _increments(
             return opt.result(as_document([]), as_json, lambda: show_nothing_new(done))
     with opt.session(before, quiet=as_json or log_json, increments=not windows) as (spark, loaded, say):
         kind = kind_of(spark, loaded, windows=windows)
-        reports = increments(kind, options, say, lambda r: log_line(r, kind) if log_json else None)
+        finished: list[Manifest] = []
+        reports = increments(kind, options, say, lambda r: log_line(r, kind) if log_json else None, finished.append)
         if metrics_file is not None:
             write_metrics(kind, metrics_file, wall_clock())
-        opt.result(as_document(reports), as_json, lambda: show(kind, reports, notes=not log_json))
+        opt.result(as_document(reports, finished), as_json, lambda: show(kind, reports, notes=not log_json))

@@ -16,7 +16,7 @@ from lib.durations import MINUTE, format_duration
 from lib.errors import UsageError
 from lib.rule import Rule
 from lib.time.watermarks import WatermarkState
-from tables.events import MAKE_IT
+from tables.source import MAKE_IT
 from tables.table_set import TableSet
 
 KINDS = (".png", ".svg", ".pdf", ".html")

@@ -21,6 +21,7 @@ from jobs.quality.expectations import (
 from jobs.run.kinds import Kind
 from jobs.run.phases import Say
 from lib import columns as C
+from lib.errors import UsageError
 
 SUITES = {"sessions": sessions_suite, "windows": windows_suite}
 BUILT_IN = (*SUITES, "rejected_events", "events", "runs")
@@ -62,6 +63,11 @@ def check(kind: Kind, asked: Asked, say: Say) -> Checked:
     config = kind.tables.config
     own = [*([Path(kind.expectations)] if kind.expectations else []), *asked.suites]
     suites = {_suite_name(file, own): read_suite(file) for file in own}
+    if asked.longest_lag is not None and kind.rule.watermark_per == "key":
+        raise UsageError(
+            "--max-lag needs a watermark of the table, and time.watermark.per is key: each key has its own",
+            remedy="leave it out, or look at `sessions --open`",
+        )
     oldest = None if asked.longest_lag is None else asked.now - asked.longest_lag
     rows, events = kind.home.table.read().drop(C.STATE), kind.tables.events.table.read()
     rejects = rejected_events_suite(kind.rule.time_unit)

@@ -32,7 +32,7 @@ def forget(kind: Kind, keep: int, now: int, say: Say, *, dry_run: bool = False) 
         if dry_run or not number:
             return number
         say(f"forgetting {number:,} {kind.name}")
-        manifest = forgetting(done, position, before, number, now)
+        manifest = forgetting(kind, done, position, before=before, number=number, now=now)
         with phases("commit"):
             entry = kind.home.forget(before, manifest)
         with phases("side_tables"):

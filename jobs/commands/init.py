@@ -8,7 +8,7 @@ from jobs.run.kinds import Kind, output_schemas, schema_of, sessions_of, sliding
 from lib.config import Config
 from tables.delta import A_MONTH, CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT, Table
 from tables.event_outputs import WHOLE
-from tables.events import MAKE_IT
+from tables.source import MAKE_IT
 from tables.table_set import TableSet
 
 
@@ -49,10 +49,8 @@ def _keep_changes(source: Table, config: Config, retention_days: int | None, say
 
 def _make(kind: Kind, events: DataFrame, say: Callable[[str], None]) -> None:
     """Make the table of windows and those beside it where they are missing."""
-    schema = schema_of(kind.make, kind.rule, events)
-    if kind.home.table.exists():
-        kind.home.check_schema(schema)
-    else:
+    schema, is_there = schema_of(kind.make, kind.rule, events), kind.home.table.exists()
+    if not is_there:
         kind.home.create(schema, kind.schema_hash(events))
         say(f"made {kind.home.table.location}")
     if kind.rejected_events.create_if_missing(events.schema):
@@ -64,3 +62,5 @@ def _make(kind: Kind, events: DataFrame, say: Callable[[str], None]) -> None:
             say(f"made {output.table.location}")
     if kind.runs.create_if_missing():
         say(f"made {kind.runs.table.location}")
+    if is_there:  # last, for what mends a table that does not fit needs the others
+        kind.home.check_schema(schema)

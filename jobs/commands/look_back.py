@@ -18,7 +18,7 @@ from jobs.run.driver import commit, may_write_at_once, repair, settled
 from jobs.run.kinds import Kind
 from jobs.run.manifests import manifest_of
 from jobs.run.phases import Phases, RunReport, Say, wall_clock
-from jobs.run.policies import check_filter, check_policies, check_rule
+from jobs.run.policies import check_filter, check_fits, check_policies
 from jobs.run.retries import with_retries
 from lib import columns as C
 from lib.admission.freed import Readmission, asked_for
@@ -88,7 +88,7 @@ def readmit(kind: Kind, asked: LookBack, say: Say = lambda _: None) -> list[RunR
     kind.require()
     position = settled(kind, say)
     if position.manifest is not None:
-        check_rule(kind, position.manifest)
+        check_fits(kind, position.manifest)
     rejects = kind.rejected_events.table.read()  # corrections of forgotten events, too: they are to wait no longer
     forgotten = None if position.manifest is None else position.manifest.forgotten
     all_in_span = Readmission(asked.low, asked.high, corrections=True, forgotten=forgotten)
@@ -131,7 +131,7 @@ def _look_back(kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: Look
         elif not asked.dry_run:
             repair(kind, position, say)
         if position.manifest is not None and mode != "rebuild":
-            check_rule(kind, position.manifest)
+            check_fits(kind, position.manifest)
         now = asked.now if asked.now is not None else wall_clock()
         context = (
             RunContext.anew(kind, position, now)
@@ -174,7 +174,7 @@ def _chunks(kind: Kind, asked: LookBack, say: Say) -> list[Chunk]:
     """The spans to commit one by one: without those that just this backfill has done, if it was cut off."""
     position = kind.home.position() if asked.dry_run else settled(kind, say)
     if position.manifest is not None:
-        check_rule(kind, position.manifest)
+        check_fits(kind, position.manifest)
     done, arguments = _done_to(kind, asked), asked.arguments(asked.low, asked.high)
     context = RunContext.look_back(kind, position, wall_clock(), "backfill", arguments)
     spans = chunks(context, asked.low, asked.high, asked.chunk)

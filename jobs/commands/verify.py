@@ -12,7 +12,7 @@ from jobs.run.context import RunContext
 from jobs.run.driver import settled
 from jobs.run.kinds import Kind, sessions_of
 from jobs.run.phases import Say, wall_clock
-from jobs.run.policies import check_rule
+from jobs.run.policies import check_fits
 from lib import columns as C
 from lib.config import Config
 from lib.durations import EVER
@@ -55,7 +55,7 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
     kind = sessions_of(tables)
     position = settled(kind, say)
     if position.manifest is not None:
-        check_rule(kind, position.manifest)
+        check_fits(kind, position.manifest)
         kind = replace(kind, rule=position.manifest.as_judged(kind.rule))  # by which states are what they are
     context = RunContext.look_back(kind, position, wall_clock(), "verify", {})
     rule, whole, forgotten = context.rule, asked == Asked(), context.clock.forgotten

@@ -21,7 +21,7 @@ from jobs.run.context import RunContext
 from jobs.run.driver import settled
 from jobs.run.kinds import kind_of
 from jobs.run.phases import Say, wall_clock
-from jobs.run.policies import check_rule
+from jobs.run.policies import check_fits
 from lib import columns as C
 from lib.config import Config
 from lib.durations import EVER
@@ -44,7 +44,7 @@ def verify_windows(spark: SparkSession, config: Config, asked: Asked, say: Say =
     kind.require()
     position = settled(kind, say)
     if position.manifest is not None:
-        check_rule(kind, position.manifest)
+        check_fits(kind, position.manifest)
         kind = replace(kind, rule=position.manifest.as_judged(kind.rule))
     context = RunContext.look_back(kind, position, wall_clock(), "verify", {})
     rule, shape, forgotten = context.rule, Shape(of.difference, of.unit), context.clock.forgotten

@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from itertools import count
 from typing import Any
 
 from pyspark.errors import AnalysisException, ParseException
@@ -91,9 +92,12 @@ def views(spark: SparkSession, config: Config, query: str) -> None:
 def documents(frame: DataFrame) -> list[Any]:
     """Row objects, columns in order, nulls kept; times as ISO-8601 UTC, decimals with all their digits."""
     unique = _unique(frame)
-    named = [F.col(c).alias(name) for c, name in zip(unique.columns, frame.columns, strict=True)]
+    named = [F.col(c).alias(name) for c, name in zip(unique.columns, _apart(frame.columns), strict=True)]
     texts = unique.select(F.to_json(F.struct(*named), JSON_OPTIONS)).collect()
-    return [_as_typed(json.loads(row[0], parse_float=Decimal), frame.schema) for row in texts]
+    schema = T.StructType(
+        [T.StructField(name, f.dataType) for name, f in zip(_apart(frame.columns), frame.schema.fields, strict=True)]
+    )
+    return [_as_typed(json.loads(row[0], parse_float=Decimal), schema) for row in texts]
 
 
 def _as_typed(value: Any, kind: T.DataType) -> Any:
@@ -119,16 +123,16 @@ def text_rows(frame: DataFrame) -> Iterator[Sequence[str | None]]:
 def show(frame: DataFrame, limit: int, *, wide: bool = False) -> None:
     """An aligned table of the first rows."""
     rows = _as_text(frame).limit(limit + 1).collect()
-    numeric = {f.name for f in frame.schema.fields if f.dataType.typeName() in ("byte", "short", "integer", "long")}
+    numeric = [f.dataType.typeName() in ("byte", "short", "integer", "long") for f in frame.schema.fields]
     show_rows(frame.columns, numeric, [tuple(row) for row in rows], limit, wide=wide)
 
 
 def show_rows(
-    columns: list[str], numeric: set[str], rows: list[tuple[str | None, ...]], limit: int, *, wide: bool = False
+    columns: list[str], numeric: list[bool], rows: list[tuple[str | None, ...]], limit: int, *, wide: bool = False
 ) -> None:
     """An aligned table of rows that are text; there is one more than `limit` if not all are here."""
     shown = [
-        [int(v) if name in numeric and v is not None else v for name, v in zip(columns, row, strict=True)]
+        [int(v) if is_number and v is not None else v for is_number, v in zip(numeric, row, strict=True)]
         for row in rows[:limit]
     ]
     print_rows(columns, shown, wide=wide)
@@ -136,6 +140,15 @@ def show_rows(
         print(f"… the first {limit} rows; --limit shows more, --json all.")
     elif not rows:
         print("No rows.")
+
+
+def _apart(names: Sequence[str]) -> list[str]:
+    """The names, and of two that are alike the second with a number behind it, as DuckDB calls it."""
+    found: list[str] = []
+    for name in names:
+        alike = (f"{name}_{n}" for n in count(1))
+        found.append(name if name not in found else next(other for other in alike if other not in (*found, *names)))
+    return found
 
 
 def _as_text(frame: DataFrame) -> DataFrame:

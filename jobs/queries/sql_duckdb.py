@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from math import isfinite, isnan
 from typing import Any
 
 import duckdb
@@ -63,7 +64,7 @@ def text_rows(query: Query) -> Iterator[Sequence[str | None]]:
 def show(query: Query, limit: int, *, wide: bool = False) -> None:
     """An aligned table of the first rows."""
     rows = list(_rows(query, f"{_as_text(query)} LIMIT {limit + 1}"))
-    show_rows(query.names, {name for name, kind in query.columns if kind in WHOLE}, rows, limit, wide=wide)
+    show_rows(query.names, [kind in WHOLE for _, kind in query.columns], rows, limit, wide=wide)
 
 
 def _rows(query: Query, text: str) -> Iterator[tuple[Any, ...]]:
@@ -88,6 +89,8 @@ def _as_json(value: object) -> object:
             return value.replace(tzinfo=None).isoformat(timespec="microseconds") + zone
         case date():
             return value.isoformat()
+        case float() if not isfinite(value):  # JSON has no number for it; as Spark writes it
+            return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
         case list() | tuple():
             return [_as_json(v) for v in value]
         case dict():

@@ -98,7 +98,7 @@ class _Metrics(Collector):
 
     def position(self, manifest: Manifest, now_us: int) -> None:
         self.gauge("source_version", "Version of the source that is read", manifest.source_to_version)
-        if (watermark := manifest.watermark_after) is not None:
+        if (watermark := manifest.told("watermark_after")) is not None:
             self.gauge("watermark_timestamp_seconds", "The watermark", watermark / 1e6)
             lag = (now_us - watermark) / 1e6
             self.gauge("watermark_lag_seconds", "How far it is behind the clock, as of this file", lag)

@@ -24,9 +24,13 @@ CHANGES = {
 }
 
 
-def as_document(reports: Sequence[RunReport]) -> dict[str, object]:
-    """The runs, one object each, times as ISO-8601; from, to: the span that was recomputed, if one was."""
-    return {"runs": [as_row(report) for report in reports], "caught_up": not reports}
+def as_document(reports: Sequence[RunReport], finished: Sequence[Manifest] = ()) -> dict[str, object]:
+    """The runs, one object each, times as ISO-8601; from, to: the span that was recomputed, if one was.
+
+    finished: those that had been cut off behind their commit, and were completed first.
+    """
+    document = {"runs": [as_row(report) for report in reports], "caught_up": not reports}
+    return document | ({"finished": [manifest.run_id for manifest in finished]} if finished else {})
 
 
 def as_row(report: RunReport) -> dict[str, object]:
@@ -54,7 +58,7 @@ def show(kind: "Kind", reports: Sequence[RunReport], *, notes: bool = True) -> N
     for m in (report.manifest for report in reports if notes):
         _warn_of_late(
             m,
-            f": older than {short(m.horizon_before)}, the watermark less {kind.lateness}. They are in "
+            f": older than {short(m.told('horizon_before'))}, the watermark less {kind.lateness}. They are in "
             f"{without_passwords(kind.rejected_events.table.location)}. If old files were loaded after new ones, set "
             f"a longer {kind.lateness} before the first run.",
         )
@@ -64,7 +68,7 @@ def show(kind: "Kind", reports: Sequence[RunReport], *, notes: bool = True) -> N
 def show_nothing_new(done: Manifest | None) -> None:
     """Where the last run has come to, and no other has anything to do."""
     version = done.source_to_version if done else None
-    watermark = short(done.watermark_after if done else None)
+    watermark = short(done.told("watermark_after") if done else None)
     stdout().print(f"Nothing new: the source is consumed up to version {version}, the watermark is {watermark}.")
 
 
@@ -90,7 +94,7 @@ def _show_runs(reports: Sequence[RunReport], changes: tuple[str, ...]) -> None:
         m, seconds = report.manifest, _seconds(report)
         counted = [*[m.events[name] for name in counts], *[m.sessions[name] for name in changes], m.live_sessions]
         rounded = None if seconds is None else round(seconds, 1)
-        lines.append([_name(report), _versions_read(m), *counted, short(m.watermark_after), rounded])
+        lines.append([_name(report), _versions_read(m), *counted, short(m.told("watermark_after")), rounded])
     headers = ["run", "source", "events", *counts[1:], *changes[:-1], "final", "live", "watermark", "seconds"]
     stdout().print(table(headers, lines))
 

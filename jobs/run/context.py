@@ -148,7 +148,7 @@ class RunContext:
         forgotten are marked; what deletes and updates in quarantine have taken away is there.
         """
         rows = self.kind.tables.events.as_of(self.increment.last, None)
-        if not (lasting := self._lasting()) or (rejects := self.rejects()) is None:
+        if not (lasting := self.lasting()) or (rejects := self.rejects()) is None:
             return rows
         stay = rejects.where(reduce(or_, lasting) & (C.col(C.KEPT) != IN))
         reason = F.when(C.col(C.REASON).isin(*BY_MARK), LATE).otherwise(C.col(C.REASON))
@@ -158,7 +158,7 @@ class RunContext:
         told, back = marked.drop(C.HASH, C.JSON, "__nth"), self._kept_in(rows)
         return told if back is None else told.unionByName(back, allowMissingColumns=True)
 
-    def _lasting(self) -> list[Column]:
+    def lasting(self) -> list[Column]:
         """Which rows of rejected_events a rebuild goes by, any of these."""
         reason, found = C.col(C.REASON), []
         if self.began:
@@ -268,7 +268,7 @@ class RunContext:
             return rejects
         then, rule = done.source_to_version, self.rule if self.mode == "run" else None
         if self.mode == "rebuild":  # of others nothing is asked
-            rejects = rejects.where(reduce(or_, self._lasting(), F.lit(False)))
+            rejects = rejects.where(reduce(or_, self.lasting(), F.lit(False)))
         with events.telling_anew(then):
             are_whole = rejects.where(C.col(C.EVENT).isNull()).isEmpty()
             source = None if are_whole else events.as_of(then, None)

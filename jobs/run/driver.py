@@ -13,7 +13,7 @@ from jobs.run.kinds import Kind, kind_of
 from jobs.run.manifests import manifest_of, stands, with_counts
 from jobs.run.phases import Phases, RunOptions, RunReport, Say, wall_clock
 from jobs.run.pipeline import NO_OVERRIDE, RunResult
-from jobs.run.policies import check_expectations, check_policies, check_rule
+from jobs.run.policies import check_expectations, check_fits, check_policies
 from jobs.run.retries import with_retries
 from lib.config import Config
 from lib.rule import Rule
@@ -42,16 +42,22 @@ def slide(
 
 
 def increments(
-    kind: Kind, options: RunOptions, say: Say = lambda _: None, done: Done = lambda _: None
+    kind: Kind,
+    options: RunOptions,
+    say: Say = lambda _: None,
+    done: Done = lambda _: None,
+    finished: Callable[[Manifest], None] = lambda _: None,
 ) -> list[RunReport]:
     """Increments until caught up, or one; `done` hears of each as it is complete. No report: nothing new.
+
+    `finished` hears of a run that was cut off behind its commit and is complete now.
 
     A run that another one has overtaken starts over from the new version.
     Errors: SourceError, TableError, ConfigError as named; RunFailed after too many races in a row.
     """
     kind.require()
     reports: list[RunReport] = []
-    while (report := with_retries(partial(_increment, kind, options, say), say, kind.name)) is not None:
+    while (report := with_retries(partial(_increment, kind, options, say, finished), say, kind.name)) is not None:
         reports.append(report)
         done(report)
         if options.once or options.dry_run or report.manifest.read_nothing:
@@ -61,8 +67,8 @@ def increments(
     return reports
 
 
-def repair(kind: Kind, position: Position, say: Say) -> None:
-    """Bring the side tables in line with the table.
+def repair(kind: Kind, position: Position, say: Say) -> Manifest | None:
+    """Bring the side tables in line with the table; the run that was finished by it, if one was.
 
     What a run that was cut off after its commit has left out is written: the manifest says what it read and by which
     watermarks it judged, so the same result is computed again. The rows of runs that a RESTORE has undone are removed.
@@ -75,15 +81,15 @@ def repair(kind: Kind, position: Position, say: Say) -> None:
         side_tables.undo_after(kind, manifest.run_seq if manifest else 0, position.restored)
     if manifest is None:
         side_tables.check_no_rows(kind, side_tables.of_runs(kind))
-        return
+        return None
     restored = position.restored
     if side_tables.is_entered(kind, manifest, restored):
-        return
+        return None
     say(f"finishing run {manifest.run_id}, which was cut off after its commit")
     if manifest.mode == "forget":
         side_tables.forget(kind, manifest, restored)
     elif not side_tables.is_complete(kind, manifest, restored):
-        check_rule(kind, manifest)
+        check_fits(kind, manifest)
         kind.tables.events.check_same(manifest)
         context = RunContext.again(kind, manifest)
         with kind.tables.events.reading(context.increment):
@@ -91,6 +97,7 @@ def repair(kind: Kind, position: Position, say: Say) -> None:
     if not manifest.sessions:
         manifest = with_counts(manifest, kind.home.counts_of_new(position.version))
     side_tables.enter(kind, manifest, Timing(), restored)
+    return manifest
 
 
 def settled(kind: Kind, say: Say) -> Position:
@@ -121,15 +128,15 @@ def commit(context: RunContext, result: RunResult, manifest: Manifest, phases: P
     return RunReport(manifest, timing, context.kind.name)
 
 
-def _increment(kind: Kind, options: RunOptions, say: Say) -> RunReport | None:
+def _increment(kind: Kind, options: RunOptions, say: Say, finished: Callable[[Manifest], None]) -> RunReport | None:
     phases = Phases()
     with phases("plan"):
         position = kind.home.position()
-        if not options.dry_run:
-            repair(kind, position, say)
+        if not options.dry_run and (cut_off := repair(kind, position, say)) is not None:
+            finished(cut_off)
         done = position.manifest
         if done is not None:
-            check_rule(kind, done)
+            check_fits(kind, done)
         now = options.now if options.now is not None else wall_clock()
         increment, override = kind.tables.events.plan(done, options.to_version), options.override
         if increment is None:

@@ -93,6 +93,11 @@ class Kind(Ruled):
         """The tables that a run writes after its own; the ledger is the last."""
         return [self.rejected_events.table, *[t.table for t in self.outputs.values()], self.runs.table]
 
+    def side_table_ids(self) -> dict[str, str]:
+        """Those of rejected_events and of the optional tables, by name: a table made again has another."""
+        tables = {"rejected_events": self.rejected_events.table} | {n: t.table for n, t in self.outputs.items()}
+        return {name: table.id for name, table in tables.items()}
+
     def require(self) -> None:
         """Raise unless every table is there and the source records its changes."""
         self.tables.events.require()

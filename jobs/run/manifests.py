@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pyspark.sql import functions as F
 
 from jobs.run.context import RunContext
+from jobs.run.kinds import Kind
 from jobs.run.pipeline import NO_OVERRIDE, RunResult
 from jobs.run.scopes import scopes_as_json
 from lib import __version__
@@ -36,7 +37,8 @@ def manifest_of(context: RunContext, result: RunResult, started_at: int) -> Mani
         mode=context.mode,
         arguments={**asked, **context.arguments},
         product_version=__version__,
-        source_id=context.kind.tables.events.table.id,
+        source_id=kind.tables.events.table.id,
+        side_tables=kind.side_table_ids(),
         source_from_version=increment.first,
         source_to_version=increment.last if increment.last >= 0 else None,
         source_began=context.began,
@@ -80,7 +82,9 @@ def with_counts(manifest: Manifest, counts: Mapping[str, int]) -> Manifest:
     return manifest.model_copy(update={"sessions": counts, "live_sessions": counts["live_change"]})
 
 
-def forgetting(done: Manifest, position: Position, before: int, number: int, now: int) -> Manifest:
+def forgetting(  # noqa: PLR0913
+    kind: Kind, done: Manifest, position: Position, *, before: int, number: int, now: int
+) -> Manifest:
     """The manifest of a run that only takes so many rows away, those that ended before this time; all else stands."""
     last = -1 if done.source_to_version is None else done.source_to_version
     times = {
@@ -94,6 +98,7 @@ def forgetting(done: Manifest, position: Position, before: int, number: int, now
             "mode": "forget",
             "arguments": {"before": before},
             "product_version": __version__,
+            "side_tables": kind.side_table_ids(),
             "source_from_version": last + 1,
             "source_files": 0,
             "source_bytes": 0,

@@ -4,12 +4,12 @@ from pathlib import Path
 
 from jobs.quality.checks import gate
 from jobs.run.context import RunContext
-from jobs.run.kinds import Ruled
+from jobs.run.kinds import Kind, Ruled
 from jobs.run.phases import Phases
 from jobs.run.pipeline import RunResult
 from lib import columns as C
 from lib.admission.verdicts import CORRECTION, INVALID, LATE
-from lib.errors import ConfigError, RunFailed, SourceError, UsageError
+from lib.errors import ConfigError, RunFailed, SourceError, TableError, UsageError
 from lib.windows.windows import DELETE
 from tables.manifest import Manifest
 
@@ -34,9 +34,46 @@ def check_rule(kind: Ruled, done: Manifest) -> None:
     )
 
 
+def check_fits(kind: Kind, done: Manifest) -> None:
+    """The same; and if a table beside it is not the one that runs have written to, or has missed some.
+
+    Which events the rows are made without, rejected_events alone knows.
+    """
+    check_rule(kind, done)
+    _check_rejects_of(kind, done)
+    for name, output in kind.outputs.items():
+        missed = bool(done.side_tables) and done.side_tables.get(name) != output.table.id
+        if missed and (output.is_whole or output.table.size()[0]):
+            raise TableError(
+                f"{output.table.field} was not among the tables of the last run, so that runs have not come to it",
+                value=output.table.location,
+                remedy=f"`sessionizer rebuild{kind.option}` makes it anew, too; or name a new table, "
+                "`sessionizer init`, and it begins from now on",
+            )
+
+
+def _check_rejects_of(kind: Kind, done: Manifest) -> None:
+    table = kind.rejected_events.table
+    check_rejects(kind, table.field, table.location, table.id, done)
+
+
+def check_rejects(kind: Ruled, field: str, location: str, found: str, done: Manifest) -> None:
+    """Raise unless the id of rejected_events, as found there, is that of the table that runs have written to."""
+    if done.side_tables.get("rejected_events", found) != found:
+        raise TableError(
+            f"{field} is not the table that runs have written to, whose rows say which events {kind.name} are made "
+            "without",
+            value=location,
+            remedy=f"name that table, its id is {done.side_tables['rejected_events']}; without it "
+            f"`sessionizer rebuild{kind.option}` makes all {kind.name} anew from the source as it stands",
+        )
+
+
 def check_filter(context: RunContext) -> None:
     """Raise where a rebuild might take in what must stay out: rejected_events has nothing that `where` hid."""
     done, kind = context.position.manifest, context.kind
+    if done is not None and context.lasting():
+        _check_rejects_of(kind, done)
     if done is None or (old := done.rule.get("where")) == kind.rule.where:
         return
     remedy = f"set source.where as it was, or make {kind.name} in a table of its own"

@@ -18,7 +18,7 @@ from lib.errors import TableError
 from tables.delta.commits import Commit, Entry, entry_of
 from tables.delta.place import check_nothing_else
 from tables.delta.settings import COLUMN_MAPPING
-from tables.events import require_source
+from tables.source import require_source
 
 READABLE_FEATURES = {"timestampNtz", "vacuumProtocolCheck"}  # of those that Delta tables may ask readers for
 PARTITION = "partition."  # what the names of partition columns begin with in a list of files

@@ -82,6 +82,10 @@ def test_sql_reads_and_changes_nothing(shell: Shell) -> None:
         code, out, err = shell("sql", statement)
         assert (code, out) == (2, "")
         assert "sql takes one query" in err
+    twice = "SELECT count(*) AS n, 'x' AS n FROM sessions"
+    assert shell.json("sql", twice) == [{"n": 2, "n_1": "x"}]
+    code, out, _ = shell("sql", twice)
+    assert (code, out.split()) == (0, ["n", "n", "2", "x"])
     code, _, err = shell("sql", "SELECT nobody FROM sessions")
     assert (code, "nobody" in err) == (2, True)
 

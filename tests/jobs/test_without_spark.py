@@ -101,6 +101,15 @@ def test_json_has_all_the_digits_of_decimals(lake_to_see: Warehouse, capsys: pyt
     assert told == f'[{{{row}}},{{{row},"more":[12345678901234567890.123456789]}}]'
 
 
+def test_json_has_no_numbers_that_json_has_not(lake_to_see: Warehouse) -> None:
+    query = "SELECT CAST('NaN' AS DOUBLE) AS n, CAST('Infinity' AS DOUBLE) AS i, CAST('-Infinity' AS DOUBLE) AS m"
+    checked = sql_duckdb.checked_query(lake_to_see.config, query)
+    frame = by_spark.query_frame(lake_to_see.spark, lake_to_see.config, query)
+    assert (
+        sql_duckdb.documents(checked) == by_spark.documents(frame) == [{"n": "NaN", "i": "Infinity", "m": "-Infinity"}]
+    )
+
+
 @pytest.mark.parametrize(
     ("query", "says"),
     [
