@@ -94,6 +94,7 @@ java:
 	    $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' || exit 1; \
 	fi
 	@touch $@
+	@echo "Ready. Next: make demo; or, with a file of your own: source .venv/bin/activate && sessionizer new FILE"
 
 .venv-airflow/.stamp: constraints-airflow.txt | .venv/.stamp
 	@echo "Installing Airflow into .venv-airflow"
