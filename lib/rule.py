@@ -83,7 +83,6 @@ class Rule:
 
     @property
     def bucket(self) -> int:
-        """Events of a key in one bucket this wide are always less than a gap apart."""
-        if isinstance(self.gap, DynamicGap):
-            return self.gap.at_least or 1
-        return self.gap
+        """Events of a key in one bucket this wide are always less than a gap apart, and within one longest session."""
+        width = self.gap.at_least or 1 if isinstance(self.gap, DynamicGap) else self.gap
+        return width if self.max_duration is None else min(width, self.max_duration)

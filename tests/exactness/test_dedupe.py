@@ -165,3 +165,20 @@ def test_copies_of_what_lay_apart_are_judged_again_where_it_is_one_itself(play: 
     done.assert_sessions("u | start | end | count | late \n a | 300 | 304 | 2 | no", u="a")
     done.assert_rejected("u | event_time | reason \n a | 302 | duplicate")
     done.assert_clean()
+
+
+def test_a_copy_that_a_backfill_frees_elsewhere_joins_the_session_that_is_there(play: Plays) -> None:
+    once = {"dedupe": {"by": ["n"], "within": "42m"}}
+    done = play("tick@40 | a@5=9", source=once)
+    done.change(late_events="separate").runs("a@10=9 | a@48=1 a@52=2 a@50=9")
+    done.assert_rejected("u | event_time | reason \n a | 5 | late \n a | 10 | late \n a | 50 | duplicate")
+    done.backfill(0, 20)
+    done.assert_sessions(
+        """
+        u    | start | end | count
+        a    | 5     | 5   | 1
+        a    | 48    | 52  | 3
+        tick | 40    | 40  | 1
+        """
+    )
+    done.assert_clean()

@@ -145,6 +145,23 @@ def test_an_update_on_both_sides_of_the_mark_moves_no_cut(play: Plays) -> None:
     done.assert_clean()
 
 
+def test_a_delete_of_what_is_forgotten_moves_the_cuts_of_what_is_left(play: Plays) -> None:
+    done = forget(play("a@0 a@6 a@12 a@18 a@24 tick@1460", session={"max_duration": "12m"}))
+    done.source("DELETE FROM {} WHERE u = 'a' AND at = TIMESTAMP'2026-01-01 00:00:00'").run()
+    done.assert_sessions("u | start | end | count \n a | 24 | 24 | 1 \n tick | 1460 | 1460 | 1")  # 6 to 18 ended early
+    done.assert_clean()
+    done.rebuild().assert_sessions("u | start | end | count \n a | 24 | 24 | 1 \n tick | 1460 | 1460 | 1")
+
+
+def test_a_source_that_is_pruned_leaves_the_cuts_that_its_rows_make(play: Plays) -> None:
+    events = " ".join(f"a@{n}" for n in range(0, 60, 6)) + " b@30 b@50 tick@1460"
+    done = forget(play(events, session={"max_duration": "12m"}))
+    done.source("DELETE FROM {} WHERE at < TIMESTAMP'2026-01-01 00:10:00'").run()
+    done.assert_clean()
+    found = done.told("u | start | end | count")
+    assert done.rebuild().told("u | start | end | count") == found
+
+
 @pytest.mark.parametrize("lateness", ["event", "session"])
 def test_what_is_late_by_the_mark_is_the_original_of_nothing(play: Plays, lateness: str) -> None:
     once = {"dedupe": {"by": ["n"], "within": "7d"}}

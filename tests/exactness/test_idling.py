@@ -45,3 +45,26 @@ def test_a_late_event_wakes_its_own_session_of_a_chain_alone(play: Plays) -> Non
     done.assert_rows([row for row in done.told(last.partition("\n")[0]) if row["start"] == "24"], last)
     done.at(69).runs("a@1")
     done.assert_rows([row for row in done.told(last.partition("\n")[0]) if row["start"] == "24"], last)
+
+
+def test_late_events_apart_keep_no_session_of_their_key_from_idling(play: Plays) -> None:
+    done = play("a@100", now=100, time=OF_KEYS, late_events="separate")
+    done.at(135).runs("a@5")
+    done.assert_sessions("u | start | final | late | why \n a | 5 | yes | yes | gap \n a | 100 | yes | no | idle")
+    done.assert_clean()
+
+
+def test_what_comes_before_and_behind_a_session_does_not_wake_it(play: Plays) -> None:
+    idle = {"idle_timeout": {"after": "30m", "clock": "processing_time"}, "allowed_lateness": "1d"}
+    waiting = idle | {"watermark": {"delay": "1h"}}
+    done = play("a@5 a@6", now=10, session={"max_duration": "2m"}, time=waiting)
+    done.at(50).runs("a@3 a@9")
+    done.assert_sessions(
+        """
+        u | start | end | status | why
+        a | 3     | 5   | open   | -
+        a | 6     | 6   | closed | idle
+        a | 9     | 9   | open   | -
+        """
+    )
+    done.assert_clean()

@@ -30,7 +30,7 @@ def refused(play: Play, step: Callable[[], object]) -> str:
 def test_other_rejected_events_are_refused_for_they_say_what_sessions_are_made_without(play: Plays) -> None:
     done = play(LATE)
     done.change(outputs={"rejected_events": str(done.folder / "elsewhere")}).init()
-    done.source("DELETE FROM {} WHERE u = 'a' AND at = TIMESTAMP '2024-01-01 00:00:00'")
+    done.source("DELETE FROM {} WHERE u = 'a' AND at = TIMESTAMP '2026-01-01 00:00:00'")
     for step in (done.run, done.verify, lambda: done.backfill(0, 60), done.readmit):
         said = refused(done, step)
         assert "outputs.rejected_events is not the table that runs have written to" in said
@@ -90,7 +90,7 @@ def test_the_watermark_of_several_scopes_is_that_of_the_one_furthest_behind(play
     scopes = {"watermark": {"per": ["tenant"]}, "allowed_lateness": "10m"}
     done = play(events, schema, source={"key": ["u", "tenant"]}, time=scopes)
     found = status(done.spark, done.config)
-    assert (found["watermark"], found["horizon"]) == ("2024-01-01T00:00:00Z", "2023-12-31T23:50:00Z")
+    assert (found["watermark"], found["horizon"]) == ("2026-01-01T00:00:00Z", "2025-12-31T23:50:00Z")
     (row,) = done.tables.runs.last(1)
     assert row["watermark_after"] == done.position().told("watermark_after")
     write_metrics(done.kind, tmp_path / "metrics.prom", done.now)

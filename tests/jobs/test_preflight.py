@@ -1,7 +1,7 @@
 """What is told before Spark starts: each thing that stands in the way, and that there is nothing to do."""
 
 import json
-from collections.abc import Callable
+import shutil
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,6 @@ NEWS = """
 user | at    | n
 dan  | 12:10 | 1
 """
-Copied = Callable[[Warehouse], Warehouse]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +52,7 @@ def test_a_run_that_would_find_nothing_new_starts_no_java(lake: Warehouse) -> No
     assert (done.returncode, done.stderr, json.loads(done.stdout)) == (0, "", {"runs": [], "caught_up": True})
     done = process("-m", "jobs.cli", "run", cwd=lake.folder, **NO_JAVA)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("Nothing new: the source is consumed up to version 0, the watermark is 2024-01-01 12")
+    assert done.stdout.startswith("Nothing new: the source is consumed up to version 0, the watermark is 2026-01-01 12")
 
 
 def test_a_run_that_may_have_something_to_do_is_left_to_spark(lake: Warehouse) -> None:
@@ -64,11 +63,15 @@ def test_a_run_that_may_have_something_to_do_is_left_to_spark(lake: Warehouse) -
     assert caught_up(lake, SESSIONIZER__TIME__IDLE_TIMEOUT="{after: 1h, clock: event_time}")
 
 
-def test_new_events_a_lost_ledger_and_a_restore_are_left_to_spark(lake: Warehouse, copied: Copied) -> None:
+def test_new_events_a_lost_ledger_and_a_restore_are_left_to_spark(lake: Warehouse, tmp_path: Path) -> None:
+    def copied(name: str) -> Warehouse:
+        shutil.copytree(lake.folder, tmp_path / name)
+        return Warehouse(lake.spark, tmp_path / name)
+
     def is_caught_up(warehouse: Warehouse) -> bool:
         return nothing_new(LocalTableSet(warehouse.config), ruled(warehouse.config)) is not None
 
-    other = copied(lake)
+    other = copied("other")
     assert is_caught_up(other)
     other.append(NEWS)
     assert not is_caught_up(other)
@@ -77,7 +80,7 @@ def test_new_events_a_lost_ledger_and_a_restore_are_left_to_spark(lake: Warehous
     place = other.tables.sessions.table.sql_name()
     other.spark.sql(f"RESTORE {place} TO VERSION AS OF {other.tables.sessions.table.version - 1}")
     assert not is_caught_up(other)
-    bare = copied(lake)
+    bare = copied("bare")
     for file in Path(bare.config.outputs.runs).rglob("*.json"):
         if int(file.stem) > 0:  # cut off before the ledger had the run
             file.unlink()

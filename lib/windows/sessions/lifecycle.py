@@ -81,9 +81,11 @@ def _unforgotten(sessions: DataFrame, clock: WatermarkState) -> DataFrame:
 
 
 def last_arrival(sessions: DataFrame) -> Column:
-    """When the last event of a session, or of its key as far as its rows remember, arrived."""
+    """When the last event of a session, or of its key as far as its rows remember, arrived; null of those apart."""
     arrived = C.col(C.ARRIVED)
-    return F.greatest(arrived, C.col(C.LAST_ARRIVAL)) if C.LAST_ARRIVAL in sessions.columns else arrived
+    if C.LAST_ARRIVAL in sessions.columns:
+        arrived = F.greatest(arrived, C.col(C.LAST_ARRIVAL))
+    return F.when(C.col(C.POPULATION).isNull(), arrived) if C.POPULATION in sessions.columns else arrived
 
 
 def late_salt(population: Column) -> Column:

@@ -13,6 +13,7 @@ from lib.aggregates.binding import Aggregate
 from lib.canonical import session_id
 from lib.compare import ADDED, tolerances
 from lib.compute import Compute
+from lib.durations import EVER
 from lib.joins import joined
 from lib.rule import Rule
 from lib.time.micros import timestamp
@@ -210,10 +211,23 @@ class Sessions:
         return intervals
 
     def _unforgotten(self, intervals: DataFrame, forgotten: int) -> DataFrame:
-        """Those of the table, and of the new ones what may concern them, or what is to come: not what lies before."""
+        """Those of the table, and of the new ones what may concern them, or what is to come: not what lies before.
+
+        Where cuts depend on all before them, what leaves before the first session that is left makes it anew, from its
+        key's first event on: nobody knows any more where the chain began.
+        """
         existing, start = C.col(C.LIVE).isNotNull(), C.col(C.START)
         first = F.min(F.when(existing, start)).over(Window.partitionBy(*C.cols(apart(intervals, self.rule))))
         told = intervals.withColumn("__first", F.least(first, F.lit(forgotten)))
+        if self.rule.max_duration is not None:
+            reaches = ~existing & (C.col(C.EFFECT) == LEAVES) & (start < first)
+            whole = {
+                C.START: F.when(reaches, F.lit(-EVER)).otherwise(start),
+                C.END: F.when(reaches, F.greatest(C.col(C.END), first)).otherwise(C.col(C.END)),
+                C.REACH: F.when(reaches, F.greatest(C.col(C.REACH), first)).otherwise(C.col(C.REACH)),
+                "__first": F.when(reaches, F.lit(-EVER)).otherwise(F.col("__first")),
+            }
+            told = told.withColumns(whole)
         left = told.where(existing | (C.col(C.END) >= F.col("__first")))
         return left.withColumn(C.START, F.when(existing, start).otherwise(F.greatest(start, "__first"))).drop("__first")
 
@@ -257,8 +271,11 @@ class Sessions:
             affected.unionByName(empty, allowMissingColumns=True),
             {"low": F.min(C.col(C.START)), "high": F.max(C.col(C.REACH))},
         )
-        low, high = seen["low"], seen["high"]
-        near = self._near(main, again.low if low is None else low, again.high if high is None else high)
+        # What is accepted or gone with it may lie elsewhere: copies of its events.
+        lows, highs = [seen["low"], changes.low], [seen["high"], changes.high]
+        low = min((t for t in lows if t is not None), default=again.low)
+        high = max((t for t in highs if t is not None), default=again.high)
+        near = self._near(main, low, high)
         return affected.unionByName(bare_intervals(near, rule), allowMissingColumns=True)
 
 
