@@ -85,6 +85,11 @@ class Manifest(BaseModel):
         found = [json.loads(line).get(field) for line in scopes]
         return min((us for us in found if us is not None), default=None)
 
+    def differs(self, summary: Mapping[str, Any]) -> list[str]:
+        """Where a rule is not the one that the rows follow."""
+        old = self.rule
+        return [f"{k}: {old.get(k)!r} → {summary.get(k)!r}" for k in {**old, **summary} if old.get(k) != summary.get(k)]
+
     @property
     def read_nothing(self) -> bool:
         """Whether there was no version of the source to read."""

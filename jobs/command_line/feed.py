@@ -30,7 +30,7 @@ def new(
     """Write a config to begin with: format, time and key are guessed from a file, and asked for."""
     from dataclasses import replace
 
-    from jobs.commands.new import begin, next_commands, summary, write
+    from jobs.ingest.new import begin, next_commands, summary, write
 
     guessed = begin(files)
     found = guessed.found

@@ -81,10 +81,13 @@ def readmit(
         opt.result(as_document(done), as_json, lambda: show_backfill(done))
 
 
-@app.command(rich_help_panel=opt.HISTORY, epilog="Example: sessionizer rebuild --yes")
+@app.command(rich_help_panel=opt.HISTORY, epilog="Example: sessionizer rebuild --dry-run · sessionizer rebuild --yes")
 def rebuild(
     config: opt.Config = opt.CONFIG,
     windows: opt.Windows = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show which rows would come, go and change, by day; write nothing.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: opt.Json = False,
 ) -> None:
@@ -93,10 +96,17 @@ def rebuild(
     from jobs.reporting.run_output import as_document, show_backfill
     from jobs.run.kinds import kind_of
 
+    before = opt.ready(config, "tables", windows=windows, columns=True)
+    if dry_run:
+        from jobs.commands import rebuild_plan
+
+        with opt.session(before, quiet=as_json) as (spark, loaded, say):
+            found = rebuild_plan.plan(kind_of(spark, loaded, windows=windows), say)
+            return opt.result(rebuild_plan.as_document(found), as_json, lambda: rebuild_plan.show(found))
     what = "windows" if windows else "sessions"
     if not yes and not (sys.stdin.isatty() and typer.confirm(f"Replace all {what} by newly computed ones?")):
         raise UsageError(f"rebuild replaces all {what}, and nobody has said yes", remedy="add --yes")
-    with opt.session(config, quiet=as_json, needs="tables", windows=windows, columns=True) as (spark, loaded, say):
+    with opt.session(before, quiet=as_json) as (spark, loaded, say):
         done = [make_anew(kind_of(spark, loaded, windows=windows), say=say)]
         opt.result(as_document(done), as_json, lambda: show_backfill(done))
 

@@ -40,6 +40,7 @@ def _document(found: Mapping[str, Status], config: Config) -> dict[str, Any]:
         "sessions_table": without_passwords(config.sessions.table),
         "source_table": without_passwords(config.source.table),
         "rule": config.rule_summary(),
+        "rule_differs": _differs(sessions, config.rule_summary()),
         **_standing(sessions, "sessions", ("open", "closed", "final")),
     }
     if windows is None or config.sliding is None:
@@ -47,9 +48,15 @@ def _document(found: Mapping[str, Status], config: Config) -> dict[str, Any]:
     of_windows = {
         "windows_table": without_passwords(config.sliding.table),
         "rule": SlidingRule.of(config).summary(),
+        "rule_differs": _differs(windows, SlidingRule.of(config).summary()),
         **_standing(windows, "windows", ("open", "final")),
     }
     return {**document, "windows": of_windows}
+
+
+def _differs(now: Status, summary: dict[str, object]) -> list[str]:
+    """Where the config is not the rule that the rows follow."""
+    return [] if now.manifest is None else now.manifest.differs(summary)
 
 
 def _standing(now: Status, of: str, statuses: tuple[str, ...]) -> dict[str, Any]:
@@ -98,6 +105,10 @@ def _show(found: dict[str, Any], of: str, rule: str, source: str) -> None:
         ("rows", ", ".join(f"{n:,} {status}" for status, n in found[of].items())),
         ("events", f"{read}: {shares}"),
     ]
+    if differs := found["rule_differs"]:
+        rows.append(
+            ("rule", f"config differs: {'; '.join(differs)}: `rebuild` needed (`rebuild --dry-run` says of what)")
+        )
     if oldest := found["oldest_open"]:
         since, *until = oldest.values()
         rows.append(("oldest open", f"since {since}, {ENDS[of]} at {until[-1]}"))

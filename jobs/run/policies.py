@@ -25,11 +25,9 @@ def check_rule(kind: Ruled, done: Manifest) -> None:
         )
     if done.rule_fingerprint == kind.fingerprint:
         return
-    old, new = done.rule, kind.summary
-    changed = [f"{k}: {old.get(k)!r} → {new.get(k)!r}" for k in {**old, **new} if old.get(k) != new.get(k)]
     raise ConfigError(
         f"the rule has changed since the {kind.name} table was made, and its rows follow the old one: "
-        + "; ".join(changed),
+        + "; ".join(done.differs(kind.summary)),
         remedy=kind.anew,
     )
 

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from jobs.commands.rebuild_plan import plan, show
+from jobs.commands.status import status
 from tests.exactness.play import Play, UsageError
 
 pytestmark = pytest.mark.slow
@@ -154,3 +156,27 @@ def test_the_clocks_of_other_scopes_are_left_behind(spark: SparkSession, tmp_pat
     done.runs("u | d | at | n \n a | x | 100 | 3").change(time={"watermark": {"per": ["u", "d"]}}).rebuild()
     (scope,) = done.position().scopes_after or ()
     assert '"d":"x"' in scope
+
+
+def test_a_dry_run_says_what_a_rebuild_would_do_and_writes_nothing(play: Plays) -> None:
+    done = play("a@0 a@15 b@0 b@5 c@1500 tick@3000 | b@1")
+    before = done.tables.sessions.table.version
+    done.change(session={"gap": "20m"})
+    found = plan(done.kind, done.said.append, now=done.now)
+    assert found.changed == ["gap: '10m0s' → '20m0s'"]
+    # a's two sessions become one, which is the first one's; b takes in what was late; the others expire later.
+    assert (found.total("comes"), found.total("goes"), found.total("changes"), found.stays) == (0, 1, 4, 0)
+    assert [day["day"] for day in found.days] == ["2026-01-01", "2026-01-02", "2026-01-03"]
+    assert {row["what"] for row in found.examples} == {"goes", "changes"}
+    assert done.tables.sessions.table.version == before
+    assert status(done.spark, done.config)["rule_differs"] == found.changed
+    done.rebuild()
+    after = plan(done.kind, done.said.append, now=done.now)
+    assert (after.changed, after.days, after.stays) == ([], [], 4)
+    show(after)
+
+
+def test_a_dry_run_names_columns_that_come_and_go(play: Plays) -> None:
+    done = play("a@0 a@5").change(aggregates=[{"name": "largest", "fn": "max", "of": "n"}])
+    found = plan(done.kind, done.said.append, now=done.now)
+    assert (found.columns, found.stays, found.days) == (["+largest", "-total"], 1, [])

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from jobs.command_line import options
-from jobs.commands.new import begin, next_commands, text_of, write
 from jobs.config_file import load_config
 from jobs.ingest.guess import format_of, guess
+from jobs.ingest.new import begin, next_commands, text_of, write
 from lib.errors import SourceError, UsageError
 from tests.jobs.test_without_spark import process
 
