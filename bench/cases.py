@@ -27,7 +27,7 @@ from bench.ways import (
     TrailingWindow,
     Way,
 )
-from tables.delta import Commit, Table
+from sessionizer.tables.delta import Commit, Table
 
 Case = Callable[[Lab], Iterator[Result]]
 USERS_PER_EVENT = 1 / 40
@@ -326,7 +326,7 @@ def fixed(lab: Lab) -> Iterator[Result]:
 PLAIN = """
 import sys
 from delta import DeltaTable
-from jobs.spark import spark_session
+from sessionizer.jobs.spark import spark_session
 spark = spark_session({"spark.driver.memory": "1g"})
 rows = spark.range(1000).selectExpr("id", "id * 2 AS twice")
 rows.write.format("delta").save(sys.argv[1])
@@ -345,7 +345,7 @@ def cold(lab: Lab) -> Iterator[Result]:
     plain_number = iter(range(100))
 
     def run() -> None:
-        command = [sys.executable, "-m", "jobs.cli", "run", "--config", str(config), "--json"]
+        command = [sys.executable, "-m", "sessionizer.jobs.cli", "run", "--config", str(config), "--json"]
         done = json.loads(_process(command, {}))
         if not done:
             raise SystemExit("the cold run has found nothing to do")

@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tables.delta import Commit, Table
+from sessionizer.tables.delta import Commit, Table
 
 DAY = 86_400
 VISIT_LASTS = 900  # seconds, at most

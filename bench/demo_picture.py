@@ -10,7 +10,7 @@ from pathlib import Path
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
-from jobs.demo.demo import QUESTIONS, WIDEST, answer, play
+from sessionizer.jobs.demo.demo import QUESTIONS, WIDEST, answer, play
 
 
 def main() -> None:

@@ -24,12 +24,12 @@ from rich.table import Table
 
 from bench.clicks import Clicks, make_source
 from bench.ways import Ours
-from jobs.commands.look_back import LookBack, backfill
-from jobs.run.driver import run
-from jobs.run.kinds import kind_of
-from jobs.run.phases import RunOptions
-from jobs.spark import spark_session
-from tables.delta import Commit
+from sessionizer.jobs.commands.look_back import LookBack, backfill
+from sessionizer.jobs.run.driver import run
+from sessionizer.jobs.run.kinds import kind_of
+from sessionizer.jobs.run.phases import RunOptions
+from sessionizer.jobs.spark import spark_session
+from sessionizer.tables.delta import Commit
 
 START = 1_600_000_000  # seconds
 DAY, YEAR = 86_400, 365

@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from bench.clicks import Clicks, make_source
 from bench.meter import Cost, metered
 from bench.ways import Ours, Way
-from jobs.spark import spark_session
-from tables.delta import Commit, Table
+from sessionizer.jobs.spark import spark_session
+from sessionizer.tables.delta import Commit, Table
 
 MEMORY = "8g"
 

@@ -19,15 +19,15 @@ from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
 
-from jobs.spark import spark_session
-from lib.admission.validate import validate
-from lib.aggregates.binding import bind
-from lib.config import Aggregate
-from lib.rule import Rule
-from lib.time.watermarks import WatermarkState
-from lib.windows.sliding.rule import SlidingRule
-from lib.windows.sliding.windows import points, windows
-from lib.windows.windows import Stored
+from sessionizer.jobs.spark import spark_session
+from sessionizer.lib.admission.validate import validate
+from sessionizer.lib.aggregates.binding import bind
+from sessionizer.lib.config import Aggregate
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.watermarks import WatermarkState
+from sessionizer.lib.windows.sliding.rule import SlidingRule
+from sessionizer.lib.windows.sliding.windows import points, windows
+from sessionizer.lib.windows.windows import Stored
 from tests.frames import slide
 
 MINUTE = 60_000_000

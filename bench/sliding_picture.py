@@ -14,12 +14,12 @@ from matplotlib.axes import Axes
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from jobs.spark import spark_session
-from lib import columns as C
-from lib.rule import Rule
-from lib.time.watermarks import WatermarkState
-from lib.windows.sliding.rule import SlidingRule
-from lib.windows.windows import Stored
+from sessionizer.jobs.spark import spark_session
+from sessionizer.lib import columns as C
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.watermarks import WatermarkState
+from sessionizer.lib.windows.sliding.rule import SlidingRule
+from sessionizer.lib.windows.windows import Stored
 from tests.frames import sessionize, slide
 
 MINUTE = 60_000_000

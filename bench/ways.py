@@ -17,10 +17,10 @@ import polars as pl
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from jobs.commands.init import init
-from jobs.run.driver import run
-from jobs.run.phases import RunOptions, RunReport
-from lib.config import Config
+from sessionizer.jobs.commands.init import init
+from sessionizer.jobs.run.driver import run
+from sessionizer.jobs.run.phases import RunOptions, RunReport
+from sessionizer.lib.config import Config
 
 GAP_MINUTES = 30
 LATE_BY_MINUTES = 24 * 60

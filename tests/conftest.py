@@ -25,7 +25,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
-from jobs.spark import spark_session
+from sessionizer.jobs.spark import spark_session
 from tests.connect_server import connect_server
 from tests.few_rows import FOR_FEW_ROWS, for_few_rows
 from tests.summary import (  # noqa: F401  (pytest finds them here)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyspark
 
-from jobs.spark import cache_folder
+from sessionizer.jobs.spark import cache_folder
 from tests.few_rows import FOR_FEW_ROWS
 
 WITH_DELTA = {

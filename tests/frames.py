@@ -8,20 +8,20 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from jobs.run.compute import Checkpoints
-from jobs.run.kinds import schema_of
-from jobs.run.pipeline import NO_OVERRIDE, RunResult, compute_run
-from lib import columns as C
-from lib.admission.accepted import Past as AdmissionPast
-from lib.admission.admission import Admission
-from lib.admission.rejects import rejected
-from lib.aggregates.binding import OF_WINDOWS, bind
-from lib.rule import Rule
-from lib.time.watermarks import WatermarkOverride, WatermarkState, clocks_of_keys
-from lib.windows.sessions.sessions import Sessions
-from lib.windows.sliding.rule import SlidingRule
-from lib.windows.sliding.sliding import SlidingWindows
-from lib.windows.windows import Stored, Windows, apply
+from sessionizer.jobs.run.compute import Checkpoints
+from sessionizer.jobs.run.kinds import schema_of
+from sessionizer.jobs.run.pipeline import NO_OVERRIDE, RunResult, compute_run
+from sessionizer.lib import columns as C
+from sessionizer.lib.admission.accepted import Past as AdmissionPast
+from sessionizer.lib.admission.admission import Admission
+from sessionizer.lib.admission.rejects import rejected
+from sessionizer.lib.aggregates.binding import OF_WINDOWS, bind
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.watermarks import WatermarkOverride, WatermarkState, clocks_of_keys
+from sessionizer.lib.windows.sessions.sessions import Sessions
+from sessionizer.lib.windows.sliding.rule import SlidingRule
+from sessionizer.lib.windows.sliding.sliding import SlidingWindows
+from sessionizer.lib.windows.windows import Stored, Windows, apply
 
 __all__ = ["Past", "RunResult", "apply", "corrected", "judge", "rejected", "session_schema", "sessionize", "slide"]
 

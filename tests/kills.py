@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tables.delta import Table
+from sessionizer.tables.delta import Table
 
 # The methods of Table that write: all that a kill can fall between.
 WRITES = (

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from lib.config import Config
+from sessionizer.lib.config import Config
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 280  # seconds until a process that hangs is given up

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.cli import main
+from sessionizer.jobs.cli import main
 
 
 class Shell:

@@ -6,10 +6,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lib import columns as C
-from lib.time.watermarks import WatermarkOverride, WatermarkState
-from lib.windows.sliding.rule import SlidingRule
-from lib.windows.windows import Stored
+from sessionizer.lib import columns as C
+from sessionizer.lib.time.watermarks import WatermarkOverride, WatermarkState
+from sessionizer.lib.windows.sliding.rule import SlidingRule
+from sessionizer.lib.windows.windows import Stored
 from tests.frames import Past, RunResult, apply, slide
 
 

@@ -8,15 +8,15 @@ from delta import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.commands.init import init
-from jobs.run.driver import run
-from jobs.run.kinds import Kind, kind_of
-from jobs.run.phases import RunOptions, RunReport
-from lib import columns as C
-from lib.config import Config
-from tables.delta import Table
-from tables.manifest import Manifest
-from tables.table_set import TableSet
+from sessionizer.jobs.commands.init import init
+from sessionizer.jobs.run.driver import run
+from sessionizer.jobs.run.kinds import Kind, kind_of
+from sessionizer.jobs.run.phases import RunOptions, RunReport
+from sessionizer.lib import columns as C
+from sessionizer.lib.config import Config
+from sessionizer.tables.delta import Table
+from sessionizer.tables.manifest import Manifest
+from sessionizer.tables.table_set import TableSet
 from tests import quick_tables
 from tests.oracle import us
 from tests.text_tables import clock, rows

@@ -24,7 +24,7 @@ from pyarrow import csv
 ROOT = Path(__file__).parents[2]
 AIRFLOW = Path(os.environ.get("SESSIONIZER_TEST_AIRFLOW", ROOT / ".venv-airflow" / "bin" / "airflow"))
 # As users have it, commands start from the archive of classes, which the suite's own process leaves alone.
-COMMAND = ["env", "-u", "SESSIONIZER_CLASS_ARCHIVE", f"PYTHONPATH={ROOT}", sys.executable, "-m", "jobs.cli"]
+COMMAND = ["env", "-u", "SESSIONIZER_CLASS_ARCHIVE", f"PYTHONPATH={ROOT}", sys.executable, "-m", "sessionizer.jobs.cli"]
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 CONFIG = f"""
 source: {{table: lake/events, key: [user]}}

@@ -102,7 +102,7 @@ def test_maintain_takes_care_of_every_table(deployment: Deployment) -> None:
 
 def test_verify_by_spark_submit(deployment: Deployment) -> None:
     cache = subprocess.run(
-        [sys.executable, "-c", "from jobs.spark import cache_folder; print(cache_folder())"],
+        [sys.executable, "-c", "from sessionizer.jobs.spark import cache_folder; print(cache_folder())"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -112,7 +112,8 @@ def test_verify_by_spark_submit(deployment: Deployment) -> None:
     submit = Path(sys.executable).with_name("spark-submit")
     command = (
         f"env PYTHONPATH={ROOT} PYSPARK_PYTHON={sys.executable} {submit} --master local[1] --driver-memory 1g "
-        f"--driver-java-options '{QUICK}' --conf spark.ui.enabled=false --jars {jars} {ROOT / 'jobs' / 'cli.py'}"
+        f"--driver-java-options '{QUICK}' --conf spark.ui.enabled=false --jars {jars} "
+        f"{ROOT / 'sessionizer' / 'jobs' / 'cli.py'}"
     )
     deployment.environment["SESSIONIZER_COMMAND"], local = command, deployment.environment["SESSIONIZER_COMMAND"]
     try:

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from jobs.spark import spark_session
+from sessionizer.jobs.spark import spark_session
 from tests.conformance.cases import BUNDLED, load
 from tests.conformance.not_applicable import REASONS
 from tests.conformance.suite import ADAPTERS, Result, run

@@ -5,10 +5,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lib.config import Config
-from lib.durations import format_duration
-from lib.rule import Rule
-from lib.windows.sliding.rule import SlidingRule
+from sessionizer.lib.config import Config
+from sessionizer.lib.durations import format_duration
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.windows.sliding.rule import SlidingRule
 from tests.conformance import not_applicable
 from tests.conformance.cases import Case, NotApplicable, UnknownShape
 from tests.conformance.plans import Plan

@@ -17,8 +17,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lib import columns as C
-from lib.reading.lookups import find_sessions, retained
+from sessionizer.lib import columns as C
+from sessionizer.lib.reading.lookups import find_sessions, retained
 from tests.conformance import not_applicable as reasons
 from tests.conformance.cases import UnknownShape
 

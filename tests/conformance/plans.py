@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lib.config import Aggregate
+from sessionizer.lib.config import Aggregate
 from tests.conformance import not_applicable
 from tests.conformance.cases import Case, NotApplicable, UnknownShape
 from tests.conformance.plays import Event, Play, Ran, Session

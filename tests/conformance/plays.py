@@ -14,10 +14,10 @@ from typing import Any, Literal, NamedTuple
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from lib import columns as C
-from lib.config import Aggregate, DynamicGap
-from lib.rule import Rule
-from lib.time.watermarks import WatermarkState
+from sessionizer.lib import columns as C
+from sessionizer.lib.config import Aggregate, DynamicGap
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.watermarks import WatermarkState
 from tests.frames import Past, sessionize
 
 FOREVER = 2**60  # microseconds

@@ -12,11 +12,11 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from lib import columns as C
-from lib.config import Aggregate
-from lib.reading.lookups import find_windows, retained
-from lib.rule import Rule
-from lib.windows.sliding.rule import SlidingRule
+from sessionizer.lib import columns as C
+from sessionizer.lib.config import Aggregate
+from sessionizer.lib.reading.lookups import find_windows, retained
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.windows.sliding.rule import SlidingRule
 from tests import oracle
 from tests.conformance import not_applicable
 from tests.conformance.cases import NotApplicable, UnknownShape

@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 
-from lib.durations import parse_duration
+from sessionizer.lib.durations import parse_duration
 from tests.conformance.cases import UnknownShape
 
 US, MS, S = 1, 1_000, 1_000_000

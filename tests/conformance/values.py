@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lib.config import Aggregate
+from sessionizer.lib.config import Aggregate
 from tests.conformance import not_applicable
 from tests.conformance.cases import NotApplicable, UnknownShape
 from tests.conformance.plays import FIELDS, Session

@@ -13,15 +13,15 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import types as T
 
-from jobs.commands.look_back import LookBack, backfill, readmit, rebuild
-from jobs.commands.verify import Asked, verify
-from jobs.reporting.verdict import Verdict
-from jobs.run import side_tables
-from jobs.run.driver import slide
-from jobs.run.phases import RunOptions, RunReport
-from lib.config import Config
-from lib.errors import SessionizerError, SourceError, UsageError
-from lib.time.watermarks import WatermarkOverride
+from sessionizer.jobs.commands.look_back import LookBack, backfill, readmit, rebuild
+from sessionizer.jobs.commands.verify import Asked, verify
+from sessionizer.jobs.reporting.verdict import Verdict
+from sessionizer.jobs.run import side_tables
+from sessionizer.jobs.run.driver import slide
+from sessionizer.jobs.run.phases import RunOptions, RunReport
+from sessionizer.lib.config import Config
+from sessionizer.lib.errors import SessionizerError, SourceError, UsageError
+from sessionizer.lib.time.watermarks import WatermarkOverride
 from tests import quick_tables
 from tests.kills import killed_at
 from tests.oracle import us

@@ -6,14 +6,14 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from jobs.commands.verify import Asked
-from jobs.commands.verify_windows import verify_windows
-from jobs.reporting.verdict import Verdict
-from jobs.run.driver import slide
-from jobs.run.kinds import Kind
-from jobs.run.phases import RunOptions, RunReport
-from lib import columns as C
-from lib.config import Config
+from sessionizer.jobs.commands.verify import Asked
+from sessionizer.jobs.commands.verify_windows import verify_windows
+from sessionizer.jobs.reporting.verdict import Verdict
+from sessionizer.jobs.run.driver import slide
+from sessionizer.jobs.run.kinds import Kind
+from sessionizer.jobs.run.phases import RunOptions, RunReport
+from sessionizer.lib import columns as C
+from sessionizer.lib.config import Config
 from tests import quick_tables
 from tests.exactness.play import TOTAL, Play, at
 from tests.oracle import us

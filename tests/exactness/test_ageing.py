@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.commands.init import init
-from jobs.commands.status import show, status_without_spark
-from tables.delta.settings import WITHIN_RETENTION
+from sessionizer.jobs.commands.init import init
+from sessionizer.jobs.commands.status import show, status_without_spark
+from sessionizer.tables.delta.settings import WITHIN_RETENTION
 from tests.exactness.play import Play
 
 pytestmark = pytest.mark.slow

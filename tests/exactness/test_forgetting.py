@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.commands.forget import forget as forget_rows
-from jobs.commands.maintain import Asked, maintain
-from jobs.run import side_tables
-from jobs.run.kinds import sessions_of
-from lib.durations import DAY
+from sessionizer.jobs.commands.forget import forget as forget_rows
+from sessionizer.jobs.commands.maintain import Asked, maintain
+from sessionizer.jobs.run import side_tables
+from sessionizer.jobs.run.kinds import sessions_of
+from sessionizer.lib.durations import DAY
 from tests.exactness.play import Play, UsageError, at
 from tests.kills import killed_at
 

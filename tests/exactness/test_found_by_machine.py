@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lib.time.watermarks import WatermarkOverride
+from sessionizer.lib.time.watermarks import WatermarkOverride
 from tests.exactness.play import Play, at
 
 pytestmark = pytest.mark.slow

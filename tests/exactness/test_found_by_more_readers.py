@@ -11,8 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jobs.run import side_tables
-from lib import columns as C
+from sessionizer.jobs.run import side_tables
+from sessionizer.lib import columns as C
 from tests.exactness.play import Play, SessionizerError, SourceError, UsageError, at
 from tests.exactness.slides import Slides, slides
 from tests.exactness.test_forgetting import forget, keep

@@ -8,12 +8,12 @@ from unittest.mock import patch
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.commands.forget import forget
-from jobs.commands.look_back import LookBack, backfill
-from jobs.run import side_tables
-from lib.durations import DAY
-from tables.delta import Superseded
-from tables.rejected_events import RejectedEvents
+from sessionizer.jobs.commands.forget import forget
+from sessionizer.jobs.commands.look_back import LookBack, backfill
+from sessionizer.jobs.run import side_tables
+from sessionizer.lib.durations import DAY
+from sessionizer.tables.delta import Superseded
+from sessionizer.tables.rejected_events import RejectedEvents
 from tests.exactness.play import Play, UsageError, at
 from tests.kills import killed_at
 

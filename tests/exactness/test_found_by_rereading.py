@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.commands.forget import forget as forget_rows
+from sessionizer.jobs.commands.forget import forget as forget_rows
 from tests.exactness.play import Play, SessionizerError, SourceError, minute
 from tests.exactness.test_forgetting import keep
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.queries.lookups import LookUp, look_up
+from sessionizer.jobs.queries.lookups import LookUp, look_up
 from tests.exactness.play import Play, UsageError, minute
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.run import side_tables
+from sessionizer.jobs.run import side_tables
 from tests.exactness.play import Play, at
 from tests.kills import killed_at
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.commands.rebuild_plan import plan, show
-from jobs.commands.status import status
+from sessionizer.jobs.commands.rebuild_plan import plan, show
+from sessionizer.jobs.commands.status import status
 from tests.exactness.play import Play, UsageError
 
 pytestmark = pytest.mark.slow

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.run import side_tables
-from lib.errors import TableError
+from sessionizer.jobs.run import side_tables
+from sessionizer.lib.errors import TableError
 from tests.exactness.play import Play
 
 pytestmark = pytest.mark.slow

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from jobs.commands.status import status
-from jobs.reporting.metrics import write_metrics
-from jobs.run import side_tables
-from jobs.run.driver import increments
-from jobs.run.phases import RunOptions
-from lib.errors import SourceError, TableError
-from tables.manifest import Manifest
+from sessionizer.jobs.commands.status import status
+from sessionizer.jobs.reporting.metrics import write_metrics
+from sessionizer.jobs.run import side_tables
+from sessionizer.jobs.run.driver import increments
+from sessionizer.jobs.run.phases import RunOptions
+from sessionizer.lib.errors import SourceError, TableError
+from sessionizer.tables.manifest import Manifest
 from tests.exactness.play import Play
 from tests.kills import killed_at
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from lib.admission import accepted, lateness
-from lib.aggregates import binding, functions
-from lib.windows.sessions import fold, intervals, islands, lifecycle, max_duration, sessions
+from sessionizer.lib.admission import accepted, lateness
+from sessionizer.lib.aggregates import binding, functions
+from sessionizer.lib.windows.sessions import fold, intervals, islands, lifecycle, max_duration, sessions
 from tests.exactness.play import Play
 
 pytestmark = pytest.mark.slow

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.commands.report import by_duckdb, by_spark, write_report
-from jobs.commands.status import status, status_without_spark
-from jobs.queries.changes import Asked as Changes
-from jobs.queries.changes import document
-from jobs.queries.lookups import WindowLookUp, look_up
-from lib.errors import ConfigError, RunFailed, TableError
+from sessionizer.jobs.commands.report import by_duckdb, by_spark, write_report
+from sessionizer.jobs.commands.status import status, status_without_spark
+from sessionizer.jobs.queries.changes import Asked as Changes
+from sessionizer.jobs.queries.changes import document
+from sessionizer.jobs.queries.lookups import WindowLookUp, look_up
+from sessionizer.lib.errors import ConfigError, RunFailed, TableError
 from tests.exactness.play import Play
 from tests.exactness.slides import slides
 from tests.warehouse import NOW

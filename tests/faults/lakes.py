@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from lib import columns as C
-from lib.durations import DAY
-from tables.queries.local import LocalTable
+from sessionizer.lib import columns as C
+from sessionizer.lib.durations import DAY
+from sessionizer.tables.queries.local import LocalTable
 from tests.jobs.driver import JOBS
 from tests.oracle import us
 from tests.text_tables import clock

@@ -13,8 +13,8 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from jobs.spark import cache_folder
-from lib import columns as C
+from sessionizer.jobs.spark import cache_folder
+from sessionizer.lib import columns as C
 from tests.faults.cluster import SPARK, Cluster
 from tests.faults.lakes import SPAN, TRACED, Contents, contents, lake_at, lost_and_doubled, made
 from tests.jobs.driver import JOBS
@@ -150,11 +150,10 @@ def test_spark_submit_takes_the_product_as_a_zip(
     config = waiting.config.model_dump(mode="json", by_alias=True, exclude_unset=True)
     (tmp_path / "sessionizer.yaml").write_text(yaml.safe_dump(config))
     with zipfile.ZipFile(tmp_path / "sessionizer.zip", "w") as packed:
-        for package in ("jobs", "lib", "tables"):
-            for file in (ROOT / package).rglob("*"):
-                if file.suffix != ".pyc":
-                    packed.write(file, file.relative_to(ROOT))
-    (tmp_path / "main.py").write_text("from jobs.cli import main\n\nmain()\n")
+        for file in (ROOT / "sessionizer").rglob("*"):
+            if file.suffix != ".pyc":
+                packed.write(file, file.relative_to(ROOT))
+    (tmp_path / "main.py").write_text("from sessionizer.jobs.cli import main\n\nmain()\n")
     jars = ",".join(map(str, sorted((cache_folder() / "jars").glob("*.jar"))))
     settings = [word for name, value in cluster.settings.items() for word in ("--conf", f"{name}={value}")]
     command = [str(SPARK / "bin" / "spark-submit"), "--master", cluster.url, *settings, "--jars", jars]

@@ -14,10 +14,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.config_file import load_config
-from jobs.masking import masked
-from lib.config import Config
-from lib.errors import ConfigError, printable
+from sessionizer.jobs.config_file import load_config
+from sessionizer.jobs.masking import masked
+from sessionizer.lib.config import Config
+from sessionizer.lib.errors import ConfigError, printable
 from tests.mutations import mutated
 from tests.summary import Tally
 
@@ -178,7 +178,7 @@ def test_a_config_that_is_made_to_exhaust_is_refused_in_a_moment(tmp_path: Path,
 )
 def test_the_command_says_what_is_wrong_without_a_traceback(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "sessionizer.yaml").write_bytes(content)
-    command = [sys.executable, "-m", "jobs.cli", "status"]
+    command = [sys.executable, "-m", "sessionizer.jobs.cli", "status"]
     env = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, timeout=120, check=False)
     error = done.stderr.decode()

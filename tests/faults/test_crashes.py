@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tables.delta import Table
-from tables.delta.place import LOCK_FILE
+from sessionizer.tables.delta import Table
+from sessionizer.tables.delta.place import LOCK_FILE
 from tests.faults.lakes import SCENARIOS, Contents, Scenario, Stock, contents, last_runs, lost_and_doubled
 from tests.few_rows import FOR_FEW_ROWS
 from tests.jobs.driver import JOBS

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jobs.commands.init import init
-from jobs.ingest.file_reader import IngestOptions
-from jobs.ingest.files import join_records
-from jobs.ingest.ingest import IngestReport, ingest
-from jobs.run.driver import run
-from jobs.run.phases import RunOptions
-from lib import columns as C
-from lib.config import Config
-from tables.table_set import TableSet
+from sessionizer.jobs.commands.init import init
+from sessionizer.jobs.ingest.file_reader import IngestOptions
+from sessionizer.jobs.ingest.files import join_records
+from sessionizer.jobs.ingest.ingest import IngestReport, ingest
+from sessionizer.jobs.run.driver import run
+from sessionizer.jobs.run.phases import RunOptions
+from sessionizer.lib import columns as C
+from sessionizer.lib.config import Config
+from sessionizer.tables.table_set import TableSet
 from tests.mutations import mutated
 from tests.summary import Tally
 

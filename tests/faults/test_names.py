@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.commands.init import init
-from jobs.commands.look_back import LookBack, backfill
-from jobs.commands.maintain import Asked as Care
-from jobs.commands.maintain import maintain
-from jobs.commands.verify import Asked, verify
-from jobs.queries.lookups import LookUp, as_documents
-from jobs.queries.sql import documents, query_frame
-from lib import columns as C
-from lib.admission.validate import validate
-from lib.bags import hashed
-from lib.config import Config
-from lib.errors import ConfigError, SourceError
-from lib.rule import Rule
-from lib.time.watermarks import WatermarkState
-from tables.delta import CHANGE_FEED, Commit
+from sessionizer.jobs.commands.init import init
+from sessionizer.jobs.commands.look_back import LookBack, backfill
+from sessionizer.jobs.commands.maintain import Asked as Care
+from sessionizer.jobs.commands.maintain import maintain
+from sessionizer.jobs.commands.verify import Asked, verify
+from sessionizer.jobs.queries.lookups import LookUp, as_documents
+from sessionizer.jobs.queries.sql import documents, query_frame
+from sessionizer.lib import columns as C
+from sessionizer.lib.admission.validate import validate
+from sessionizer.lib.bags import hashed
+from sessionizer.lib.config import Config
+from sessionizer.lib.errors import ConfigError, SourceError
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.watermarks import WatermarkState
+from sessionizer.tables.delta import CHANGE_FEED, Commit
 from tests.frames import judge
 from tests.oracle import us
 from tests.text_tables import clock

@@ -22,11 +22,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from lib import columns as C
-from lib.config import Config
-from tables.delta import Table
-from tables.position import position_of
-from tables.queries.local import LocalTable, LocalTableSet
+from sessionizer.lib import columns as C
+from sessionizer.lib.config import Config
+from sessionizer.tables.delta import Table
+from sessionizer.tables.position import position_of
+from sessionizer.tables.queries.local import LocalTable, LocalTableSet
 from tests.few_rows import FOR_FEW_ROWS, for_few_rows
 from tests.jobs.driver import JOBS
 from tests.oracle import at, sessions, us

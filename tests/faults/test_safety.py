@@ -11,17 +11,17 @@ import yaml
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
-from jobs import console
-from jobs.config_file import load_config
-from jobs.masking import masked
-from jobs.queries import sql, sql_duckdb
-from lib.admission.validate import validate
-from lib.aggregates.binding import bind
-from lib.config import Aggregate
-from lib.errors import ConfigError, RunFailed, SourceError, UsageError
-from lib.expressions import expression
-from lib.rule import Rule
-from lib.time.watermarks import WatermarkState
+from sessionizer.jobs import console
+from sessionizer.jobs.config_file import load_config
+from sessionizer.jobs.masking import masked
+from sessionizer.jobs.queries import sql, sql_duckdb
+from sessionizer.lib.admission.validate import validate
+from sessionizer.lib.aggregates.binding import bind
+from sessionizer.lib.config import Aggregate
+from sessionizer.lib.errors import ConfigError, RunFailed, SourceError, UsageError
+from sessionizer.lib.expressions import expression
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.watermarks import WatermarkState
 from tests.shell import Shell
 from tests.warehouse import Warehouse
 

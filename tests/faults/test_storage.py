@@ -12,10 +12,10 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from jobs.cli import main
-from jobs.failures import known_failure
-from jobs.run import side_tables
-from tables.delta import Table
+from sessionizer.jobs.cli import main
+from sessionizer.jobs.failures import known_failure
+from sessionizer.jobs.run import side_tables
+from sessionizer.tables.delta import Table
 from tests.faults.lakes import Contents, Stock, contents, lake_at, lost_and_doubled, waiting
 from tests.jobs.driver import JOBS
 from tests.kills import killed_at
@@ -271,7 +271,7 @@ def test_a_user_who_may_not_write_is_told_so(
     lake: Warehouse, shell: Shell, undisturbed: Contents, tally: Tally, barred: str
 ) -> None:
     owned_by_others(lake.folder / barred)
-    command = [*without_rights(), sys.executable, "-m", "jobs.cli", "run", "-c", str(written(lake))]
+    command = [*without_rights(), sys.executable, "-m", "sessionizer.jobs.cli", "run", "-c", str(written(lake))]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
     told = " ".join(done.stderr.split())
     assert (done.returncode, "Traceback" in told) == (3, False), told

@@ -17,20 +17,20 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from jobs.commands.init import init
-from jobs.commands.look_back import LookBack, backfill, readmit, rebuild
-from jobs.commands.maintain import Asked as Upkeep
-from jobs.commands.maintain import maintain
-from jobs.commands.verify import Asked, verify
-from jobs.commands.verify_windows import verify_windows
-from jobs.ingest.file_reader import IngestOptions
-from jobs.ingest.ingest import ingest
-from jobs.run.driver import run, slide
-from jobs.run.kinds import kind_of
-from jobs.run.phases import RunOptions
-from jobs.spark import spark_session
-from lib.config import Config
-from tables.table_set import TableSet
+from sessionizer.jobs.commands.init import init
+from sessionizer.jobs.commands.look_back import LookBack, backfill, readmit, rebuild
+from sessionizer.jobs.commands.maintain import Asked as Upkeep
+from sessionizer.jobs.commands.maintain import maintain
+from sessionizer.jobs.commands.verify import Asked, verify
+from sessionizer.jobs.commands.verify_windows import verify_windows
+from sessionizer.jobs.ingest.file_reader import IngestOptions
+from sessionizer.jobs.ingest.ingest import ingest
+from sessionizer.jobs.run.driver import run, slide
+from sessionizer.jobs.run.kinds import kind_of
+from sessionizer.jobs.run.phases import RunOptions
+from sessionizer.jobs.spark import spark_session
+from sessionizer.lib.config import Config
+from sessionizer.tables.table_set import TableSet
 from tests.kills import killing, shooting, shot
 
 Job = Callable[..., Any]

@@ -7,10 +7,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jobs.commands.advise import advice, as_document, check_plot, plot, show, text
-from jobs.reporting.advice import CANDIDATES, advise, find_valley
-from jobs.reporting.gaps import Bots, Sample
-from lib.errors import UsageError
+from sessionizer.jobs.commands.advise import advice, as_document, check_plot, plot, show, text
+from sessionizer.jobs.reporting.advice import CANDIDATES, advise, find_valley
+from sessionizer.jobs.reporting.gaps import Bots, Sample
+from sessionizer.lib.errors import UsageError
 from tests.warehouse import NOW, Warehouse
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.cli import main
-from jobs.queries.changes import Asked, changes, document
-from jobs.queries.sql import documents, query_frame
-from lib import columns as C
-from lib.errors import SessionizerError, TableError, UsageError
-from lib.time.watermarks import WatermarkOverride
-from tables.queries.history import History
+from sessionizer.jobs.cli import main
+from sessionizer.jobs.queries.changes import Asked, changes, document
+from sessionizer.jobs.queries.sql import documents, query_frame
+from sessionizer.lib import columns as C
+from sessionizer.lib.errors import SessionizerError, TableError, UsageError
+from sessionizer.lib.time.watermarks import WatermarkOverride
+from sessionizer.tables.queries.history import History
 from tests.text_tables import DAY
 from tests.warehouse import Warehouse
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lib import __version__
+from sessionizer.lib import __version__
 from tests.shell import Shell
 
 CONFIG = """

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jobs.run.compute import Checkpoints, given_back, outlasting
+from sessionizer.jobs.run.compute import Checkpoints, given_back, outlasting
 from tests.warehouse import Warehouse
 
 COMPUTE = Checkpoints()

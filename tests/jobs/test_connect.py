@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 def said(folder: Path, url: str, *command: str) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of a command whose Spark is at the URL."""
     done = subprocess.run(
-        [sys.executable, "-m", "jobs.cli", *command],
+        [sys.executable, "-m", "sessionizer.jobs.cli", *command],
         env=os.environ | {"SPARK_REMOTE": url, "PYTHONPATH": str(ROOT), "JAVA_HOME": "/nowhere", "TZ": "UTC"},
         cwd=folder,
         capture_output=True,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs import console
+from sessionizer.jobs import console
 
 HEADERS = ["user", "session_id", "events", "pages"]
 ROWS: list[list[Any]] = [["ann", "a" * 64, 12345, "[/, /cart]"], ["bob\nx", None, 2, None]]

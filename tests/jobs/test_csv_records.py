@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.ingest.files import join_records
+from sessionizer.jobs.ingest.files import join_records
 
 
 def test_a_separator_may_be_any_character(tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.config_file import load_config
-from jobs.demo.data import CONFIG_FILE, INCREMENTS, MARKER, clicks
-from jobs.demo.demo import QUESTIONS, QUICK_START, demo, make_room
-from jobs.demo.picture import Bar, Scene, Window, legend, timeline, told
-from jobs.queries.sql import query_frame
-from lib.config import Config
-from lib.errors import UsageError
+from sessionizer.jobs.config_file import load_config
+from sessionizer.jobs.demo.data import CONFIG_FILE, INCREMENTS, MARKER, clicks
+from sessionizer.jobs.demo.demo import QUESTIONS, QUICK_START, demo, make_room
+from sessionizer.jobs.demo.picture import Bar, Scene, Window, legend, timeline, told
+from sessionizer.jobs.queries.sql import query_frame
+from sessionizer.lib.config import Config
+from sessionizer.lib.errors import UsageError
 from tests.oracle import us
 from tests.text_tables import clock
 

@@ -8,16 +8,12 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
-from jobs.cli import app
+from sessionizer.jobs.cli import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 COMMANDS = typer.main.get_command(app)
-SOURCES = " ".join(
-    file.read_text(encoding="utf-8")
-    for name in ("lib", "tables", "jobs")
-    for file in sorted((ROOT / name).rglob("*.py"))
-)
+SOURCES = " ".join(file.read_text(encoding="utf-8") for file in sorted((ROOT / "sessionizer").rglob("*.py")))
 
 
 def anchors(page: Path) -> set[str]:

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.commands.init import init
-from jobs.commands.verify import Asked, verify
-from jobs.config_file import load_config
-from jobs.run.driver import run
-from jobs.run.phases import RunOptions
+from sessionizer.jobs.commands.init import init
+from sessionizer.jobs.commands.verify import Asked, verify
+from sessionizer.jobs.config_file import load_config
+from sessionizer.jobs.run.driver import run
+from sessionizer.jobs.run.phases import RunOptions
 from tests.text_tables import clock
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.ingest import files
-from jobs.ingest.files import Mark, copy_part, line_at, survey
-from lib.errors import SourceError
+from sessionizer.jobs.ingest import files
+from sessionizer.jobs.ingest.files import Mark, copy_part, line_at, survey
+from sessionizer.lib.errors import SourceError
 
 
 def mark(content: bytes) -> Mark:

@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jobs.ingest.file_reader import IngestOptions
-from jobs.ingest.ingest import Ingestion, IngestReport, ingest
-from lib.config import Config
-from lib.errors import SessionizerError, SourceError, UsageError
-from tables.delta import CHANGE_FEED, Superseded, Table
+from sessionizer.jobs.ingest.file_reader import IngestOptions
+from sessionizer.jobs.ingest.ingest import Ingestion, IngestReport, ingest
+from sessionizer.lib.config import Config
+from sessionizer.lib.errors import SessionizerError, SourceError, UsageError
+from sessionizer.tables.delta import CHANGE_FEED, Superseded, Table
 from tests import quick_tables
 
 CSV = IngestOptions("csv")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.commands.look_back import LookBack, backfill, readmit, rebuild
-from jobs.commands.verify import Asked, verify
-from lib.errors import ConfigError, RunFailed, SourceError
+from sessionizer.jobs.commands.look_back import LookBack, backfill, readmit, rebuild
+from sessionizer.jobs.commands.verify import Asked, verify
+from sessionizer.lib.errors import ConfigError, RunFailed, SourceError
 from tests.oracle import us
 from tests.text_tables import clock
 from tests.warehouse import NOW, Warehouse

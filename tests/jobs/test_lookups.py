@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.cli import main
-from jobs.queries.lookups import sessions_at
-from lib.errors import TableError, UsageError
-from tables.queries.history import History
+from sessionizer.jobs.cli import main
+from sessionizer.jobs.queries.lookups import sessions_at
+from sessionizer.lib.errors import TableError, UsageError
+from sessionizer.tables.queries.history import History
 from tests.warehouse import Warehouse
 
 CONFIG = """

@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.cli import main
-from jobs.commands.look_back import LookBack, backfill
-from jobs.commands.maintain import LEAST, Asked, Upkeep, maintain
-from jobs.commands.verify import Asked as ToVerify
-from jobs.commands.verify import verify
-from jobs.run import side_tables
-from jobs.run.phases import wall_clock
-from lib import columns as C
-from lib.durations import DAY, parse_duration
-from lib.errors import UsageError
-from tables.delta import REMOVED_FILES_KEPT
-from tables.manifest import Manifest
-from tables.queries.history import History
+from sessionizer.jobs.cli import main
+from sessionizer.jobs.commands.look_back import LookBack, backfill
+from sessionizer.jobs.commands.maintain import LEAST, Asked, Upkeep, maintain
+from sessionizer.jobs.commands.verify import Asked as ToVerify
+from sessionizer.jobs.commands.verify import verify
+from sessionizer.jobs.run import side_tables
+from sessionizer.jobs.run.phases import wall_clock
+from sessionizer.lib import columns as C
+from sessionizer.lib.durations import DAY, parse_duration
+from sessionizer.lib.errors import UsageError
+from sessionizer.tables.delta import REMOVED_FILES_KEPT
+from sessionizer.tables.manifest import Manifest
+from sessionizer.tables.queries.history import History
 from tests.kills import killed_at
 from tests.oracle import us
 from tests.text_tables import clock

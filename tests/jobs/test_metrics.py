@@ -8,9 +8,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
-from jobs.cli import main
-from jobs.reporting.metrics import check_writable, write_metrics
-from lib.errors import UsageError
+from sessionizer.jobs.cli import main
+from sessionizer.jobs.reporting.metrics import check_writable, write_metrics
+from sessionizer.lib.errors import UsageError
 from tests.oracle import us
 from tests.text_tables import clock
 from tests.warehouse import Warehouse

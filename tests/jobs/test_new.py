@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from jobs.command_line import options
-from jobs.config_file import load_config
-from jobs.ingest.guess import format_of, guess
-from jobs.ingest.new import begin, next_commands, text_of, write
-from lib.errors import SourceError, UsageError
+from sessionizer.jobs.command_line import options
+from sessionizer.jobs.config_file import load_config
+from sessionizer.jobs.ingest.guess import format_of, guess
+from sessionizer.jobs.ingest.new import begin, next_commands, text_of, write
+from sessionizer.lib.errors import SourceError, UsageError
 from tests.jobs.test_without_spark import process
 
 CSV = """Customer ID;Clicked At;Page;Amount;event id;user agent
@@ -134,11 +134,13 @@ def test_what_cannot_be_guessed_is_asked_for(tmp_path: Path) -> None:
 def test_the_command_says_what_comes_next(tmp_path: Path) -> None:
     file(tmp_path, "events.jsonl", JSON)
     nowhere = {"JAVA_HOME": "/nowhere", "PATH": "/nowhere"}
-    done = process("-m", "jobs.cli", "new", "events.jsonl", "--gap", "20m", cwd=tmp_path, **nowhere)
+    done = process("-m", "sessionizer.jobs.cli", "new", "events.jsonl", "--gap", "20m", cwd=tmp_path, **nowhere)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[0] == (
         "wrote sessionizer.yaml: sessions of userId by ts, a pause of 20m ends one. Next:"
     )
     assert load_config(tmp_path / "sessionizer.yaml", env={}).session.gap == options.duration("20m", "--gap")
-    done = process("-m", "jobs.cli", "new", "events.jsonl", "-c", "b.yaml", "--key", "who", cwd=tmp_path, **nowhere)
+    done = process(
+        "-m", "sessionizer.jobs.cli", "new", "events.jsonl", "-c", "b.yaml", "--key", "who", cwd=tmp_path, **nowhere
+    )
     assert (done.returncode, "--key must be a column" in done.stderr) == (2, True)

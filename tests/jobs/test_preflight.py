@@ -8,11 +8,11 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from jobs.config_file import load_config
-from jobs.preflight import check, check_all, nothing_new
-from jobs.run.kinds import ruled
-from lib.errors import ConfigError, SessionizerError, SourceMismatch, TableError
-from tables.queries.local import LocalTableSet
+from sessionizer.jobs.config_file import load_config
+from sessionizer.jobs.preflight import check, check_all, nothing_new
+from sessionizer.jobs.run.kinds import ruled
+from sessionizer.lib.errors import ConfigError, SessionizerError, SourceMismatch, TableError
+from sessionizer.tables.queries.local import LocalTableSet
 from tests.jobs.test_without_spark import process
 from tests.warehouse import FIRST_EVENTS, Warehouse
 
@@ -48,9 +48,9 @@ def problems(lake: Warehouse, **variables: str) -> str:
 
 
 def test_a_run_that_would_find_nothing_new_starts_no_java(lake: Warehouse) -> None:
-    done = process("-m", "jobs.cli", "run", "--json", cwd=lake.folder, **NO_JAVA)
+    done = process("-m", "sessionizer.jobs.cli", "run", "--json", cwd=lake.folder, **NO_JAVA)
     assert (done.returncode, done.stderr, json.loads(done.stdout)) == (0, "", {"runs": [], "caught_up": True})
-    done = process("-m", "jobs.cli", "run", cwd=lake.folder, **NO_JAVA)
+    done = process("-m", "sessionizer.jobs.cli", "run", cwd=lake.folder, **NO_JAVA)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Nothing new: the source is consumed up to version 0, the watermark is 2026-01-01 12")
 
@@ -147,13 +147,13 @@ def test_what_only_spark_can_tell_is_left_to_it(lake: Warehouse) -> None:
 
 
 def test_check_config_says_so_in_a_second(lake: Warehouse) -> None:
-    done = process("-m", "jobs.cli", "check-config", cwd=lake.folder, **NO_JAVA)
+    done = process("-m", "sessionizer.jobs.cli", "check-config", cwd=lake.folder, **NO_JAVA)
     assert (done.returncode, done.stdout) == (0, "Nothing stands in the way in sessionizer.yaml.\n")
     wrong = {"SESSIONIZER__SOURCE__KEY": "[usr]", **NO_JAVA}
-    done = process("-m", "jobs.cli", "check-config", cwd=lake.folder, **wrong)
+    done = process("-m", "sessionizer.jobs.cli", "check-config", cwd=lake.folder, **wrong)
     assert (done.returncode, done.stdout) == (2, "")
     assert "did you mean user?" in done.stderr
-    done = process("-m", "jobs.cli", "check-config", "--file-only", "--json", cwd=lake.folder, **wrong)
+    done = process("-m", "sessionizer.jobs.cli", "check-config", "--file-only", "--json", cwd=lake.folder, **wrong)
     assert (done.returncode, json.loads(done.stdout)["looked_at_tables"]) == (0, False)
 
 
@@ -166,6 +166,6 @@ def test_check_config_says_so_in_a_second(lake: Warehouse) -> None:
     ],
 )
 def test_what_was_asked_wrongly_is_told_at_once(lake: Warehouse, command: list[str], says: str) -> None:
-    done = process("-m", "jobs.cli", *command, cwd=lake.folder, **NO_JAVA)
+    done = process("-m", "sessionizer.jobs.cli", *command, cwd=lake.folder, **NO_JAVA)
     assert (done.returncode, done.stdout) == (2, "")
     assert says in " ".join(done.stderr.split())

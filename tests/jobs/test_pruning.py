@@ -6,10 +6,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jobs.commands.look_back import LookBack, backfill
-from jobs.commands.verify import Asked, verify
-from jobs.run import compute
-from tables import table_set
+from sessionizer.jobs.commands.look_back import LookBack, backfill
+from sessionizer.jobs.commands.verify import Asked, verify
+from sessionizer.jobs.run import compute
+from sessionizer.tables import table_set
 from tests.oracle import us
 from tests.scans import scans
 from tests.text_tables import clock

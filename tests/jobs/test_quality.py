@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from jobs.commands.check import Asked, as_document, check, show
-from jobs.quality.checks import Quality
-from jobs.quality.expectations import read_suite, sessions_suite
-from lib import columns as C
-from lib.errors import ConfigError, RunFailed
+from sessionizer.jobs.commands.check import Asked, as_document, check, show
+from sessionizer.jobs.quality.checks import Quality
+from sessionizer.jobs.quality.expectations import read_suite, sessions_suite
+from sessionizer.lib import columns as C
+from sessionizer.lib.errors import ConfigError, RunFailed
 from tests.oracle import us
 from tests.text_tables import clock
 from tests.warehouse import Warehouse

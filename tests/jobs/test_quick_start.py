@@ -9,9 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from jobs import quick_start
-from jobs.quick_start import java_options
-from jobs.spark import COLLECTOR, JAVA_OPTIONS, LOGS_KEPT, READ_BY_JAVA, _java_start, _log_file, cache_folder
+from sessionizer.jobs import quick_start
+from sessionizer.jobs.quick_start import java_options
+from sessionizer.jobs.spark import (
+    COLLECTOR,
+    JAVA_OPTIONS,
+    LOGS_KEPT,
+    READ_BY_JAVA,
+    _java_start,
+    _log_file,
+    cache_folder,
+)
 
 OLD = time.time() - 60
 
@@ -115,7 +123,7 @@ def test_spark_itself_starts_with_classes_from_the_archive(tmp_path: Path) -> No
     for name in ("jars", "complete"):
         (cache / name).symlink_to(cache_folder() / name)
     log = tmp_path / "loaded.log"
-    start = "from jobs.spark import spark_session; spark_session({named}).range(5).count()"
+    start = "from sessionizer.jobs.spark import spark_session; spark_session({named}).range(5).count()"
     told = {"spark.driver.extraJavaOptions": f"-Xlog:class+load:file={log}"}
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     root = Path(__file__).parents[2]

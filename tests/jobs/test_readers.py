@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lib import columns as C
+from sessionizer.lib import columns as C
 from tests.warehouse import Warehouse
 
 COLUMNS = ("user", C.SESSION_ID, C.SESSION_START, C.SESSION_END, C.DURATION_SECONDS, C.EVENT_COUNT, "total")

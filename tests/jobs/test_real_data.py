@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lib import columns as C
-from lib.time.watermarks import WatermarkOverride
+from sessionizer.lib import columns as C
+from sessionizer.lib.time.watermarks import WatermarkOverride
 from tests.warehouse import Warehouse
 
 pytestmark = [pytest.mark.realdata, pytest.mark.many_rows]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs.commands.report import by_duckdb, by_spark, write_report
-from jobs.masking import masked
-from jobs.reporting.report_queries import ask_all
-from lib.config import Config
+from sessionizer.jobs.commands.report import by_duckdb, by_spark, write_report
+from sessionizer.jobs.masking import masked
+from sessionizer.jobs.reporting.report_queries import ask_all
+from sessionizer.lib.config import Config
 from tests.oracle import us
 from tests.text_tables import clock
 from tests.warehouse import Warehouse

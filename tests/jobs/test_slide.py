@@ -8,14 +8,14 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jobs.queries.lookups import WindowLookUp, as_documents, look_up
-from jobs.queries.sql import query_frame
-from jobs.run.driver import slide as slide_windows
-from jobs.run.phases import RunOptions, RunReport
-from lib import columns as C
-from lib.errors import ConfigError, RunFailed, UsageError
-from lib.time.watermarks import WatermarkOverride
-from tables.rejected_events import RejectedEvents
+from sessionizer.jobs.queries.lookups import WindowLookUp, as_documents, look_up
+from sessionizer.jobs.queries.sql import query_frame
+from sessionizer.jobs.run.driver import slide as slide_windows
+from sessionizer.jobs.run.phases import RunOptions, RunReport
+from sessionizer.lib import columns as C
+from sessionizer.lib.errors import ConfigError, RunFailed, UsageError
+from sessionizer.lib.time.watermarks import WatermarkOverride
+from sessionizer.tables.rejected_events import RejectedEvents
 from tests.kills import killed_at
 from tests.oracle import us
 from tests.sliding_oracle import windows

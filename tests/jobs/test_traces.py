@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.commands.look_back import LookBack, backfill, readmit
-from lib import columns as C
+from sessionizer.jobs.commands.look_back import LookBack, backfill, readmit
+from sessionizer.lib import columns as C
 from tests.oracle import us
 from tests.text_tables import clock
 from tests.warehouse import Warehouse

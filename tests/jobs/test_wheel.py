@@ -12,7 +12,7 @@ from zipfile import ZipFile
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("jobs", "lib", "tables")
+PACKAGES = ("sessionizer",)
 CONFIG = """
 source: {table: warehouse/events, key: [user]}
 sessions: {table: warehouse/sessions}

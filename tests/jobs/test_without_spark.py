@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from jobs.commands.status import status, status_without_spark
-from jobs.config_file import load_config
-from jobs.console import print_json
-from jobs.queries import sql as by_spark
-from jobs.queries import sql_duckdb
-from lib.errors import TableError, UsageError
-from tables.queries.local import NeedsSpark
+from sessionizer.jobs.commands.status import status, status_without_spark
+from sessionizer.jobs.config_file import load_config
+from sessionizer.jobs.console import print_json
+from sessionizer.jobs.queries import sql as by_spark
+from sessionizer.jobs.queries import sql_duckdb
+from sessionizer.lib.errors import TableError, UsageError
+from sessionizer.tables.queries.local import NeedsSpark
 from tests.warehouse import Warehouse
 
 HEAVY = ("pyspark", "delta", "deltalake", "duckdb", "pandas", "numpy", "pyarrow", "matplotlib", "jinja2")
@@ -38,7 +38,7 @@ def process(*command: str, cwd: Path, **env: str) -> subprocess.CompletedProcess
 def test_help_imports_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
     code = f"""
 import sys
-from jobs.cli import main
+from sessionizer.jobs.cli import main
 sys.argv = ["sessionizer", *{arguments!r}]
 try:
     main()
@@ -52,11 +52,11 @@ print("imported", sorted(set({HEAVY!r}) & set(sys.modules)))
 
 def test_status_and_sql_need_no_java(lake_to_see: Warehouse) -> None:
     nowhere = {"JAVA_HOME": "/nowhere", "PATH": "/nowhere"}
-    done = process("-m", "jobs.cli", "status", "--json", cwd=lake_to_see.folder, **nowhere)
+    done = process("-m", "sessionizer.jobs.cli", "status", "--json", cwd=lake_to_see.folder, **nowhere)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["sessions"] == {"open": 2, "closed": 0, "final": 2}
     query = ("sql", "--engine", "duckdb", "--csv", 'SELECT "user", total FROM live_sessions ORDER BY 1')
-    done = process("-m", "jobs.cli", *query, cwd=lake_to_see.folder, **nowhere)
+    done = process("-m", "sessionizer.jobs.cli", *query, cwd=lake_to_see.folder, **nowhere)
     assert (done.returncode, done.stdout, done.stderr) == (0, "user,total\nbob,12\ncleo,6\n", "")
 
 
@@ -188,7 +188,7 @@ def test_a_library_of_an_extra_is_named_when_it_is_missing(tmp_path: Path) -> No
     code = """
 import sys
 sys.modules["matplotlib"] = None
-from jobs.cli import main
+from sessionizer.jobs.cli import main
 sys.argv = ["sessionizer", "report"]
 main()
 """
@@ -201,6 +201,6 @@ main()
     ("words", "completed"), [("sessionizer rep", "report"), ("sessionizer run --metr", "--metrics-file")]
 )
 def test_the_shell_completes_commands_and_options(words: str, completed: str, tmp_path: Path) -> None:
-    code = "import sys; sys.argv = ['sessionizer']; from jobs.cli import main; main()"
+    code = "import sys; sys.argv = ['sessionizer']; from sessionizer.jobs.cli import main; main()"
     asked = {"_SESSIONIZER_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
     assert process("-c", code, cwd=tmp_path, **asked).stdout.split() == [completed]

@@ -4,8 +4,8 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.ingest.access_log import access_log_schema, parse_access_log
-from jobs.ingest.lines import TORN, text_lines
+from sessionizer.jobs.ingest.access_log import access_log_schema, parse_access_log
+from sessionizer.jobs.ingest.lines import TORN, text_lines
 
 TIME = "[14/Oct/2019:10:50:18 +0200]"
 COMMON = f'1.2.3.4 - alice {TIME} "GET /a?b=c HTTP/1.1" 200 512'

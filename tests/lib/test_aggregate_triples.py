@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from lib import columns as C
-from lib.aggregates.binding import Aggregate as Bound
-from lib.aggregates.binding import bind, state_struct
-from lib.aggregates.functions import Over
-from lib.config import Aggregate
-from lib.rule import Rule
+from sessionizer.lib import columns as C
+from sessionizer.lib.aggregates.binding import Aggregate as Bound
+from sessionizer.lib.aggregates.binding import bind, state_struct
+from sessionizer.lib.aggregates.functions import Over
+from sessionizer.lib.config import Aggregate
+from sessionizer.lib.rule import Rule
 
 SCHEMA = "id INT, part INT, level INT, __us BIGINT, o INT, i INT, d DECIMAL(6,2), x DOUBLE, s STRING, b BOOLEAN"
 FIELDS = ("i", "d", "x", "s", "b")

@@ -8,12 +8,12 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from lib import columns as C
-from lib.aggregates.binding import bind
-from lib.config import Aggregate
-from lib.errors import ConfigError, SourceError
-from lib.rule import Rule
-from lib.time.watermarks import WatermarkState
+from sessionizer.lib import columns as C
+from sessionizer.lib.aggregates.binding import bind
+from sessionizer.lib.config import Aggregate
+from sessionizer.lib.errors import ConfigError, SourceError
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.watermarks import WatermarkState
 from tests.frames import session_schema, sessionize
 
 HOUR = 3600 * 1_000_000

@@ -7,11 +7,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lib import columns as C
-from lib.config import Dedupe, DynamicGap
-from lib.rule import Rule
-from lib.time.micros import floor_div, steady
-from lib.time.watermarks import WatermarkOverride, WatermarkState, advance, advance_to, flush
+from sessionizer.lib import columns as C
+from sessionizer.lib.config import Dedupe, DynamicGap
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.micros import floor_div, steady
+from sessionizer.lib.time.watermarks import WatermarkOverride, WatermarkState, advance, advance_to, flush
 from tests import oracle
 from tests.frames import Past, RunResult, apply, judge, sessionize
 

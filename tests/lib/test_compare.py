@@ -4,9 +4,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lib.compare import ADDED, same_value, tolerances
-from lib.config import Aggregate
-from lib.rule import Rule
+from sessionizer.lib.compare import ADDED, same_value, tolerances
+from sessionizer.lib.config import Aggregate
+from sessionizer.lib.rule import Rule
 
 
 def same(spark: SparkSession, one: str, other: str, within: float = 0.0) -> bool:

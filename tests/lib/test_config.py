@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from jobs.config_file import load_config
-from lib.config import Config, StartTimestamp, StartVersion, json_schema, location_kind
-from lib.durations import HOUR, MINUTE, SECOND
-from lib.errors import ConfigError
+from sessionizer.jobs.config_file import load_config
+from sessionizer.lib.config import Config, StartTimestamp, StartVersion, json_schema, location_kind
+from sessionizer.lib.durations import HOUR, MINUTE, SECOND
+from sessionizer.lib.errors import ConfigError
 
 Load = Callable[..., Config]
 Refusal = Callable[..., str]

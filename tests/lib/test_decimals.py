@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lib.aggregates.decimals import mean, mean_type
+from sessionizer.lib.aggregates.decimals import mean, mean_type
 
 TYPES = [(12, 2), (13, 0), (18, 6), (20, 2), (23, 2), (38, 0), (38, 10), (38, 18), (38, 34), (38, 38)]
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.durations import DAY, HOUR, LONGEST, MILLISECOND, MINUTE, SECOND, format_duration, parse_duration
+from sessionizer.lib.durations import DAY, HOUR, LONGEST, MILLISECOND, MINUTE, SECOND, format_duration, parse_duration
 
 INT64 = st.integers(-LONGEST - 1, LONGEST)
 

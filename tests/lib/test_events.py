@@ -9,12 +9,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lib import columns as C
-from lib.canonical import canonical_json, session_id
-from lib.config import Dedupe
-from lib.errors import ConfigError, SourceError
-from lib.rule import Rule
-from lib.time.watermarks import WatermarkState
+from sessionizer.lib import columns as C
+from sessionizer.lib.canonical import canonical_json, session_id
+from sessionizer.lib.config import Dedupe
+from sessionizer.lib.errors import ConfigError, SourceError
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.watermarks import WatermarkState
 from tests.frames import corrected, judge, rejected
 
 NOON = int(datetime(2024, 1, 1, 12, tzinfo=UTC).timestamp()) * 1_000_000

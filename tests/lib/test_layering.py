@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PRODUCT = "sessionizer"
+HOME = ROOT / PRODUCT
 FORBIDDEN_IMPORTS = {
     "lib": {"tables", "jobs", "delta", "deltalake", "airflow", "airflow_dags"},
     "tables": {"jobs", "airflow", "airflow_dags"},
@@ -57,22 +59,28 @@ FORBIDDEN_CALLS = {
 CLOCKS = {("time", "time"), ("time", "time_ns")} | {call for call in FORBIDDEN_CALLS if call[0] == "functions"}
 
 
+def within(module: str) -> str:
+    """The name within the product: `lib.rule` of `sessionizer.lib.rule`."""
+    return module.removeprefix(f"{PRODUCT}.")
+
+
 def imported(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[0] for alias in node.names)
+            yield from (within(alias.name).split(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield "a relative import" if node.level else (node.module or "").split(".")[0]
+            yield "a relative import" if node.level else within(node.module or "").split(".")[0]
 
 
 def modules_imported(tree: ast.AST) -> Iterator[str]:
-    """Whole names: `lib.time.watermarks`; of `from lib import columns` it is `lib.columns`."""
+    """Names within the product: `lib.time.watermarks`; of `from sessionizer.lib import columns` it is `lib.columns`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            yield from (within(alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            names = (f"{node.module}.{alias.name}" for alias in node.names)
-            yield from names if node.module in ROOMS else iter((node.module,))
+            module = within(node.module)
+            names = (f"{module}.{alias.name}" for alias in node.names)
+            yield from names if module in ROOMS else iter((module,))
 
 
 def room_of(module: str) -> str:
@@ -90,7 +98,7 @@ def jobs_started(tree: ast.AST) -> Iterator[str]:
 
 
 def product_files() -> list[Path]:
-    return [file for layer in ("lib", "tables", "jobs") for file in sorted((ROOT / layer).rglob("*.py"))]
+    return [file for layer in ("lib", "tables", "jobs") for file in sorted((HOME / layer).rglob("*.py"))]
 
 
 def clocks_read(tree: ast.AST) -> Iterator[str]:
@@ -106,7 +114,7 @@ def clocks_read(tree: ast.AST) -> Iterator[str]:
 
 def offences(layer: str) -> list[str]:
     found = []
-    for file in sorted((ROOT / layer).rglob("*.py")):
+    for file in sorted((HOME / layer).rglob("*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         forbidden = FORBIDDEN_IMPORTS[layer] | {"a relative import"}
         found += [f"{file.name} imports {name}" for name in imported(tree) if name in forbidden]
@@ -117,14 +125,14 @@ def offences(layer: str) -> list[str]:
 
 @pytest.mark.parametrize("layer", sorted(FORBIDDEN_IMPORTS))
 def test_each_layer_imports_only_what_it_may(layer: str) -> None:
-    assert (ROOT / layer / "__init__.py").is_file()
+    assert (HOME / layer / "__init__.py").is_file()
     assert offences(layer) == []
 
 
 def test_admission_and_windows_do_not_know_each_other_and_packages_import_one_way() -> None:
     wrong = []
-    for file in sorted((ROOT / "lib").rglob("*.py")):
-        tree, own = ast.parse(file.read_text(encoding="utf-8")), ".".join(file.relative_to(ROOT).parts)
+    for file in sorted((HOME / "lib").rglob("*.py")):
+        tree, own = ast.parse(file.read_text(encoding="utf-8")), ".".join(file.relative_to(HOME).parts)
         room = room_of(own)
         rooms = {room_of(name) for name in modules_imported(tree) if name.split(".")[0] == "lib"}
         wrong += [f"{own} imports {other}" for other in rooms if other != room and other not in ROOMS[room]]
@@ -132,19 +140,19 @@ def test_admission_and_windows_do_not_know_each_other_and_packages_import_one_wa
 
 
 def test_verify_shares_no_step_with_the_run() -> None:
-    files = sorted((ROOT / "lib" / "verifying").rglob("*.py"))
+    files = sorted((HOME / "lib" / "verifying").rglob("*.py"))
     known = {name for file in files for name in modules_imported(ast.parse(file.read_text(encoding="utf-8")))}
     own = {f"lib.verifying.{file.stem}" for file in files}
     ours = {"lib.config" if name.startswith("lib.config.") else name for name in known if name.startswith("lib")}
     assert ours <= SHARED | own
-    command = ast.parse((ROOT / "jobs" / "commands" / "verify.py").read_text(encoding="utf-8"))
+    command = ast.parse((HOME / "jobs" / "commands" / "verify.py").read_text(encoding="utf-8"))
     rooms = {room_of(name) for name in modules_imported(command)}
     assert not rooms & {"lib.admission", "lib.windows", "lib.aggregates"}
 
 
 def test_only_the_run_knows_both_halves() -> None:
     knowing = set()
-    for file in sorted((ROOT / "jobs").rglob("*.py")):
+    for file in sorted((HOME / "jobs").rglob("*.py")):
         rooms = {room_of(name) for name in modules_imported(ast.parse(file.read_text(encoding="utf-8")))}
         knowing |= {file.name} if {"lib.admission", "lib.windows"} <= rooms else set()
     assert knowing <= COMPOSE | {"policies.py", "gaps.py"}
@@ -153,7 +161,7 @@ def test_only_the_run_knows_both_halves() -> None:
 
 def test_lib_starts_no_job_of_its_own() -> None:
     found = []
-    for file in sorted((ROOT / "lib").rglob("*.py")):
+    for file in sorted((HOME / "lib").rglob("*.py")):
         found += [f"{file.name}: {call}" for call in jobs_started(ast.parse(file.read_text(encoding="utf-8")))]
     # Counting in text, and a list's head in Java, start none.
     assert found == ["engine.py: plan.expressions().head"]
@@ -177,8 +185,8 @@ def test_the_dags_only_call_the_command_line() -> None:
 @pytest.mark.parametrize(
     ("code", "name"),
     [
-        ("import tables.sessions", "tables"),
-        ("from jobs.cli import main", "jobs"),
+        ("import sessionizer.tables.events", "tables"),
+        ("from sessionizer.jobs.cli import main", "jobs"),
         ("def f():\n    import delta", "delta"),
         ("from . import errors", "a relative import"),
     ],

@@ -3,7 +3,7 @@ from typing import cast
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import types as T
 
-from jobs.ingest.lines import LINE, TORN, parse_csv, parse_json, text_lines, unreadable_rows
+from sessionizer.jobs.ingest.lines import LINE, TORN, parse_csv, parse_json, text_lines, unreadable_rows
 
 
 def text(spark: SparkSession, *lines: str) -> DataFrame:

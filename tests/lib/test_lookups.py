@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lib.errors import UsageError
-from lib.reading.lookups import find_sessions, find_windows, retained
+from sessionizer.lib.errors import UsageError
+from sessionizer.lib.reading.lookups import find_sessions, find_windows, retained
 from tests.conformance.lookups import FAILED, NOT_APPLICABLE, PASSED, run_cases
 from tests.text_tables import clock, rows
 

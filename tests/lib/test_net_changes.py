@@ -4,7 +4,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from lib.reading.net_changes import net_changes
+from sessionizer.lib.reading.net_changes import net_changes
 
 FEED = "session_id STRING, n INT, tags MAP<STRING, INT>, _change_type STRING, _commit_version BIGINT"
 

@@ -4,9 +4,9 @@ from datetime import datetime
 
 from pyspark.sql import SparkSession
 
-from lib import columns as C
-from lib.rule import Rule
-from lib.time.watermarks import WatermarkState
+from sessionizer.lib import columns as C
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.watermarks import WatermarkState
 from tests.frames import sessionize
 
 HOUR = 3600 * 1_000_000

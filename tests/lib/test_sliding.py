@@ -8,16 +8,16 @@ from pydantic import ValidationError
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jobs.config_file import load_config
-from lib import columns as C
-from lib.accepted import PENDING
-from lib.config import Aggregate, Config
-from lib.errors import ConfigError
-from lib.rule import Rule
-from lib.time.watermarks import WatermarkState
-from lib.windows.sliding.rule import SlidingRule
-from lib.windows.sliding.windows import PAST, mark_entering, points, windows
-from lib.windows.windows import Stored
+from sessionizer.jobs.config_file import load_config
+from sessionizer.lib import columns as C
+from sessionizer.lib.accepted import PENDING
+from sessionizer.lib.config import Aggregate, Config
+from sessionizer.lib.errors import ConfigError
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.watermarks import WatermarkState
+from sessionizer.lib.windows.sliding.rule import SlidingRule
+from sessionizer.lib.windows.sliding.windows import PAST, mark_entering, points, windows
+from sessionizer.lib.windows.windows import Stored
 from tests.frames import judge, slide
 
 D = 10

@@ -5,8 +5,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from jobs.ingest.time_formats import check_time_type, parse_time
-from lib.errors import UsageError
+from sessionizer.jobs.ingest.time_formats import check_time_type, parse_time
+from sessionizer.lib.errors import UsageError
 
 
 def times(spark: SparkSession, time_format: str, *texts: str) -> list[datetime | None]:

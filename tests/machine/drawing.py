@@ -63,7 +63,7 @@ def cell(name: str, value: Any) -> str:
 
 
 IMPORTS = """from contextlib import suppress
-from lib.time.watermarks import WatermarkOverride
+from sessionizer.lib.time.watermarks import WatermarkOverride
 from tests.exactness.play import Play, at
 from tests.kills import Killed, killing
 from tests.machine.options import sections

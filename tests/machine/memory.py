@@ -15,17 +15,14 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-import tables.event_outputs
-import tables.events
-import tables.runs
-import tables.table_set
-from lib import columns as C
-from tables.delta import Commit, Entry, Superseded, Table
-from tables.delta.commits import BARRIER
+from sessionizer.lib import columns as C
+from sessionizer.tables import event_outputs, events, runs, table_set
+from sessionizer.tables.delta import Commit, Entry, Superseded, Table
+from sessionizer.tables.delta.commits import BARRIER
 from tests.kills import Killed
 from tests.warehouse import SOURCE
 
-USERS = (tables.events, tables.event_outputs, tables.runs, tables.table_set)  # the modules that make tables
+USERS = (events, event_outputs, runs, table_set)  # the modules that make tables
 TYPE = pa.field(C.CHANGE_TYPE, pa.string())
 
 

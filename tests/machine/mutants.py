@@ -11,10 +11,19 @@ from dataclasses import dataclass, field
 from textwrap import dedent
 from typing import Any
 
-from lib.admission import accepted, corrections, dedupe, freed, lateness, verdicts
-from lib.aggregates import binding
-from lib.time import micros, watermarks
-from lib.windows.sessions import changes, fold, islands, lifecycle, max_duration, memberships, recompute, sessions
+from sessionizer.lib.admission import accepted, corrections, dedupe, freed, lateness, verdicts
+from sessionizer.lib.aggregates import binding
+from sessionizer.lib.time import micros, watermarks
+from sessionizer.lib.windows.sessions import (
+    changes,
+    fold,
+    islands,
+    lifecycle,
+    max_duration,
+    memberships,
+    recompute,
+    sessions,
+)
 from tests.machine.histories import CHANGES, JOBS
 from tests.machine.options import EPOCH
 from tests.machine.rule import FIRST, Rule

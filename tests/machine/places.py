@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from jobs.commands.maintain import Asked as Upkeep
-from jobs.commands.maintain import maintain
-from lib.config import Config
+from sessionizer.jobs.commands.maintain import Asked as Upkeep
+from sessionizer.jobs.commands.maintain import maintain
+from sessionizer.lib.config import Config
 from tests.kills import killing
 from tests.machine.drawing import sql
 from tests.machine.memory import MemoryTable, dying, in_memory

@@ -5,10 +5,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from jobs.commands.look_back import LookBack, backfill, readmit, rebuild
-from jobs.commands.verify import Asked, verify
-from lib.time.watermarks import WatermarkOverride
-from tables.runs import ledger_row
+from sessionizer.jobs.commands.look_back import LookBack, backfill, readmit, rebuild
+from sessionizer.jobs.commands.verify import Asked, verify
+from sessionizer.lib.time.watermarks import WatermarkOverride
+from sessionizer.tables.runs import ledger_row
 from tests.kills import Killed
 from tests.machine.comparing import Comparison, Difference
 from tests.machine.oracle import World

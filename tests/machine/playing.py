@@ -8,7 +8,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from lib.errors import SessionizerError
+from sessionizer.lib.errors import SessionizerError
 from tests.machine.comparing import Difference
 from tests.machine.drawing import reproduction
 from tests.machine.places import Place

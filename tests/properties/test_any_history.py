@@ -20,15 +20,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from pyspark.sql import SparkSession
 
-from jobs.commands.look_back import LookBack, backfill, readmit, rebuild
-from jobs.commands.maintain import Asked as Upkeep
-from jobs.commands.maintain import maintain
-from jobs.commands.verify import Asked, verify
-from jobs.commands.verify_windows import verify_windows
-from jobs.reporting.verdict import Verdict
-from jobs.run.driver import increments
-from jobs.run.kinds import Kind
-from jobs.run.phases import RunOptions
+from sessionizer.jobs.commands.look_back import LookBack, backfill, readmit, rebuild
+from sessionizer.jobs.commands.maintain import Asked as Upkeep
+from sessionizer.jobs.commands.maintain import maintain
+from sessionizer.jobs.commands.verify import Asked, verify
+from sessionizer.jobs.commands.verify_windows import verify_windows
+from sessionizer.jobs.reporting.verdict import Verdict
+from sessionizer.jobs.run.driver import increments
+from sessionizer.jobs.run.kinds import Kind
+from sessionizer.jobs.run.phases import RunOptions
 from tests.kills import Killed, killing
 from tests.oracle import Oracle, at, us
 from tests.rounds import rounds

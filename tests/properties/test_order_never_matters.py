@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lib import columns as C
-from lib.config import Aggregate
-from lib.rule import Rule
-from lib.time.watermarks import WatermarkState
+from sessionizer.lib import columns as C
+from sessionizer.lib.config import Aggregate
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.watermarks import WatermarkState
 from tests import oracle
 from tests.frames import sessionize
 

@@ -8,10 +8,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from lib import columns as C
-from lib.config import Aggregate
-from lib.rule import Rule
-from lib.windows.sliding.rule import SlidingRule
+from sessionizer.lib import columns as C
+from sessionizer.lib.config import Aggregate
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.windows.sliding.rule import SlidingRule
 from tests import oracle
 from tests.few_rows import for_few_rows
 from tests.sliding_oracle import KafkaModel, windows

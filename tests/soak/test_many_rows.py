@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from bench.clicks import Clicks, make_source
 from bench.ways import Ours
-from lib import columns as C
+from sessionizer.lib import columns as C
 from tests.jobs.test_real_data import assert_counts_add_up, csv, sessions_of
 from tests.summary import Tally
 from tests.warehouse import Warehouse
@@ -43,7 +43,7 @@ def test_fifty_million_events_pass_through_a_driver_of_two_gib(spark: SparkSessi
     config.write_text(json.dumps({**shown, "spark": {"spark.driver.memory": "2g"}}))
     began = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", "jobs.cli", "run", "--config", str(config), "--json"],
+        [sys.executable, "-m", "sessionizer.jobs.cli", "run", "--config", str(config), "--json"],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,

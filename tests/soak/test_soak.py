@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 
 from bench.clicks import DAY, Clicks, make_source
 from bench.ways import Ours
-from jobs.commands.maintain import Asked as Upkeep
-from jobs.commands.maintain import maintain
-from jobs.commands.verify import Asked, verify
-from tables.delta import Commit
-from tables.queries.local import LocalTable
+from sessionizer.jobs.commands.maintain import Asked as Upkeep
+from sessionizer.jobs.commands.maintain import maintain
+from sessionizer.jobs.commands.verify import Asked, verify
+from sessionizer.tables.delta import Commit
+from sessionizer.tables.queries.local import LocalTable
 from tests.summary import Tally
 
 RUNS = int(os.environ.get("SESSIONIZER_SOAK_RUNS", "300"))

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from jobs.run import side_tables
-from jobs.run.phases import RunReport
-from lib import columns as C
-from lib.config import StartTimestamp
-from lib.time.watermarks import WatermarkOverride
-from tables import table_set
-from tables.delta import Commit, Superseded, Table
-from tables.events import Increment
-from tables.manifest import Manifest
-from tables.window_table import WindowTable
+from sessionizer.jobs.run import side_tables
+from sessionizer.jobs.run.phases import RunReport
+from sessionizer.lib import columns as C
+from sessionizer.lib.config import StartTimestamp
+from sessionizer.lib.time.watermarks import WatermarkOverride
+from sessionizer.tables import table_set
+from sessionizer.tables.delta import Commit, Superseded, Table
+from sessionizer.tables.events import Increment
+from sessionizer.tables.manifest import Manifest
+from sessionizer.tables.window_table import WindowTable
 from tests.faults.lakes import consumed
 from tests.kills import killed_at
 from tests.oracle import at, us

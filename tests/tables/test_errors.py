@@ -9,12 +9,12 @@ from delta import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jobs.commands.look_back import rebuild
-from jobs.run.driver import run
-from jobs.run.phases import RunOptions
-from lib.config import Config
-from lib.errors import ConfigError, SessionizerError, SourceError, TableError
-from tables.delta import Table
+from sessionizer.jobs.commands.look_back import rebuild
+from sessionizer.jobs.run.driver import run
+from sessionizer.jobs.run.phases import RunOptions
+from sessionizer.lib.config import Config
+from sessionizer.lib.errors import ConfigError, SessionizerError, SourceError, TableError
+from sessionizer.tables.delta import Table
 from tests.tables.conftest import SECTIONS, Copied
 from tests.text_tables import clock
 from tests.warehouse import EVENTS, FIRST_EVENTS, NOW, Warehouse

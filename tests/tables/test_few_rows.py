@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from tables.delta import Commit, Table
-from tables.delta.read import UNUSUAL_IN_PLAIN_PATHS
-from tables.delta.table import PLAIN_COMMITS
+from sessionizer.tables.delta import Commit, Table
+from sessionizer.tables.delta.read import UNUSUAL_IN_PLAIN_PATHS
+from sessionizer.tables.delta.table import PLAIN_COMMITS
 
 SCHEMA = T.StructType(
     [T.StructField("n", T.LongType()), T.StructField("at", T.TimestampType()), T.StructField("of", T.StringType())]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tables.queries.local import LocalTable
+from sessionizer.tables.queries.local import LocalTable
 
 ODD = ("a b", "ü", "x%41y", "a:b", "p/q", "#1", "[a]", "n?m", "é=2", "+", "'", None)
 

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from tables.delta import FILES_WRITTEN, Commit, Table, settings
+from sessionizer.tables.delta import FILES_WRITTEN, Commit, Table, settings
 
 SCHEMA = T.StructType(
     [T.StructField(n, t) for n, t in (("n", T.LongType()), ("done", T.BooleanType()), ("x", T.StringType()))]

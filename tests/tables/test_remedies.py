@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.commands.look_back import LookBack, backfill, rebuild
-from jobs.commands.verify import Asked, verify
-from lib.errors import SourceError, TableError
-from tables.runs import Runs
+from sessionizer.jobs.commands.look_back import LookBack, backfill, rebuild
+from sessionizer.jobs.commands.verify import Asked, verify
+from sessionizer.lib.errors import SourceError, TableError
+from sessionizer.tables.runs import Runs
 from tests.kills import killed_at
 from tests.tables.conftest import SECTIONS, Copied
 from tests.text_tables import clock

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lib.durations import DAY, HOUR
-from tables.queries.status import microseconds_of
+from sessionizer.lib.durations import DAY, HOUR
+from sessionizer.tables.queries.status import microseconds_of
 
 
 @pytest.mark.parametrize(

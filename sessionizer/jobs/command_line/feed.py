@@ -1,0 +1,163 @@
+"""`init` and `ingest`: tables to begin with, and events from files."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sessionizer.jobs.command_line import options as opt
+from sessionizer.lib.errors import UsageError, without_passwords
+
+app = typer.Typer()
+
+
+@app.command(
+    rich_help_panel=opt.BEGIN,
+    epilog="Example: sessionizer new clicks.csv.gz · sessionizer new access.log --yes · "
+    "sessionizer new events.jsonl --key user_id --time ts --gap 20m",
+)
+def new(
+    files: Annotated[list[Path], typer.Argument(help="Files of events; the first is looked at.", metavar="FILE…")],
+    config: opt.Config = opt.CONFIG,
+    key: Annotated[str | None, typer.Option(help="Whose events they are: a column; '' for nobody's.")] = None,
+    time: Annotated[str | None, typer.Option(metavar="COLUMN", help="When they happened.")] = None,
+    gap: Annotated[str | None, typer.Option(metavar="DURATION", help="The pause that ends a session.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Write a config to begin with: format, time and key are guessed from a file, and asked for."""
+    from dataclasses import replace
+
+    from sessionizer.jobs.ingest.new import begin, next_commands, summary, write
+
+    guessed = begin(files)
+    found = guessed.found
+
+    def asked(given: str | None, what: str, likely: str | None) -> str:
+        if given is not None or yes or as_json or not sys.stdin.isatty():
+            return likely or "" if given is None else given
+        return str(typer.prompt(what, default=likely or "", show_default=True))
+
+    def column(given: str | None, option: str, what: str, likely: Sequence[str]) -> str | None:
+        name = asked(given, f"{what} ({', '.join(likely[:5]) or 'no column looks so'})", next(iter(likely), None))
+        names = [column.name for column in found.columns]
+        if name and name not in names:
+            raise UsageError(f"{option} must be a column", value=name, remedy=f"the file has: {', '.join(names)}")
+        return name or None
+
+    chosen = replace(
+        guessed,
+        key=column(key, "--key", "Whose events are they", found.keys),
+        time=column(time, "--time", "When did they happen", list(found.time_formats)),
+        gap=asked(gap, "Which pause ends a session", guessed.gap),
+    )
+    opt.duration(chosen.gap, "--gap")
+    write(chosen, config)
+    commands = next_commands(chosen, config)
+
+    def show() -> None:
+        print(f"{summary(chosen, config)}. Next:\n")
+        print("\n".join(f"  {command}" for command in commands))
+
+    opt.result({"config": str(config), "next": commands}, as_json, show)
+
+
+@app.command(rich_help_panel=opt.BEGIN, epilog="Example: sessionizer init -c shop.yaml")
+def init(
+    config: opt.Config = opt.CONFIG,
+    retention_days: Annotated[
+        int | None, typer.Option(min=0, help="Have the source keep log and removed files so many days; 0: as it is.")
+    ] = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Make the tables; have the source record its changes, and keep them for 30 days."""
+    from sessionizer.jobs.commands.init import init as make
+
+    said: list[str] = []
+    with opt.session(config, quiet=as_json, needs="source", columns=True) as (spark, loaded, _):
+        make(spark, loaded, retention_days, lambda line: said.append(without_passwords(line)))
+    opt.result({"done": said}, as_json, lambda: [print(line) for line in said])
+
+
+@app.command(
+    rich_help_panel=opt.BEGIN,
+    epilog="Example: sessionizer ingest access.log.gz --format access-log · "
+    "sessionizer ingest clicks.csv --time-format epoch_ms --schema 'amount double'",
+)
+def ingest(
+    files: Annotated[list[Path], typer.Argument(help="Files on this machine; .gz is unpacked.", metavar="FILE…")],
+    config: opt.Config = opt.CONFIG,
+    format: Annotated[
+        str | None, typer.Option("--format", "-f", help="csv | json | parquet | access-log; else as the first file is.")
+    ] = None,
+    time_format: Annotated[
+        str, typer.Option(help="iso | epoch_s | epoch_ms | a pattern such as 'dd.MM.yyyy HH:mm', of event_time.")
+    ] = "iso",
+    csv_sep: Annotated[str, typer.Option(help=r"What separates csv fields; '\t' is a tab.")] = ",",
+    csv_quote: Annotated[str, typer.Option(help="What quotes csv fields; '' is nothing.")] = '"',
+    csv_header: Annotated[bool, typer.Option(help="Whether the first csv line names the columns.")] = True,
+    rename: Annotated[list[str] | None, typer.Option(help="old=new; may be given several times.")] = None,
+    schema: Annotated[str | None, typer.Option(help="Column types, 'amount double, …'; csv is text else.")] = None,
+    add_columns: Annotated[bool, typer.Option("--add-columns", help="Let new columns extend the table.")] = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Add files to the source table; the same content twice adds nothing, torn lines go to rejected_events."""
+    import time
+    from dataclasses import asdict
+    from datetime import UTC, datetime
+
+    from sessionizer.jobs.console import stdout, table
+    from sessionizer.jobs.ingest.file_reader import IngestOptions
+    from sessionizer.jobs.ingest.files import check_files
+    from sessionizer.jobs.ingest.guess import format_of
+    from sessionizer.jobs.ingest.ingest import ingest as load
+
+    formats = ("csv", "json", "parquet", "access-log")
+    if format is None:
+        check_files(files)
+        format = format_of(files[0])
+    if format not in formats:
+        raise UsageError(f"--format must be one of {', '.join(formats)}", value=format)
+    options = IngestOptions(
+        format=format,  # type: ignore[arg-type]
+        time_format=time_format,
+        csv_sep=csv_sep.replace("\\t", "\t"),
+        csv_quote=csv_quote,
+        csv_header=csv_header,
+        rename=dict(opt.pair(text, "--rename", "old=new") for text in rename or []),
+        schema=schema,
+        add_columns=add_columns,
+    )
+    begun = time.monotonic()
+    with opt.session(config, quiet=as_json) as (spark, loaded, say):
+        say(f"reading {files[0]}" + (f" and {len(files) - 1} more" if len(files) > 1 else ""))
+        reports = load(
+            spark,
+            loaded,
+            files,
+            options,
+            now=datetime.now(UTC),
+            on_file=lambda r: say(f"{r.file}: {r.added:,} events added"),
+        )
+
+    def show() -> None:
+        rows = [[r.file, r.lines, r.added, r.unreadable, _note(r)] for r in reports]
+        stdout().print(table(["file", "lines", "added", "unreadable", ""], rows))
+        if torn := sum(r.unreadable for r in reports):
+            lines, are = ("line", "it is") if torn == 1 else ("lines", "they are")
+            print(f"{torn:,} {lines} could not be read: {are} in rejected_events, with reason 'unreadable'.")
+        added = sum(r.added for r in reports)
+        print(f"{added:,} {'event' if added == 1 else 'events'} added in {time.monotonic() - begun:.1f} s.")
+
+    opt.result({"files": [asdict(r) for r in reports]}, as_json, show)
+
+
+def _note(report: Any) -> str:
+    notes = {
+        "already there": report.skipped,
+        "grown: new lines only": report.grown and not report.skipped,
+        "last line unfinished, left for later": report.held_back > 0,
+    }
+    return ", ".join(note for note, holds in notes.items() if holds)

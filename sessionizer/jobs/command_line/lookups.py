@@ -1,0 +1,119 @@
+"""`sessions`, `windows` and `changes`: what the tables say of a key, and what a run has changed."""
+
+from typing import Annotated
+
+import typer
+
+from sessionizer.jobs.command_line import options as opt
+
+app = typer.Typer()
+
+
+@app.command(
+    rich_help_panel=opt.ASK,
+    epilog="Example: sessionizer sessions --key ann --earliest-end 2026-01-01 --latest-start 2026-01-02 · "
+    "sessionizer sessions --key ann --backward --limit 1 · sessionizer sessions --key-from a --key-to b --as-of 12",
+)
+def sessions(
+    config: opt.Config = opt.CONFIG,
+    key: opt.Key = None,
+    key_from: opt.KeyFrom = None,
+    key_to: opt.KeyTo = None,
+    earliest_end: Annotated[str | None, typer.Option(metavar="TIME", help="session_end >= this (ISO-8601).")] = None,
+    latest_start: Annotated[str | None, typer.Option(metavar="TIME", help="session_start <= this.")] = None,
+    latest_end: Annotated[str | None, typer.Option(metavar="TIME", help="session_end <= this.")] = None,
+    only_open: Annotated[bool, typer.Option("--open", help="Those that have not ended; oldest first.")] = False,
+    backward: opt.Backward = False,
+    as_of: opt.AsOf = None,
+    retention: opt.Retention = None,
+    limit: opt.Limit = None,
+    wide: opt.Wide = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Look up the sessions of a key, or of a range of keys, in time order."""
+    from sessionizer.jobs.queries.lookups import LookUp, as_documents, show
+    from sessionizer.tables.table_set import TableSet
+
+    asked = LookUp(
+        key=tuple(key or ()),
+        key_from=tuple(key_from or ()),
+        key_to=tuple(key_to or ()),
+        earliest_end=opt.instant(earliest_end, "--earliest-end"),
+        latest_start=opt.instant(latest_start, "--latest-start"),
+        latest_end=opt.instant(latest_end, "--latest-end"),
+        only_open=only_open,
+        backward=backward,
+        **opt.version_or_time(as_of),
+        limit=limit,
+        retention=None if retention is None else opt.duration(retention, "--retention"),
+    )
+    with opt.session(config, quiet=as_json) as (spark, loaded, _):
+        tables = TableSet(spark, loaded)
+        opt.result(as_documents(tables, asked) if as_json else None, as_json, lambda: show(tables, asked, wide=wide))
+
+
+@app.command(
+    rich_help_panel=opt.ASK,
+    epilog="Example: sessionizer changes --mode update --since-run 41 --json · sessionizer changes --mode append",
+)
+def changes(
+    mode: Annotated[str, typer.Option(help="append (turned final) | update (differ or gone) | complete (all rows).")],
+    config: opt.Config = opt.CONFIG,
+    windows: opt.Windows = False,
+    run: Annotated[str | None, typer.Option(metavar="RUN", help="Of this run: run_id or run_seq.")] = None,
+    since_run: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Of all runs after this one; 0 is before the first.")
+    ] = None,
+    limit: opt.Shown = 200,
+    wide: opt.Wide = False,
+    as_csv: opt.Csv = False,
+    as_json: opt.Json = False,
+) -> None:
+    """What a run (by default the last) or all runs after one have changed, for those who follow the sessions."""
+    from sessionizer.jobs.queries.changes import Asked, document, show
+    from sessionizer.jobs.run.kinds import kind_of
+
+    asked = Asked(mode, run, since_run)
+    with opt.session(config, quiet=as_json or as_csv) as (spark, loaded, _):
+        kind = kind_of(spark, loaded, windows=windows)
+        found = document(kind, asked) if as_json else None
+        opt.result(found, as_json, lambda: show(kind, asked, limit, as_csv=as_csv, wide=wide))
+
+
+@app.command(
+    rich_help_panel=opt.ASK,
+    epilog="Example: sessionizer windows --key ann --from 2026-01-01T10:00 --to 2026-01-01T11:00 · "
+    "sessionizer windows --key ann --backward --limit 1",
+)
+def windows(
+    config: opt.Config = opt.CONFIG,
+    key: opt.Key = None,
+    key_from: opt.KeyFrom = None,
+    key_to: opt.KeyTo = None,
+    start_from: Annotated[str | None, typer.Option("--from", metavar="TIME", help="window_start >= this.")] = None,
+    start_to: Annotated[str | None, typer.Option("--to", metavar="TIME", help="window_start <= this.")] = None,
+    backward: opt.Backward = False,
+    as_of: opt.AsOf = None,
+    retention: opt.Retention = None,
+    limit: opt.Limit = None,
+    wide: opt.Wide = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Look up the sliding windows of a key, or of a range of keys, in time order."""
+    from sessionizer.jobs.queries.lookups import WindowLookUp, as_documents, show
+    from sessionizer.tables.table_set import TableSet
+
+    asked = WindowLookUp(
+        key=tuple(key or ()),
+        key_from=tuple(key_from or ()),
+        key_to=tuple(key_to or ()),
+        start_from=opt.instant(start_from, "--from"),
+        start_to=opt.instant(start_to, "--to"),
+        backward=backward,
+        **opt.version_or_time(as_of),
+        limit=limit,
+        retention=None if retention is None else opt.duration(retention, "--retention"),
+    )
+    with opt.session(config, quiet=as_json) as (spark, loaded, _):
+        tables = TableSet(spark, loaded)
+        opt.result(as_documents(tables, asked) if as_json else None, as_json, lambda: show(tables, asked, wide=wide))

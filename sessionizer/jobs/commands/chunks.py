@@ -1,0 +1,51 @@
+"""Chunks: the spans of a backfill that are committed one by one, as what lies in them asks for."""
+
+from functools import reduce
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from sessionizer.jobs.run.context import RunContext
+from sessionizer.lib import columns as C
+from sessionizer.lib.admission.validate import event_time_us
+from sessionizer.lib.durations import DAY
+from sessionizer.lib.time.micros import floor_div, timestamp
+
+MOST = 20_000_000  # rows that one commit recomputes, unless a day has more
+
+Chunk = tuple[int, int]
+
+
+def chunks(context: RunContext, low: int, high: int, length: int | None) -> list[Chunk]:
+    """The spans [low, high) that hold anything: of this length, or (None) whole days of at most so many rows together.
+
+    Where nothing lies, nothing is to be recomputed. There is always at least one, and the last ends at `high`.
+    """
+    unit = DAY if length is None else length
+    if high - low <= unit:
+        return [(low, high)]
+    place, rows = floor_div(C.col(C.US) - low, unit), F.count(F.lit(1))
+    with context.kind.tables.events.reading(context.increment):
+        filled = _times(context, low, high).groupBy(place.alias("place")).agg(rows.alias("rows")).collect()
+    spans: list[tuple[int, int, int]] = []
+    for start, end, number in sorted((low + n * unit, min(low + (n + 1) * unit, high), rows) for n, rows in filled):
+        if length is None and spans and spans[-1][2] + number <= MOST:
+            spans[-1] = spans[-1][0], end, spans[-1][2] + number
+        else:
+            spans.append((start, end, number))
+    starts_and_ends = [(start, end) for start, end, _ in spans] or [(low, high)]
+    return [*starts_and_ends[:-1], (starts_and_ends[-1][0], high)]
+
+
+def _times(context: RunContext, low: int, high: int) -> DataFrame:
+    """`__us` of what lies in [low, high): events, rejected ones too, and rows of the table, by where they come in."""
+    events, rejects, layout = context.past.events([(low, high - 1)]), context.rejects(), context.kind.home.layout
+    stored = context.kind.home.table.read(context.position.version)
+    touching = stored.where((C.col(layout.start) < timestamp(high)) & (C.col(layout.end) >= timestamp(low)))
+    found = [
+        events.select(event_time_us(events, context.rule).alias(C.US)),
+        touching.select(F.greatest(F.unix_micros(C.col(layout.start)), F.lit(low)).alias(C.US)),
+    ]
+    if rejects is not None:
+        found.append(rejects.select(F.unix_micros(C.col(C.EVENT_TIME)).alias(C.US)))
+    return reduce(DataFrame.unionByName, found).where((C.col(C.US) >= low) & (C.col(C.US) < high))

@@ -1,0 +1,88 @@
+"""What ended long ago, forgotten for good: a run that takes final rows away and keeps in mind up to when."""
+
+import json
+
+from pyspark.sql import functions as F
+
+from sessionizer.jobs.run import side_tables
+from sessionizer.jobs.run.driver import repair
+from sessionizer.jobs.run.kinds import Kind
+from sessionizer.jobs.run.manifests import forgetting
+from sessionizer.jobs.run.phases import Phases, Say
+from sessionizer.jobs.run.retries import with_retries
+from sessionizer.lib import columns as C
+from sessionizer.lib.joins import joined
+from sessionizer.tables.manifest import Manifest
+
+
+def forget(kind: Kind, keep: int, now: int, say: Say, *, dry_run: bool = False) -> int:
+    """Forget final rows that ended further behind the latest than this, in microseconds; how many they are.
+
+    Rows and mark are one commit with a manifest: a RESTORE to before it brings both back. Never rows in the horizon.
+    """
+
+    def step() -> int:
+        phases, position = Phases(), kind.home.position()
+        if not dry_run:
+            repair(kind, position, say)
+        done = position.manifest
+        if done is None or (before := _mark(kind, keep, done)) is None:
+            return 0
+        number = kind.home.ended(before).count()
+        if dry_run or not number:
+            return number
+        say(f"forgetting {number:,} {kind.name}")
+        manifest = forgetting(kind, done, position, before=before, number=number, now=now)
+        with phases("commit"):
+            entry = kind.home.forget(before, manifest)
+        with phases("side_tables"):
+            side_tables.forget(kind, manifest)
+        side_tables.enter(kind, manifest, phases.timing(entry))
+        return number
+
+    return with_retries(step, say, kind.name)
+
+
+def _mark(kind: Kind, keep: int, done: Manifest) -> int | None:
+    """Before which time rows have ended that are forgotten; None: there are none. It never goes back."""
+    if (latest := kind.home.latest_end()) is None:
+        return None
+    mark = min([latest - keep, *horizons(kind, done), *_not_ended(kind)])
+    if done.as_judged(kind.rule).freezes and kind.name == "sessions":  # whatever the configuration says now
+        mark = _untangled(kind, mark)
+    return mark if done.forgotten is None else max(mark, done.forgotten)
+
+
+def _not_ended(kind: Kind) -> list[int]:
+    """The earliest end of a live row: one whose scope has no watermark, as backfills make them, is to stay so."""
+    first = kind.home.live().agg(F.unix_micros(F.min(C.col(kind.home.layout.end)))).collect()[0][0]
+    return [] if first is None else [first]
+
+
+def _untangled(kind: Kind, mark: int) -> int:
+    """The mark, or one so early that no row is forgotten amid another one, which would take its events for its own."""
+    rows, key = kind.home.table.read().where(~C.col(C.IS_LATE)), kind.rule.key
+    expires = F.unix_micros(C.col(C.EXPIRES_AT))
+    while True:
+        ended = C.col(C.IS_FINAL) & (expires < mark)
+        staying = rows.where(~ended).select(
+            *C.cols(key), C.col(C.SESSION_START).alias("s"), C.col(C.SESSION_END).alias("e")
+        )
+        gone = rows.where(ended).select(*C.cols((*key, C.SESSION_START, C.SESSION_END)), expires.alias("x"))
+        amid = (C.col(C.SESSION_START) <= F.col("e")) & (C.col(C.SESSION_END) >= F.col("s"))
+        (first,) = joined(gone, staying, key, "inner", amid).agg(F.min("x")).collect()[0]
+        if first is None:
+            return mark
+        mark = first
+
+
+def horizons(kind: Kind, done: Manifest) -> list[int]:
+    """Those of all scopes that are known: what is in time in any of them is not forgotten."""
+    if done.scopes_after:  # whatever the configuration says now
+        found = [json.loads(line).get(C.SCOPE_FLUSH_MARK) for line in done.scopes_after]
+    elif done.rule.get("watermark_per") == "key":
+        least = F.min(C.col(C.STATE)[C.STATE_FLUSH_MARK])
+        found = [kind.home.live().agg(least).collect()[0][0]]
+    else:
+        found = [done.horizon_after]
+    return [horizon for horizon in found if horizon is not None]

@@ -1,0 +1,66 @@
+"""init: make the tables, and have the source record its changes."""
+
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame, SparkSession
+
+from sessionizer.jobs.run.kinds import Kind, output_schemas, schema_of, sessions_of, sliding_of
+from sessionizer.lib.config import Config
+from sessionizer.tables.delta import A_MONTH, CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT, Table
+from sessionizer.tables.event_outputs import WHOLE
+from sessionizer.tables.source import MAKE_IT
+from sessionizer.tables.table_set import TableSet
+
+
+def init(spark: SparkSession, config: Config, retention_days: int | None, say: Callable[[str], None]) -> None:
+    """Make the sessions, rejected_events and runs tables where they are missing.
+
+    Turns on the change data feed of a source that has it off, after saying so, unless source.changes is appends, which
+    leaves the source as it is. `retention_days`: have the source keep
+    log and removed files for so long, because repair and reading changes end where they end; 0: leave it as it is;
+    None: 30 days, where it says nothing of either.
+    """
+    tables = TableSet(spark, config)
+    source = tables.events.table
+    source.require(MAKE_IT)
+    _keep_changes(source, config, retention_days, say)
+    events = source.read()
+    _make(sessions_of(tables), events, say)
+    if config.sliding is not None:
+        _make(sliding_of(tables), events, say)
+
+
+def _keep_changes(source: Table, config: Config, retention_days: int | None, say: Callable[[str], None]) -> None:
+    """Have the source record its changes, and keep them; one that is only added to is left as it is, unless asked."""
+    wanted, own = {}, source.setting(REMOVED_FILES_KEPT)
+    is_fed = config.source.changes == "feed"
+    if is_fed and source.setting(CHANGE_FEED) != "true":
+        wanted[CHANGE_FEED] = "true"
+        say(f"turning on the change data feed of {source.location}: new events are read from it")
+    if is_fed and retention_days is None and own is None and source.setting(LOG_KEPT) is None:
+        wanted[REMOVED_FILES_KEPT] = A_MONTH
+    elif retention_days:
+        wanted |= dict.fromkeys((REMOVED_FILES_KEPT, LOG_KEPT), f"interval {retention_days} days")
+    kept = wanted.get(REMOVED_FILES_KEPT, own or "interval 1 week").removeprefix("interval ")
+    say(f"{source.location} keeps removed files for {kept}: so far may runs fall behind")
+    if wanted:
+        source.change_settings(wanted)
+
+
+def _make(kind: Kind, events: DataFrame, say: Callable[[str], None]) -> None:
+    """Make the table of windows and those beside it where they are missing."""
+    schema, is_there = schema_of(kind.make, kind.rule, events), kind.home.table.exists()
+    if not is_there:
+        kind.home.create(schema, kind.schema_hash(events))
+        say(f"made {kind.home.table.location}")
+    if kind.rejected_events.create_if_missing(events.schema):
+        say(f"made {kind.rejected_events.table.location}")
+    schemas = output_schemas(kind, events) if kind.outputs else {}
+    whole = {} if kind.home.position().manifest is not None else {WHOLE: "true"}
+    for name, output in kind.outputs.items():
+        if output.table.create_if_missing(schemas[name], whole):
+            say(f"made {output.table.location}")
+    if kind.runs.create_if_missing():
+        say(f"made {kind.runs.table.location}")
+    if is_there:  # last, for what mends a table that does not fit needs the others
+        kind.home.check_schema(schema)

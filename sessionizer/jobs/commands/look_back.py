@@ -1,0 +1,202 @@
+"""Backfill, readmit, rebuild: sessions, or windows, made again from events that have been consumed before."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from sessionizer.jobs.commands.chunks import Chunk, chunks
+from sessionizer.jobs.console import iso
+from sessionizer.jobs.run import side_tables
+from sessionizer.jobs.run.compute import Checkpoints, outlasting
+from sessionizer.jobs.run.context import RunContext
+from sessionizer.jobs.run.driver import commit, may_write_at_once, repair, settled
+from sessionizer.jobs.run.kinds import Kind
+from sessionizer.jobs.run.manifests import manifest_of
+from sessionizer.jobs.run.phases import Phases, RunReport, Say, wall_clock
+from sessionizer.jobs.run.policies import check_filter, check_fits, check_policies
+from sessionizer.jobs.run.retries import with_retries
+from sessionizer.lib import columns as C
+from sessionizer.lib.admission.freed import Readmission, asked_for
+from sessionizer.lib.admission.verdicts import IN_THE_FUTURE, LATE
+from sessionizer.lib.errors import SessionizerError, UsageError
+from sessionizer.tables.manifest import Mode
+from sessionizer.tables.position import Position
+
+IMPOSSIBLE = (SessionizerError, PySparkException, Py4JJavaError)  # what stops a repair, but for races
+
+
+@dataclass(frozen=True)
+class LookBack:
+    """What to recompute: rows that touch [low, high) (microseconds), of these keys (JSON objects; none: all).
+
+    chunk: how much time is committed at once (None: whole days, as many as few rows lie in).
+    """
+
+    low: int
+    high: int
+    keys: tuple[str, ...] | None = None
+    chunk: int | None = None
+    dry_run: bool = False
+    now: int | None = None
+
+    def arguments(self, low: int, high: int) -> dict[str, Any]:
+        """What the manifest of one chunk keeps."""
+        keys = {} if self.keys is None else {"keys": list(self.keys)}
+        return {"low": low, "high": high, "from": self.low, "to": self.high, **keys}
+
+
+def backfill(
+    kind: Kind,
+    asked: LookBack,
+    say: Say = lambda _: None,
+    on_chunk: Callable[[RunReport, int, int], None] = lambda *_: None,
+) -> list[RunReport]:
+    """Recompute every session, or window, that touches the span, as of the consumed source version; chunk by chunk.
+
+    Watermark and position stay as they are. A backfill that was cut off goes on behind its last chunk when it is
+    asked for again, unless events have been left out since. `on_chunk` hears of each chunk: its report, its number
+    from 1 on, how many there are.
+    """
+    if asked.low >= asked.high:
+        raise UsageError("--from must be earlier than --to")
+    kind.require()
+    asked = _left(kind, asked)
+    if asked.low >= asked.high:
+        raise UsageError(
+            f"--to must be later than {iso(asked.low)}: {kind.name} that ended before it have been forgotten",
+            value=iso(asked.high),
+            remedy=f"a RESTORE of {kind.name} to before `maintain --keep {kind.name}=…` has them, while it is there",
+        )
+    spans = _chunks(kind, asked, say)
+    reports = []
+    for number, (low, high) in enumerate(spans, 1):
+        say(f"recomputing span {number} of {len(spans)}")
+        step = partial(_look_back, kind, "backfill", asked.arguments(low, high), asked, say)
+        report = with_retries(step, say, kind.name)
+        reports.append(report)
+        on_chunk(report, number, len(spans))
+    return reports
+
+
+def readmit(kind: Kind, asked: LookBack, say: Say = lambda _: None) -> list[RunReport]:
+    """Take the quarantined late events of a span in after all, and make its corrections; they leave rejected_events."""
+    kind.require()
+    position = settled(kind, say)
+    if position.manifest is not None:
+        check_fits(kind, position.manifest)
+    rejects = kind.rejected_events.table.read()  # corrections of forgotten events, too: they are to wait no longer
+    forgotten = None if position.manifest is None else position.manifest.forgotten
+    all_in_span = Readmission(asked.low, asked.high, corrections=True, forgotten=forgotten)
+    wanted = asked_for(rejects, all_in_span, kind.rule, Checkpoints())
+    time = F.unix_micros(C.col(C.EVENT_TIME))
+    inside = wanted.where((time >= asked.low) & (time < asked.high))
+    bounds = inside.agg(F.min(time).alias("low"), F.max(time).alias("high")).collect()[0]
+    if bounds["low"] is None:
+        return []
+    low, high = int(bounds["low"]), int(bounds["high"]) + 1
+    whole = LookBack(low, high, None, high - low, asked.dry_run, asked.now)
+    step = partial(_look_back, kind, "readmit", whole.arguments(low, high), whole, say)
+    return [with_retries(step, say, kind.name)]
+
+
+def rebuild(kind: Kind, now: int | None = None, say: Say = lambda _: None) -> RunReport:
+    """Make all rows anew from the source as it stands, by the present rule, in one atomic overwrite.
+
+    Nothing is late, and the position is the version read, so that this serves a source, too, that was made again or
+    has lost its changes. The table as it was stays reachable by time travel; RESTORE brings it back with its position.
+    """
+    kind.require()
+    asked = LookBack(0, 0, now=now)
+    return with_retries(partial(_look_back, kind, "rebuild", {}, asked, say), say, kind.name)
+
+
+def _left(kind: Kind, asked: LookBack) -> LookBack:
+    """What is asked for, from where something is left: what has been forgotten stays so."""
+    done = kind.home.position().manifest
+    forgotten = None if done is None else done.forgotten
+    return asked if forgotten is None or asked.low >= forgotten else replace(asked, low=forgotten)
+
+
+def _look_back(kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: LookBack, say: Say) -> RunReport:
+    phases = Phases()
+    with phases("plan"):
+        position = kind.home.position()
+        if mode == "rebuild":
+            _repair_if_possible(kind, position, say)
+        elif not asked.dry_run:
+            repair(kind, position, say)
+        if position.manifest is not None and mode != "rebuild":
+            check_fits(kind, position.manifest)
+        now = asked.now if asked.now is not None else wall_clock()
+        context = (
+            RunContext.anew(kind, position, now)
+            if mode == "rebuild"
+            else RunContext.look_back(kind, position, now, mode, arguments)
+        )
+        if mode == "rebuild":
+            check_filter(context)
+    say("reading events again")
+    with phases("sessionize"), kind.tables.events.reading(context.increment):
+        result = context.result(at_once=mode == "rebuild" and may_write_at_once(kind))
+    if mode == "rebuild":
+        check_policies(result, context)
+    manifest = manifest_of(context, result, phases.started)
+    if asked.dry_run:
+        return RunReport(manifest, phases.timing(), kind.name, dry_run=True, changes=outlasting(result.changes))
+    say(f"writing {result.counts['rows']:,} {kind.name}" if result.counts else f"writing {kind.name}")
+    return commit(context, result, manifest, phases)
+
+
+def _repair_if_possible(kind: Kind, position: Position, say: Say) -> None:
+    """What an unfinished run would still write, a rebuild replaces, but for what stays out for good."""
+    done = position.manifest
+    try:
+        repair(kind, position, say)
+    except IMPOSSIBLE as error:
+        if done is None or not side_tables.lacks_lasting(kind, done, position.restored):
+            return
+        if not isinstance(error, SessionizerError):  # of Spark: what it met may be over the next time
+            raise
+        raise UsageError(
+            f"the last run was cut off before it wrote which events stay out for good, and cannot be finished: {error}",
+            value=done.run_id,
+            remedy=f"where the rule has changed, set the rule as it was, and `{kind.command}` finishes it; "
+            f"where what it read is gone, a RESTORE of {kind.name} to version {done.sessions_version} undoes it",
+        ) from error
+
+
+def _chunks(kind: Kind, asked: LookBack, say: Say) -> list[Chunk]:
+    """The spans to commit one by one: without those that just this backfill has done, if it was cut off."""
+    position = kind.home.position() if asked.dry_run else settled(kind, say)
+    if position.manifest is not None:
+        check_fits(kind, position.manifest)
+    done, arguments = _done_to(kind, asked), asked.arguments(asked.low, asked.high)
+    context = RunContext.look_back(kind, position, wall_clock(), "backfill", arguments)
+    spans = chunks(context, asked.low, asked.high, asked.chunk)
+    left = [(max(low, done), high) for low, high in spans if high > done]
+    return spans if asked.dry_run or not left else left
+
+
+def _done_to(kind: Kind, asked: LookBack) -> int:
+    """To where just this backfill was done when it was cut off, if it was.
+
+    Nowhere if events may have been left out since that it would take in.
+    """
+    manifest, since = kind.home.position().manifest, set[str]()
+    for done in kind.home.manifests():
+        if done.mode == "backfill":
+            break
+        since |= done.rejected.keys()
+    else:
+        return asked.low
+    if manifest is None or done.rule_fingerprint != manifest.rule_fingerprint:
+        return asked.low
+    if since & {LATE, IN_THE_FUTURE} or asked.high > done.now:
+        return asked.low
+    low, high = int(done.arguments["low"]), int(done.arguments["high"])
+    return high if done.arguments == asked.arguments(low, high) else asked.low

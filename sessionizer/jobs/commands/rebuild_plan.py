@@ -1,0 +1,143 @@
+"""rebuild --dry-run: which rows a rebuild would bring, take away and change; nothing is written."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from sessionizer.jobs.console import print_rows
+from sessionizer.jobs.queries.sql import documents
+from sessionizer.jobs.run.compute import Checkpoints, outlasting
+from sessionizer.jobs.run.context import RunContext
+from sessionizer.jobs.run.kinds import Kind
+from sessionizer.jobs.run.phases import Say, wall_clock
+from sessionizer.jobs.run.policies import check_filter, check_policies
+from sessionizer.lib import columns as C
+from sessionizer.lib.compare import same_row, tolerances
+
+COMES, GOES, CHANGES, STAYS = "comes", "goes", "changes", "stays"
+WHAT, DAY, BEFORE, AFTER = "what", "day", "before", "after"
+HOW = (C.RUN_ID, C.SUPERSEDES, C.STATE)  # say how a row came about, not what it is
+EXAMPLES = 10
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a rebuild would do. days: of each day (of the rows' starts) how many come, go and change.
+
+    columns: those that are new (+) or gone (-). examples: row objects with `what`, `before` and `after`. changed: the
+    parts of the rule that differ from the one that the rows follow now, as text.
+    """
+
+    of: str
+    changed: Sequence[str]
+    columns: Sequence[str]
+    stays: int
+    days: Sequence[dict[str, Any]]
+    examples: Sequence[dict[str, Any]]
+
+    def total(self, what: str) -> int:
+        """How many rows come, go or change."""
+        return sum(day[what] for day in self.days)
+
+
+def plan(kind: Kind, say: Say, now: int | None = None) -> Plan:
+    """Compute what `rebuild` would write, and compare it with the table. Errors: as for a rebuild."""
+    kind.require()
+    position = kind.home.position()
+    context = RunContext.anew(kind, position, wall_clock() if now is None else now)
+    check_filter(context)
+    say("reading events again")
+    with kind.tables.events.reading(context.increment):
+        result = context.result()
+        check_policies(result, context)
+        rows = outlasting(result.changes.drop(C.CHANGE))
+    say("comparing")
+    table = kind.home.table.read(position.version)
+    told = Checkpoints().held(_told(rows, table, kind))
+    counts = told.groupBy(DAY, WHAT).count().orderBy(DAY).collect()
+    days: dict[str, dict[str, Any]] = {}
+    for row in counts:
+        if row[WHAT] != STAYS:
+            day = days.setdefault(str(row[DAY]), {DAY: str(row[DAY]), COMES: 0, GOES: 0, CHANGES: 0})
+            day[row[WHAT]] = row["count"]
+    first = told.where(F.col(WHAT) != STAYS).orderBy(DAY, WHAT, F.to_json(F.coalesce(AFTER, BEFORE))).limit(EXAMPLES)
+    new, old = (set(frame.columns) - set(HOW) for frame in (rows, table))
+    return Plan(
+        of=kind.name,
+        changed=[] if position.manifest is None else position.manifest.differs(kind.summary),
+        columns=[*(f"+{name}" for name in sorted(new - old)), *(f"-{name}" for name in sorted(old - new))],
+        stays=sum(row["count"] for row in counts if row[WHAT] == STAYS),
+        days=list(days.values()),
+        examples=documents(first.select(WHAT, BEFORE, AFTER)),
+    )
+
+
+def as_document(found: Plan) -> dict[str, Any]:
+    """The plan for machines."""
+    totals = {what: found.total(what) for what in (COMES, GOES, CHANGES)}
+    return {
+        "dry_run": True,
+        "of": found.of,
+        "rule": list(found.changed),
+        "columns": list(found.columns),
+        **totals,
+        STAYS: found.stays,
+        "days": list(found.days),
+        "examples": list(found.examples),
+    }
+
+
+def show(found: Plan) -> None:
+    """The plan for a person."""
+    for line in found.changed:
+        print(f"rule: {line}")
+    if found.columns:
+        print(f"columns: {', '.join(found.columns)}")
+    come, go, change = (found.total(what) for what in (COMES, GOES, CHANGES))
+    print(
+        f"A rebuild would bring {come:,} {found.of}, take {go:,} away and change {change:,}; {found.stays:,} stay as "
+        "they are. Nothing was written."
+    )
+    if found.days:
+        print()
+        print_rows([DAY, COMES, GOES, CHANGES], [[day[n] for n in (DAY, COMES, GOES, CHANGES)] for day in found.days])
+        print()
+        rows = [[row[WHAT], *_example(row)] for row in found.examples]
+        print_rows([WHAT, "row", "as it is", "as it would be"], rows, title="Examples")
+
+
+def _told(rows: DataFrame, table: DataFrame, kind: Kind) -> DataFrame:
+    """The rows of either: `what` becomes of them, the `day` of their start, `before` and `after`."""
+    identity, start = kind.home.layout.identity, kind.home.layout.start
+    types = {f.name: f.dataType for f in table.schema.fields}
+    made = {f.name: f.dataType for f in rows.schema.fields}
+    both = [n for n in rows.columns if n in types and n not in HOW and made[n] == types[n]]
+    old, new = _packed(table, identity, BEFORE), _packed(rows, identity, AFTER)
+    each = [F.first(name, ignorenulls=True).alias(name) for name in (BEFORE, AFTER)]
+    met = old.unionByName(new, allowMissingColumns=True).groupBy(*C.cols(tuple(identity))).agg(*each)
+    before, after = F.col(BEFORE), F.col(AFTER)
+    within = tolerances(kind.rule)
+    alike = same_row({n: before[n] for n in both}, {n: after[n] for n in both}, {n: types[n] for n in both}, within)
+    what = F.when(before.isNull(), COMES).when(after.isNull(), GOES).when(alike, STAYS).otherwise(CHANGES)
+    day = F.coalesce(before[start], after[start]).cast("date")
+    return met.select(what.alias(WHAT), day.alias(DAY), before, after)
+
+
+def _packed(rows: DataFrame, identity: Sequence[str], name: str) -> DataFrame:
+    shown: list[Column] = [C.col(n) for n in rows.columns if n not in HOW]
+    return rows.select(*C.cols(tuple(identity)), F.struct(*shown).alias(name))
+
+
+def _example(row: dict[str, Any]) -> list[str]:
+    """Of a row its first columns, and what differs."""
+    before, after = row[BEFORE] or {}, row[AFTER] or {}
+    whole = after or before
+    named = ", ".join(str(value) for name, value in list(whole.items())[:2])
+    if before and after:
+        names = [name for name in after if name in before and before[name] != after[name]]
+    else:
+        names = [name for name in whole if name.endswith(("_start", "_end", "_count"))]
+    return [named, *("; ".join(f"{n}: {side[n]}" for n in names if n in side) for side in (before, after))]

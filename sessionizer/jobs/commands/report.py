@@ -1,0 +1,220 @@
+"""report: sessions, and sliding windows, on one page, for people who were not there."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pyspark.sql import SparkSession
+
+from sessionizer.jobs.console import iso
+from sessionizer.jobs.masking import masked
+from sessionizer.jobs.queries import sql, sql_duckdb
+from sessionizer.jobs.reporting import charts
+from sessionizer.jobs.reporting.pages import write_page
+from sessionizer.jobs.reporting.report_queries import DAY_LONG, HALVES, Engine, Found, Row, ask_all
+from sessionizer.jobs.reporting.report_windows import WindowsPart, windows_part
+from sessionizer.jobs.reporting.run_output import MUCH_LATE
+from sessionizer.lib import __version__
+from sessionizer.lib.config import Config
+from sessionizer.lib.errors import without_passwords
+from sessionizer.tables.queries.local import LocalTableSet
+from sessionizer.tables.table_set import TableSet
+
+
+@dataclass(frozen=True)
+class Check:
+    """A rule that the tables keep or break, and the rows that break it."""
+
+    rule: str
+    broken: int
+    fatal: bool = True
+
+
+def by_duckdb(config: Config) -> Engine:
+    """Answers without Spark. Errors: NeedsSpark where the tables do not lie on paths or use what only Spark reads."""
+    tables = LocalTableSet(config)
+    tables.require()
+    known = tables.existing()
+    for table in known.values():
+        table.dataset()
+
+    def ask(query: str) -> list[Row]:
+        return sql_duckdb.documents(sql_duckdb.checked_query(config, query))
+
+    return Engine("DuckDB", ask, '"', has_windows="windows" in known)
+
+
+def by_spark(spark: SparkSession, config: Config) -> Engine:
+    """Answers by Spark: any table."""
+    tables = TableSet(spark, config)
+    tables.require()
+
+    def ask(query: str) -> list[Row]:
+        return sql.documents(sql.query_frame(spark, config, query))
+
+    return Engine("Spark", ask, "`", has_windows=config.sliding is not None and tables.windows.table.exists())
+
+
+def write_report(engine: Engine, config: Config, file: Path, now_us: int) -> dict[str, Any]:
+    """Write the page; returns the figures at its top."""
+    found, windows = ask_all(engine, config), windows_part(engine, config)
+    checks = _checks(found, windows)
+    tiles = _tiles(found)
+    write_page(
+        "report.html",
+        file,
+        title=Path(config.sessions.table).name if "/" in config.sessions.table else config.sessions.table,
+        table=without_passwords(config.sessions.table),
+        made=str(iso(now_us))[:16].replace("T", " "),
+        version=__version__,
+        engine=engine.name,
+        totals=found.totals,
+        tiles=tiles,
+        statuses=_statuses(found),
+        charts=list(_charts(found)),
+        key_names=list(config.source.key),
+        keys=_keys(found, config.source.key),
+        phases=_phases(found),
+        runs=found.runs[::-1][:10],
+        rejected=found.rejected,
+        windows=windows,
+        checks=checks,
+        config=yaml.safe_dump(masked(config), sort_keys=False, allow_unicode=True),
+    )
+    return {"report": str(file), **dict(tiles), "broken_rules": [c.rule for c in checks if c.broken and c.fatal]}
+
+
+def _tiles(found: Found) -> list[tuple[str, str]]:
+    t, read, late = found.totals, found.ledger["events_read"] or 0, found.ledger["late"] or 0
+    return [
+        ("sessions", f"{t['sessions']:,}"),
+        ("events in them", f"{t['events'] or 0:,}"),
+        ("live now", f"{sum(n for name, n in found.by_status.items() if name != 'final'):,}"),
+        ("mean duration", _duration(t["mean_seconds"])),
+        ("events a session", f"{t['mean_events'] or 0:.1f}"),
+        ("of one event", _percent(t["single"], t["sessions"])),
+        ("late events", _percent(late, read)),
+        ("runs", f"{found.ledger['runs']:,}"),
+    ]
+
+
+def _statuses(found: Found) -> list[tuple[str, int, float, str]]:
+    total = sum(found.by_status.values()) or 1
+    colours = {"open": "var(--s3)", "closed": "var(--s2)", "final": "var(--s1)"}
+    return [
+        (name, n, 100 * n / total, colour) for name, colour in colours.items() if (n := found.by_status.get(name, 0))
+    ]
+
+
+def _charts(found: Found) -> Any:
+    """Caption and drawing of each chart that there is something to show for."""
+    if found.by_day:
+        days, counts = _every_day(found.by_day)
+        yield "Sessions a day", charts.svg(charts.bars(counts, days, ticks=6), "sessions-a-day")
+    if found.by_hour:
+        hours = {row["h"]: row["n"] for row in found.by_hour}
+        values = [hours.get(h, 0) for h in range(24)]
+        hourly = charts.bars(values, [f"{h:02}" for h in range(24)], ticks=8, colour=2)
+        yield "Sessions by hour of day, UTC", charts.svg(hourly, "sessions-by-hour")
+    if found.durations:
+        bins = {row["bin"]: row["n"] for row in found.durations}
+        edges = [2 ** (b / HALVES) for b in range(min(bins), max(bins) + 1)]
+        counts = [bins.get(b, 0) for b in range(min(bins), max(bins) + 1)]
+        drawn = charts.durations(edges, counts, {}, 2 ** (1 / HALVES))
+        yield "Duration of sessions, those of a second and more (log scale)", charts.svg(drawn, "durations")
+    if found.sizes:
+        bins = {row["bin"]: row["n"] for row in found.sizes}
+        labels = [charts.short_number(2**b) for b in range(max(bins) + 1)]
+        sizes = charts.bars([bins.get(b, 0) for b in range(max(bins) + 1)], labels, colour=3, log=True)
+        yield "Events a session, from … up to twice as many (log scales)", charts.svg(sizes, "sizes")
+    if found.runs:
+        yield from _charts_of_runs(found.runs)
+
+
+def _charts_of_runs(runs: list[Row]) -> Any:
+    labels = [str(row["run_seq"]) for row in runs]
+    late = [100 * row["late"] / row["events_read"] if row["events_read"] else 0.0 for row in runs]
+    drawn = charts.line(late, labels, "%", 100 * MUCH_LATE if max(late) > 50 * MUCH_LATE else None)
+    yield "Late events of each run, %", charts.svg(drawn, "late-share")
+    timed = [(label, row["seconds"]) for label, row in zip(labels, runs, strict=True) if row["seconds"]]
+    if timed:
+        names = sorted({name for _, seconds in timed for name in seconds} - {"total"}, key=_rank)
+        parts = {name: [seconds.get(name, 0.0) for _, seconds in timed] for name in names}
+        drawn = charts.stacked(parts, [label for label, _ in timed], "seconds")
+        yield "Seconds of each run", charts.svg(drawn, "run-seconds")
+
+
+def _every_day(rows: list[Row]) -> tuple[list[str], list[int]]:
+    """The days with the empty ones between them; of a history with long holes, only the days there are."""
+    counts = {date.fromisoformat(row["day"]): row["n"] for row in rows}
+    first, last = min(counts), max(counts)
+    span = (last - first).days + 1
+    days = [first + timedelta(days=i) for i in range(span)] if span <= 3 * len(rows) + 30 else sorted(counts)
+    return [f"{day:%b} {day.day}" for day in days], [counts.get(day, 0) for day in days]
+
+
+def _keys(found: Found, key: tuple[str, ...]) -> list[dict[str, Any]]:
+    most = max((row["_events"] for row in found.keys), default=1)
+    return [
+        {
+            "values": ["null" if row[name] is None else row[name] for name in key],
+            "sessions": row["_sessions"],
+            "events": row["_events"],
+            "latest": str(row["_latest"])[:16].replace("T", " "),
+            "width": 100 * row["_events"] / most,
+        }
+        for row in found.keys
+    ]
+
+
+def _phases(found: Found) -> list[dict[str, Any]]:
+    """Phases by the time they took in all runs here, the slowest first."""
+    by_phase: dict[str, list[float]] = defaultdict(list)
+    for row in found.runs:
+        for name, seconds in (row["seconds"] or {}).items():
+            if name != "total":
+                by_phase[name].append(seconds)
+    whole = sum(map(sum, by_phase.values())) or 1.0
+    told = [
+        {"name": n, "mean": sum(s) / len(s), "longest": max(s), "share": 100 * sum(s) / whole}
+        for n, s in by_phase.items()
+    ]
+    return sorted(told, key=lambda phase: -phase["share"])
+
+
+def _checks(found: Found, windows: WindowsPart | None) -> list[Check]:
+    t, read, late = found.totals, found.ledger["events_read"] or 0, found.ledger["late"] or 0
+    parts = ("accepted", "late", "invalid", "duplicates")
+    unaccounted = sum(abs(run["events_read"] - sum(run[name] for name in parts)) for run in found.runs)
+    return [
+        Check("every session has an id and a start", t["without_id"] or 0),
+        Check("session ids are unique", t["sessions"] - t["ids"] - (t["without_id"] or 0)),
+        Check("start ≤ end ≤ expires_at", t["disordered"] or 0),
+        Check("final rows, and no others, are in the final partition", t["inconsistent"] or 0),
+        Check("every run accounts for all the events it read", unaccounted),
+        *[Check(rule, broken) for rule, broken in (windows.broken if windows else {}).items()],
+        Check("sessions of at most a day", t["over_a_day"] or 0, fatal=False),
+        Check(f"at most {MUCH_LATE:.0%} of events late", late if read and late / read > MUCH_LATE else 0, fatal=False),
+    ]
+
+
+def _percent(part: int | None, whole: int | None) -> str:
+    share = 100 * (part or 0) / whole if whole else 0.0
+    return f"{share:.2f} %" if 0 < share < 1 else f"{share:.0f} %"
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    for size, unit in ((DAY_LONG, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def _rank(phase: str) -> int:
+    order = ("plan", "sessionize", "commit", "side_tables")
+    return order.index(phase) if phase in order else len(order)

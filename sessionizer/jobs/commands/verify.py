@@ -1,0 +1,211 @@
+"""verify: recompute the sessions from the accepted events, and compare the table with them row by row."""
+
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sessionizer.jobs.reporting.verdict import Verdict, examples_of, first_wrong
+from sessionizer.jobs.run.compute import Checkpoints
+from sessionizer.jobs.run.context import RunContext
+from sessionizer.jobs.run.driver import settled
+from sessionizer.jobs.run.kinds import Kind, sessions_of
+from sessionizer.jobs.run.phases import Say, wall_clock
+from sessionizer.jobs.run.policies import check_fits
+from sessionizer.lib import columns as C
+from sessionizer.lib.config import Config
+from sessionizer.lib.durations import EVER
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.micros import timestamp
+from sessionizer.lib.time.spans import within
+from sessionizer.lib.time.watermarks import latest
+from sessionizer.lib.verifying.bag import accepted, alike, asked_about, judged
+from sessionizer.lib.verifying.differences import broken_rules, differences, miscounted
+from sessionizer.lib.verifying.facts import facts_of
+from sessionizer.lib.verifying.plan import expected_sessions
+from sessionizer.lib.verifying.rejections import FORGOTTEN, LIMIT, not_of_the_source, without_cause, wrong_copies
+from sessionizer.lib.verifying.traces import wrong_numbers, wrong_places, wrong_results
+from sessionizer.tables.event_outputs import EventOutput
+from sessionizer.tables.table_set import TableSet
+
+TIMES = (C.SESSION_START, C.SESSION_END)
+Frames = dict[str, DataFrame]  # by what they are of
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to verify: sessions that touch [low, high) (microseconds), of a share of the keys; None: all."""
+
+    low: int | None = None
+    high: int | None = None
+    sample: float | None = None
+
+
+def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda _: None) -> Verdict:
+    """Compare the sessions table with what its accepted events make; nothing is written but unfinished side tables.
+
+    The accepted events: the source as of the consumed version, without rejected_events, whose reasons are judged by
+    what the manifests say of their runs. The optional tables must tell the same as the sessions. With
+    `lateness: session` and no `revive` sessions depend on how events arrived: only those of late events apart are
+    recomputed.
+    """
+    tables = TableSet(spark, config)
+    tables.require()
+    kind = sessions_of(tables)
+    position = settled(kind, say)
+    if position.manifest is not None:
+        check_fits(kind, position.manifest)
+        kind = replace(kind, rule=position.manifest.as_judged(kind.rule))  # by which states are what they are
+    context = RunContext.look_back(kind, position, wall_clock(), "verify", {})
+    rule, whole, forgotten = context.rule, asked == Asked(), context.clock.forgotten
+    rows = Checkpoints().held(
+        left(asked_for(tables.sessions.table.read(position.version), asked, rule.key, TIMES), C.EXPIRES_AT, forgotten)
+    )
+    broken = dict(broken_rules(rows, rule))
+    broken["the counts of every run add up"] = ledger_gaps(kind)
+    if whole:
+        broken |= _of_traces(context, rows, rule)
+    with tables.events.reading(context.increment):
+        source = _source(context, asked, rule)
+        rejects, near = rejected_beside(context, source, rule)
+        events = accepted(source, rejects, near, rule)
+        broken |= judged_rejects(context, rejects, near, events, whole=whole)
+        if whole and not _is_recomputed(rule) and forgotten is None:
+            broken["each accepted event is in one session"] = miscounted(rows, events, rule)
+        counts = counted(broken)
+        examples = examples_of(broken, counts)
+        say("recomputing the sessions from their events")
+        told, number = _compared(context, rows, events, asked)
+    wrong = first_wrong(told, [C.col(C.SESSION_ID)])
+    return Verdict(rows.count(), number, _is_recomputed(rule), told.count(), wrong, counts, examples)
+
+
+def _source(context: RunContext, asked: Asked, rule: Rule) -> DataFrame:
+    """The rows of the source, judged, that make the sessions asked for, and maybe others."""
+    # Chains of `max_duration` are cut from their first event on, and each key has its own.
+    if (asked.low is None and asked.high is None) or rule.max_duration is not None:
+        return judged(context.past.events(None), rule)
+    spans = _wide(context, asked)
+    return judged(context.past.events(spans), rule).where(within(C.col(C.US), spans))
+
+
+def _is_recomputed(rule: Rule) -> bool:
+    """Whether sessions follow from the accepted events; those of late events apart always do."""
+    return rule.lateness == "event" or rule.revive
+
+
+def _compared(context: RunContext, rows: DataFrame, events: DataFrame, asked: Asked) -> tuple[DataFrame, int]:
+    """Where these rows of the table are not what the events make, and the number of events."""
+    rule, compute = context.rule, Checkpoints()
+    events = sampled(events, asked, rule.key)
+    if not _is_recomputed(rule):
+        rows, events = rows.where(C.col(C.IS_LATE)), events.where(C.col(C.POPULATION).isNotNull())
+    facts = facts_of(rule, context.sample())
+    sessions = expected_sessions(events, rule, facts, context.clock)
+    made, seen = compute.observed(
+        left(sessions, C.EXPIRES_AT, context.clock.forgotten), {"events": F.sum(C.col(C.EVENT_COUNT))}
+    )
+    return compute.held(differences(rows, asked_for(made, asked, rule.key, TIMES), rule, facts)), seen["events"] or 0
+
+
+def rejected_beside(context: RunContext, source: DataFrame, rule: Rule) -> tuple[DataFrame | None, DataFrame | None]:
+    """The rejected rows, and what is alike in the source, each computed once; None: there are none."""
+    if (rows := context.past.rejected()) is None:
+        return None, None
+    rejects = Checkpoints().held(asked_about(rows))
+    return rejects, Checkpoints().held(alike(source, rejects, rule))
+
+
+def judged_rejects(
+    context: RunContext, rejects: DataFrame | None, near: DataFrame | None, events: DataFrame, *, whole: bool
+) -> Frames:
+    """What is wrong in rejected_events. near: what is alike; events: what is accepted, of the whole source if whole."""
+    rule = context.rule
+    if rejects is None or near is None:
+        return {}
+    known = [
+        (m.run_seq, m.horizon_before, m.forgotten, m.now + m.as_judged(rule).max_future_skew)
+        for m in context.kind.home.manifests(context.position.version)
+    ]
+    columns = f"{C.RUN_SEQ} BIGINT, h BIGINT, {FORGOTTEN} BIGINT, {LIMIT} BIGINT"
+    runs = rejects.sparkSession.createDataFrame(known, columns)
+    told = runs.select(C.RUN_SEQ, F.timestamp_micros("h").alias(C.HORIZON), FORGOTTEN, LIMIT)
+    found = without_cause(rejects, told, rule)
+    if whole:
+        found |= not_of_the_source(near, rejects, rule)
+        found |= wrong_copies(near, events, rejects, rule) if rule.dedupe is not None else {}
+    return found
+
+
+def _of_traces(context: RunContext, sessions: DataFrame, rule: Rule) -> Frames:
+    """What is wrong in the optional tables."""
+    found = {}
+    for name, output in context.kind.tables.event_outputs.items():
+        rows = output.table.read()
+        forgotten = context.clock.forgotten
+        young = rows if forgotten is None else rows.where(C.col(C.EVENT_TIME) >= timestamp(forgotten))
+        found[f"{name} names the session that its events lie in"] = wrong_places(young, sessions, rule)
+        if (since := _complete_since(output)) is not None:
+            found[f"{name} has each event of a session once"] = wrong_numbers(rows, sessions, since)
+        if name == "session_updates":
+            results = wrong_results(rows, sessions, rule)
+            found[f"{name} ends with what its session came to"] = results
+    return found
+
+
+def _complete_since(output: EventOutput) -> int | None:
+    """From which event time on a table has all events; None: it was made when there were sessions already."""
+    if not output.is_whole:
+        return None
+    earliest = output.table.read().agg(F.min(F.unix_micros(C.EVENT_TIME))).collect()[0][0]
+    return None if earliest is None else latest(int(earliest), output.complete_from())
+
+
+def _wide(context: RunContext, asked: Asked) -> list[tuple[int, int]]:
+    """The span of events that makes the sessions asked for: as far as those that touch it reach, in the table."""
+    low = -EVER if asked.low is None else asked.low
+    high = EVER if asked.high is None else asked.high
+    rows = context.kind.home.table.read(context.position.version)
+    first, last = C.col(C.SESSION_START), C.col(C.EXPIRES_AT)
+    near = rows.where((first < timestamp(high)) & (last >= timestamp(low)))
+    bounds = near.agg(F.unix_micros(F.min(first)).alias("low"), F.unix_micros(F.max(last)).alias("high")).first()
+    if bounds is None or bounds["low"] is None:
+        return [(low, high)]
+    return [(min(low, int(bounds["low"])), max(high, int(bounds["high"])))]
+
+
+def asked_for(rows: DataFrame, asked: Asked, key: tuple[str, ...], times: tuple[str, str]) -> DataFrame:
+    """The rows that are asked for; times: the columns of their start and their end."""
+    start, end = C.cols(times)
+    if asked.low is not None:
+        rows = rows.where(end >= timestamp(asked.low))
+    if asked.high is not None:
+        rows = rows.where(start < timestamp(asked.high))
+    return sampled(rows, asked, key)
+
+
+def left(rows: DataFrame, ends: str, forgotten: int | None) -> DataFrame:
+    """What has not been forgotten, by its end; what has come below that since is, too, the next time."""
+    return rows if forgotten is None else rows.where(C.col(ends) >= timestamp(forgotten))
+
+
+def sampled(rows: DataFrame, asked: Asked, key: tuple[str, ...]) -> DataFrame:
+    """The rows of the keys that are asked for."""
+    if asked.sample is None or not key:
+        return rows
+    return rows.where(F.pmod(F.xxhash64(*C.cols(key)), F.lit(1_000_000)) < int(asked.sample * 1_000_000))
+
+
+def counted(frames: Frames) -> dict[str, int]:
+    """How many rows each of the frames has, in one job."""
+    named = reduce(DataFrame.unionByName, [frame.select(F.lit(name).alias("name")) for name, frame in frames.items()])
+    found = {row["name"]: row["count"] for row in named.groupBy("name").count().collect()}
+    return {name: found.get(name, 0) for name in frames}
+
+
+def ledger_gaps(kind: Kind) -> DataFrame:
+    """Runs whose counts do not add up."""
+    runs = kind.runs.table.read()
+    parts = sum((C.col(n) for n in ("late", "invalid", "duplicates")), C.col("accepted"))
+    return runs.where((C.col("mode") == "run") & (C.col("events_read") != parts)).select(C.RUN_ID)

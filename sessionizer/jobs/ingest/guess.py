@@ -1,0 +1,269 @@
+"""What a file may be: its format, its columns, which is the time and which the key. A look at its first rows."""
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from io import StringIO
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from sessionizer.jobs.ingest.access_log import access_log_schema
+from sessionizer.jobs.ingest.file_reader import Format
+from sessionizer.jobs.ingest.files import BOM, first_bytes
+from sessionizer.jobs.ingest.time_formats import ISO
+from sessionizer.lib import columns as C
+from sessionizer.lib.errors import SourceError
+
+HEAD, ROWS = 4 << 20, 20_000  # bytes and rows that are looked at
+SUFFIXES: dict[str, Format] = {
+    **dict.fromkeys((".csv", ".tsv", ".tab"), "csv"),
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
+    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+}
+SEPARATORS = ",;\t|"
+ACCESS_LOG = re.compile(rb'\S+ \S+ \S+ \[\d{2}/\w{3}/\d{4}:[^\]]+\] "')
+MOSTLY = 0.95  # of the values that are there: what all are taken to be
+ISO_TIME = re.compile(r"\s*\d{4}-\d{1,2}-\d{1,2}([T ]\d{1,2}:\d{2}.*)?\s*")
+# Spark's patterns, and Python's for the same; where several fit, the first.
+PATTERNS = {
+    "dd.MM.yyyy HH:mm:ss": "%d.%m.%Y %H:%M:%S",
+    "dd.MM.yyyy HH:mm": "%d.%m.%Y %H:%M",
+    "MM/dd/yyyy HH:mm:ss": "%m/%d/%Y %H:%M:%S",
+    "MM/dd/yyyy HH:mm": "%m/%d/%Y %H:%M",
+    "dd/MM/yyyy HH:mm:ss": "%d/%m/%Y %H:%M:%S",
+    "dd/MM/yyyy HH:mm": "%d/%m/%Y %H:%M",
+    "yyyy/MM/dd HH:mm:ss": "%Y/%m/%d %H:%M:%S",
+    "yyyyMMdd HHmmss": "%Y%m%d %H%M%S",
+    "dd/MMM/yyyy:HH:mm:ss Z": "%d/%b/%Y:%H:%M:%S %z",
+    "EEE MMM dd HH:mm:ss Z yyyy": "%a %b %d %H:%M:%S %z %Y",
+}
+SECONDS = (5e8, 4e9)  # of the years 1985 to 2096
+NAMES_OF_TIME = ("event_time", "timestamp", "ts", "time", "datetime", "occurred", "created", "date", "at")
+NAMES_OF_KEYS = (
+    *("user", "visitor", "customer", "member", "account", "client", "device", "cookie", "email", "player", "driver"),
+    *("host", "ip", "sensor", "machine"),
+)
+# Numbers, but no digits that begin with a zero, which name something.
+NUMBER = re.compile(r"\s*[-+]?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][-+]?\d+)?\s*")
+WHOLE = re.compile(r"\s*[-+]?(0|[1-9]\d{0,17})\s*")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column and its first values. kind: of Spark, for `--schema`; None: none that a config could use."""
+
+    name: str
+    values: Sequence[Any] = field(repr=False)
+    kind: str | None
+
+    @property
+    def there(self) -> list[Any]:
+        """The values that are no null, nor blank."""
+        return [value for value in self.values if value is not None and str(value).strip()]
+
+    @property
+    def distinct(self) -> int:
+        """How many different ones."""
+        return len(set(map(str, self.there)))
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What a file may be. time_formats: of the columns that may be the time, the likeliest first. keys: likewise.
+
+    declared: whether the file says of which types its columns are.
+    """
+
+    format: Format
+    columns: tuple[Column, ...]
+    time_formats: dict[str, str]
+    keys: tuple[str, ...]
+    csv_sep: str = ","
+    declared: bool = True
+
+    def column(self, name: str) -> Column:
+        """The column of this name."""
+        return next(column for column in self.columns if column.name == name)
+
+
+def format_of(file: Path) -> Format:
+    """By its suffix, else by how it begins."""
+    suffixes = [suffix.lower() for suffix in file.suffixes]
+    if suffixes[-1:] == [".gz"]:
+        suffixes.pop()
+    if suffixes and (named := SUFFIXES.get(suffixes[-1])) is not None:
+        return named
+    head = first_bytes(file, 1 << 16).removeprefix(BOM).lstrip()
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    if head.startswith(b"{"):
+        return "json"
+    return "access-log" if ACCESS_LOG.match(head) else "csv"
+
+
+def guess(file: Path) -> Guess:
+    """Look at a file's first rows. Errors: SourceError where nothing is in it."""
+    kind, sep = format_of(file), ","
+    if kind == "access-log":
+        names = access_log_schema(C.EVENT_TIME).fieldNames()
+        return Guess(kind, tuple(Column(n, (), "string") for n in names), {C.EVENT_TIME: ISO}, ("host",))
+    if kind == "parquet":
+        rows = _parquet(file)
+    elif kind == "json":
+        rows = _json(first_bytes(file, HEAD))
+    else:
+        rows, sep = _csv(first_bytes(file, HEAD))
+    columns = tuple(_column(name, values, is_text=kind == "csv") for name, values in rows.items())
+    if not any(column.there for column in columns):
+        raise SourceError("the file must have rows to look at", value=str(file), remedy="name another one")
+    times = _times(columns)
+    return Guess(kind, columns, times, _keys(columns, times), sep, declared=kind != "csv")
+
+
+def _csv(head: bytes) -> tuple[dict[str, list[Any]], str]:
+    """The separator is the one that most lines have as often as the first, which names the columns."""
+    text = head.removeprefix(BOM).decode(errors="replace")
+    if len(head) >= HEAD:
+        text = text[: text.rfind("\n") + 1]
+    first = [line for line in text[: 1 << 16].split("\n") if line.strip()][:100]
+    if not first:
+        return {}, ","
+
+    def fits(sep: str) -> tuple[int, int]:
+        names, *others = csv.reader(first, delimiter=sep)
+        return sum(len(row) == len(names) for row in others) * (len(names) > 1), len(names)
+
+    sep = max(SEPARATORS, key=fits)
+    names, *rows = islice((row for row in csv.reader(StringIO(text, newline=""), delimiter=sep) if row), ROWS)
+    whole = [row for row in rows if len(row) == len(names)]
+    return {name or f"_c{n}": [row[n] for row in whole] for n, name in enumerate(names)}, sep
+
+
+def _json(head: bytes) -> dict[str, list[Any]]:
+    found = [row for line in head.splitlines()[:ROWS] if isinstance(row := _parsed(line), dict)]
+    return {name: [row.get(name) for row in found] for name in dict.fromkeys(name for row in found for name in row)}
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _parquet(file: Path) -> dict[str, list[Any]]:
+    import pyarrow as pa  # noqa: PLC0415
+    from pyarrow.parquet import ParquetFile  # noqa: PLC0415
+
+    try:
+        batch = next(ParquetFile(file).iter_batches(ROWS), None)
+    except (OSError, pa.ArrowException) as error:
+        raise SourceError("a parquet file cannot be read", value=str(file), remedy=str(error)) from error
+    return {} if batch is None else dict(zip(batch.schema.names, (c.to_pylist() for c in batch.columns), strict=True))
+
+
+def _column(name: str, values: list[Any], *, is_text: bool) -> Column:
+    column = Column(name, values, None)
+    return Column(name, values, _kind(column.there, is_text=is_text))
+
+
+def _kind(there: Sequence[Any], *, is_text: bool) -> str | None:
+    """The type of the values in Spark's words, None for what holds others within it."""
+    kinds: list[tuple[str, Callable[[Any], bool]]] = [
+        ("boolean", lambda v: isinstance(v, bool)),
+        ("bigint", lambda v: isinstance(v, int)),
+        ("double", lambda v: isinstance(v, int | float | Decimal)),
+        ("timestamp", lambda v: isinstance(v, datetime | date)),
+        ("string", lambda v: isinstance(v, str)),
+    ]
+    if is_text:
+        kinds = [
+            ("boolean", lambda v: v.strip().lower() in ("true", "false")),
+            ("bigint", lambda v: bool(WHOLE.fullmatch(v))),
+            ("double", lambda v: bool(NUMBER.fullmatch(v))),
+        ]
+    found = next((kind for kind, holds in kinds if there and all(map(holds, there))), None)
+    return found or ("string" if is_text or not there else None)
+
+
+def _times(columns: Sequence[Column]) -> dict[str, str]:
+    found = {c.name: form for c in columns if (form := _time_format(c)) is not None}
+    return dict(sorted(found.items(), key=lambda item: _rank(item[0], NAMES_OF_TIME)))
+
+
+def _time_format(column: Column) -> str | None:
+    there = column.there[:1_000]
+    if not there or column.kind in (None, "boolean"):
+        return None
+    if column.kind == "timestamp":
+        return ISO
+    numbers = [float(value) for value in there if NUMBER.fullmatch(str(value))]
+    if len(numbers) >= MOSTLY * len(there):
+        looks = _rank(column.name, NAMES_OF_TIME) < len(NAMES_OF_TIME)
+        units = {"epoch_s": 1, "epoch_ms": 1_000} if looks else {}
+        return next((form for form, per in units.items() if _share(numbers, _lies_near_now(per)) >= MOSTLY), None)
+    if _share(there, lambda v: bool(ISO_TIME.fullmatch(v))) >= MOSTLY:
+        return ISO
+    return next((p for p, python in PATTERNS.items() if _share(there, _reads(python)) >= MOSTLY), None)
+
+
+def _lies_near_now(per_second: int) -> Callable[[float], bool]:
+    return lambda value: SECONDS[0] * per_second <= value <= SECONDS[1] * per_second
+
+
+def _reads(pattern: str) -> Callable[[str], bool]:
+    def reads(text: str) -> bool:
+        try:
+            datetime.strptime(text.strip(), pattern)
+        except ValueError:
+            return False
+        return True
+
+    return reads
+
+
+def _share(values: Sequence[Any], holds: Callable[[Any], bool]) -> float:
+    return sum(map(holds, values)) / len(values)
+
+
+def _keys(columns: Sequence[Column], times: dict[str, str]) -> tuple[str, ...]:
+    """Columns that come again and again, those that are named like somebody first, then those with more values."""
+    taken = {name.lower() for name in (*C.FIXED_SESSION_COLUMNS, *C.FIXED_EVENT_COLUMNS)}
+
+    def may_be(column: Column) -> bool:
+        known = column.kind in ("string", "bigint") and column.name not in times and column.name.lower() not in taken
+        return known and column.distinct > 1 and _is_repeated(column)
+
+    def order(column: Column) -> tuple[int, int]:
+        return _rank_of_key(column.name), -column.distinct
+
+    return tuple(column.name for column in sorted(filter(may_be, columns), key=order))
+
+
+def _rank_of_key(name: str) -> int:
+    """`user` and `user_id` are somebody; `user_agent` may only say something of one."""
+    rank, *_, last = _rank(name, NAMES_OF_KEYS), *_words(name)
+    names_one = last in NAMES_OF_KEYS or last in ("id", "key", "hash", "uuid", "guid", "name", "address")
+    return rank if names_one else len(NAMES_OF_KEYS) + 1
+
+
+def _is_repeated(column: Column) -> bool:
+    """Somebody comes more than once, or is so new that it cannot be told."""
+    most = 1.0 if _rank_of_key(column.name) < len(NAMES_OF_KEYS) else 0.9
+    return column.distinct <= most * len(column.there)
+
+
+def _rank(name: str, known: Sequence[str]) -> int:
+    """The place of the first of these words in the name; their number where none is."""
+    words = list(_words(name))
+    return next((n for n, word in enumerate(known) if word in words or word == name.lower()), len(known))
+
+
+def _words(name: str) -> Iterator[str]:
+    """`userId`, `user_id` and `User ID` are user and id."""
+    yield from (word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+", name))

@@ -1,0 +1,211 @@
+"""`sessionizer ingest`: files into the source table, each content once."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from sessionizer.jobs.ingest.file_reader import LINE_FORMATS, FileReader, IngestOptions, Part
+from sessionizer.jobs.ingest.files import Mark, Survey, check_files, line_at, survey
+from sessionizer.jobs.ingest.lines import TORN_LINE, unreadable_rows
+from sessionizer.lib import columns as C
+from sessionizer.lib.config import Config
+from sessionizer.lib.errors import RunFailed, SourceError
+from sessionizer.tables.delta import A_MONTH, CHANGE_FEED, REMOVED_FILES_KEPT, Commit, Superseded, Table
+from sessionizer.tables.rejected_events import RejectedEvents, rejected_schema
+
+NOTE = "sessionizer_ingest"
+_FENCE = re.compile(r"ingest:(\d+):([0-9a-f]{64})")
+_TRIES, _WAIT = 5, wait_random_exponential(multiplier=0.2, max=5)
+
+
+@dataclass(frozen=True)
+class IngestReport:
+    """What became of one file.
+
+    lines: rows read from it now = added + unreadable. skipped: its content was known already.
+    grown: only its new lines were read. held_back: 1 if its last line is still being written, and left for later.
+    """
+
+    file: str
+    lines: int = 0
+    added: int = 0
+    unreadable: int = 0
+    skipped: bool = False
+    grown: bool = False
+    held_back: int = 0
+
+
+def ingest(  # noqa: PLR0913  (the clock, and who listens, are apart from what to do)
+    spark: SparkSession,
+    config: Config,
+    files: Sequence[Path],
+    options: IngestOptions,
+    *,
+    now: datetime,
+    on_file: Callable[[IngestReport], None] = lambda _: None,
+) -> list[IngestReport]:
+    """Add the rows of files to the source table, which the first of them makes; one commit a file.
+
+    A content that is known adds nothing, under whatever name, gzipped or not; of a text file that has grown
+    only the new lines are added. Lines that cannot be read go to rejected_events.
+    Errors: UsageError for files or options that make no sense, SourceError for a file that does not fit; the
+    files before it are in, of itself nothing is.
+    """
+    check_files(files)
+    ingestion = Ingestion(spark, config, FileReader(spark, config, options), now)
+    reports = []
+    for file in files:
+        try:
+            reports.append(ingestion.add(file))
+        except Superseded as error:
+            raise RunFailed(
+                "another process keeps changing source.table", value=str(file), remedy="ingest the file again"
+            ) from error
+        on_file(reports[-1])
+    return reports
+
+
+class Ingestion:
+    """Files going into one source table."""
+
+    def __init__(self, spark: SparkSession, config: Config, reader: FileReader, now: datetime) -> None:
+        self.config = config
+        self.reader = reader
+        self.now = now
+        self.source = Table(spark, config.source.table, "source.table")
+        self._history = self.source.history()
+        self._notes: dict[Mark, Mapping[str, Any]] = {}
+        self.rejected = RejectedEvents(config, Table(spark, config.outputs.rejected_events, "outputs.rejected_events"))
+
+    @retry(retry=retry_if_exception_type(Superseded), stop=stop_after_attempt(_TRIES), wait=_WAIT, reraise=True)
+    def add(self, file: Path) -> IngestReport:
+        """Add what is new in a file, and complete what an earlier ingest of it left undone."""
+        found = survey(file, self._known())
+        end, by_line = self._end(file, found), self.reader.options.format in LINE_FORMATS
+        known = [m for m in found.known if m.size <= end.size and (by_line or m == end)]
+        held_back = int(end != found.whole)
+        parts = [Part(file, before.size, mark, found.bom) for before, mark in pairwise([Mark(0, ""), *known])]
+        late = sum(self._complete(part) for part in parts)
+        start = known[-1].size if known else 0
+        added, unreadable = (0, 0) if start == end.size else self._append(Part(file, start, end, found.bom))
+        return IngestReport(
+            file=str(file),
+            lines=added + unreadable + late,
+            added=added,
+            unreadable=unreadable + late,
+            skipped=start > 0 and added + unreadable == 0,
+            grown=start > 0 and added + unreadable > 0,
+            held_back=held_back,
+        )
+
+    def _known(self) -> set[Mark]:
+        """What the table holds: it alone remembers what was ingested."""
+        app_ids = self.source.transactions() if self.source.exists() else []
+        matches = (_FENCE.fullmatch(app_id) for app_id in app_ids)
+        return {Mark(int(m[1]), m[2]) for m in matches if m}
+
+    def _end(self, file: Path, found: Survey) -> Mark:
+        """Where to stop: before a last line that is still being written."""
+        if found.packed or self.reader.options.format not in ("json", "access-log"):
+            return found.whole
+        read_before = found.known[-1] if found.known else Mark(0, "")
+        if found.whole in (found.lines, read_before):
+            return found.whole
+        taken = max(found.lines, read_before, key=lambda mark: mark.size)
+        return taken if self.reader.is_unfinished(line_at(file, taken.size, found.whole.size)) else found.whole
+
+    def _append(self, part: Part) -> tuple[int, int]:
+        """Add a part of a file: its rows to the source, then its torn lines to rejected_events; how many each."""
+        table = self.source.schema if self.source.exists() else None
+        with self._rows(part, table) as (rows, added, torn):
+            if rows is None:
+                return 0, 0
+            if added == 0 and part.start == 0:
+                raise SourceError(
+                    f"no line of the file can be read as {self.reader.options.format}, so nothing was ingested",
+                    value=str(part.file),
+                    remedy="check --format, --time-format, --schema and the --csv options",
+                )
+            events = rows.where(C.col(TORN_LINE).isNull()).drop(TORN_LINE)
+            if table is None:
+                nullable = T.StructType([T.StructField(f.name, f.dataType) for f in events.schema.fields])
+                self.source.create(nullable, [], {CHANGE_FEED: "true", REMOVED_FILES_KEPT: A_MONTH})
+            commit = Commit(_fence("ingest", part.end), 1, self._note(part, added, torn))
+            with self.source.lock():
+                if self.source.has_fence(commit):
+                    raise Superseded(f"{part.file} was ingested meanwhile")
+                kept = events if added else self.source.read().limit(0)
+                self.source.append(kept, commit, add_columns=self.reader.options.add_columns)
+            self._reject(part, rows, torn)
+            return added, torn
+
+    def _complete(self, part: Part) -> int:
+        """Write the torn lines of a part that was added before, unless they are there; how many."""
+        fence = _fence("ingest-rejected", part.end)
+        if self.rejected.table.exists() and self.rejected.table.transaction(fence) is not None:
+            return 0
+        note = self._note_of(part.end)
+        if note.get("unreadable") == 0:
+            return 0
+        part = replace(part, start=note.get("from", part.start))
+        with self._rows(part, self.source.schema) as (rows, _, torn):
+            self._reject(part, rows, torn)
+            return torn
+
+    def _reject(self, part: Part, rows: DataFrame | None, torn: int) -> None:
+        if rows is None or torn == 0:
+            return
+        self.rejected.create_if_missing(self.source.schema)
+        schema = rejected_schema(self.config, self.rejected.table.schema)
+        lines = unreadable_rows(rows, part.file.name, f"ingest-{part.end.sha256[:12]}", schema)
+        self.rejected.table.append(lines, Commit(_fence("ingest-rejected", part.end), 1))
+
+    @contextmanager
+    def _rows(self, part: Part, table: T.StructType | None) -> Iterator[tuple[DataFrame | None, int, int]]:
+        """The rows of a part, parsed once before anything is written, or None; how many are good, how many torn."""
+        with self.reader.read(part, table) as frame:
+            if frame is None:
+                yield None, 0, 0
+                return
+            kept = frame.persist()
+            try:
+                is_torn = C.col(TORN_LINE).isNotNull()
+                added, torn = kept.agg(F.count_if(~is_torn), F.count_if(is_torn)).collect()[0]
+                yield kept if added + torn else None, added, torn
+            finally:
+                kept.unpersist()
+
+    def _note(self, part: Part, added: int, torn: int) -> str:
+        note = {
+            "file": part.file.name,
+            "bytes": part.end.size,
+            "sha256": part.end.sha256,
+            "from": part.start,
+            "rows": added,
+            "unreadable": torn,
+            "at": self.now.isoformat(),
+        }
+        return json.dumps({NOTE: note})
+
+    def _note_of(self, mark: Mark) -> Mapping[str, Any]:
+        """What an earlier ingest wrote down; nothing where the table's history does not reach back to it."""
+        while mark not in self._notes and (entry := next(self._history, None)):
+            if NOTE in (entry.metadata or ""):
+                note = json.loads(entry.metadata or "")[NOTE]
+                self._notes[Mark(note["bytes"], note["sha256"])] = note
+        return self._notes.get(mark, {})
+
+
+def _fence(role: str, end: Mark) -> str:
+    return f"{role}:{end.size}:{end.sha256}"

@@ -1,0 +1,147 @@
+"""new: a config to begin with, guessed from a file of events."""
+
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sessionizer.jobs.config_file import load_config
+from sessionizer.jobs.ingest.files import check_files
+from sessionizer.jobs.ingest.guess import Column, Guess, guess
+from sessionizer.jobs.ingest.time_formats import ISO
+from sessionizer.lib import columns as C
+from sessionizer.lib.config import json_schema
+from sessionizer.lib.errors import UsageError
+
+SCHEMA = "sessionizer.schema.json"
+PLAIN = re.compile(r"[A-Za-z]\w*", re.ASCII)
+SPECIAL = {"true", "false", "null", "yes", "no", "on", "off"}  # which YAML, or who reads it, takes for something else
+MOST_SUMS, MOST_TEXTS = 3, 2
+
+
+@dataclass(frozen=True)
+class Begin:
+    """What to begin with: a look at the first file, and what is chosen of it. gap: a duration."""
+
+    files: tuple[Path, ...]
+    found: Guess
+    key: str | None
+    time: str | None
+    gap: str = "30m"
+
+
+def begin(files: Sequence[Path]) -> Begin:
+    """The likeliest choice. Errors: UsageError, SourceError for files that cannot be looked at."""
+    check_files(files)
+    found = guess(files[0])
+    return Begin(tuple(files), found, next(iter(found.keys), None), next(iter(found.time_formats), None))
+
+
+def write(chosen: Begin, config: Path) -> None:
+    """Write the config, and beside it the JSON Schema that editors complete and check it by.
+
+    Errors: UsageError where there is one, or where nothing in the file can be the time.
+    """
+    if config.exists():
+        raise UsageError("there is a config already", value=str(config), remedy="name another file with -c")
+    if chosen.time is None:
+        raise UsageError(
+            "no column of the file looks like a time",
+            value=", ".join(column.name for column in chosen.found.columns),
+            remedy="name it with --time",
+        )
+    config.parent.mkdir(parents=True, exist_ok=True)
+    (config.parent / SCHEMA).write_text(json.dumps(json_schema(), indent=2) + "\n", encoding="utf-8")
+    config.write_text(text_of(chosen), encoding="utf-8")
+    load_config(config)  # what is written is a config, whatever the columns are called
+
+
+def text_of(chosen: Begin) -> str:
+    """The config, with words on what was seen."""
+    found, time = chosen.found, chosen.time or C.EVENT_TIME
+    others = [_name(name) for name in found.keys if name != chosen.key][:3]
+    seen = found.column(time).there[:1]
+    lines = [
+        f"# yaml-language-server: $schema={SCHEMA}",
+        f"# Guessed from {chosen.files[0].name}; what else there is: docs/config.md, or your editor by the schema.",
+        "source:",
+        "  table: warehouse/events",
+        _line(f"  key: [{'' if chosen.key is None else _name(chosen.key)}]", _about_key(chosen, others)),
+        _line(f"  event_time: {_name(time)}", f"such as {seen[0]}" if seen else ""),
+        "sessions:",
+        "  table: warehouse/sessions",
+        "session:",
+        _line(f"  gap: {chosen.gap}", "a longer pause ends a session; `sessionizer advise` looks at yours"),
+        "time:",
+        _line("  allowed_lateness: 24h", "how far behind the latest an event may come and still count"),
+        "aggregates:",
+        *[f"  - {{name: {kind}_{_name(of)}, fn: {fn}, of: {_name(of)}}}" for kind, fn, of in _aggregates(chosen)],
+    ]
+    if lines[-1] == "aggregates:":
+        lines[-1] = "aggregates: []"
+    return "\n".join(lines) + "\n"
+
+
+def next_commands(chosen: Begin, config: Path) -> list[str]:
+    """The two commands that come next."""
+    found, named = chosen.found, [] if str(config) == "sessionizer.yaml" else ["-c", str(config)]
+    options = ["--format", found.format, *named]
+    form = found.time_formats.get(chosen.time or "", ISO)
+    options += ["--time-format", form] if form != ISO else []
+    options += ["--csv-sep", "\\t" if found.csv_sep == "\t" else found.csv_sep] if found.csv_sep != "," else []
+    names = (chosen.time, chosen.key)
+    typed = [c for c in found.columns if not (found.declared or c.kind == "string" or c.name in names or _is_name(c))]
+    options += ["--schema", ", ".join(f"{_ddl(column.name)} {column.kind}" for column in typed)] if typed else []
+    for name in (column.name for column in found.columns if _name(column.name) != column.name):
+        options += ["--rename", f"{name}={_name(name)}"]
+    load = shlex.join(["sessionizer", "ingest", *map(str, chosen.files), *options])
+    then = [shlex.join(["sessionizer", command, *named]) for command in ("init", "run")]
+    return [load, " && ".join(then)]
+
+
+def summary(chosen: Begin, config: Path) -> str:
+    """What was written, in a sentence."""
+    whose = f"of {_name(chosen.key)}" if chosen.key else "of all events together"
+    when = _name(chosen.time or C.EVENT_TIME)
+    return f"wrote {config}: sessions {whose} by {when}, a pause of {chosen.gap} ends one"
+
+
+def _aggregates(chosen: Begin) -> list[tuple[str, str, str]]:
+    """Sums of numbers, and how many different texts: how it is called, the function, the column."""
+    if chosen.found.format == "access-log":
+        return [("total", "sum", "bytes"), ("different", "count_distinct", "path")]
+    free = [c for c in chosen.found.columns if c.name not in (chosen.key, chosen.time) and c.there]
+    sums = [c for c in free if c.kind in ("bigint", "double") and not _is_name(c)][:MOST_SUMS]
+    texts = [c for c in free if c.kind == "string" and 1 < c.distinct < len(c.there)][:MOST_TEXTS]
+    return [("total", "sum", c.name) for c in sums] + [("different", "count_distinct", c.name) for c in texts]
+
+
+def _is_name(column: Column) -> bool:
+    """Numbers that name something are not added up."""
+    return bool(re.search(r"(?i)(^|_)(id|key|no|nr|code|zip|port|year|lat|lon)$|Id$", column.name))
+
+
+def _about_key(chosen: Begin, others: Sequence[str]) -> str:
+    if chosen.key is None:
+        return "one stream of sessions: no column looked like somebody"
+    column = chosen.found.column(chosen.key)
+    told = f"{column.distinct:,} different in {len(column.values):,} rows" if column.values else ""
+    return "; ".join(part for part in (told, f"or: {', '.join(others)}" if others else "") if part)
+
+
+def _line(text: str, comment: str) -> str:
+    return f"{text:<32}# {' '.join(comment.split())}" if comment else text
+
+
+def _name(column: str) -> str:
+    """What the column is called in the table: a name that SQL, YAML and Delta take as it is."""
+    if PLAIN.fullmatch(column) and column.lower() not in SPECIAL:
+        return column
+    made = re.sub(r"\W+", "_", column).strip("_").lower()
+    return made if PLAIN.fullmatch(made) and made not in SPECIAL else f"the_{made}"
+
+
+def _ddl(column: str) -> str:
+    return column if PLAIN.fullmatch(column) else C.quoted(column)

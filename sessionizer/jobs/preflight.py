@@ -1,0 +1,136 @@
+"""What can be told before Spark starts: by the config, and by the logs of tables that lie on this machine."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from sessionizer.jobs.run.driver import may_idle
+from sessionizer.jobs.run.kinds import Ruled, ruled
+from sessionizer.jobs.run.policies import check_rejects, check_rule
+from sessionizer.jobs.run.side_tables import RUNS, fence
+from sessionizer.lib.admission.validate import source_problems
+from sessionizer.lib.config import Config
+from sessionizer.lib.errors import ConfigError, SessionizerError, TableError
+from sessionizer.tables.delta import Commit
+from sessionizer.tables.manifest import Manifest
+from sessionizer.tables.position import position_of
+from sessionizer.tables.queries.local import LocalTable, LocalTableSet, NeedsSpark
+from sessionizer.tables.source import require_source
+
+# What a command needs: the source; or all tables, too; or that their rows follow the config's rule, too.
+Needs = Literal["source", "tables", "rule"]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A config, and its tables as their logs tell of them; None where only Spark can read them."""
+
+    config: Config
+    tables: LocalTableSet | None
+
+
+def check(config: Config, needs: Needs | None = None, *, windows: bool = False, columns: bool = False) -> Ready:
+    """Raise one error that names all that stands in the way, as far as it can be told at once.
+
+    windows: of those, not of sessions. columns: whether those that the config names are looked for in the source.
+    Errors: as named; ConfigError for several.
+    """
+    of = ruled(config, windows=windows)
+    try:
+        tables = LocalTableSet(config)
+        found = _problems(tables, of, needs, columns=columns)
+    except NeedsSpark:
+        return Ready(config, None)
+    _raise_all(found)
+    return Ready(config, tables)
+
+
+def check_all(config: Config) -> bool:
+    """The same for all that runs of this config need; whether its tables could be looked at."""
+    try:
+        tables = LocalTableSet(config)
+        each = [ruled(config, windows=windows) for windows in (False, True) if not windows or config.sliding]
+        _raise_all([error for of in each for error in _problems(tables, of, "rule", columns=True)])
+    except NeedsSpark:
+        return False
+    return True
+
+
+def _raise_all(found: Sequence[SessionizerError]) -> None:
+    """Raise these errors as one, if there are any."""
+    told = {str(error): error for error in found}
+    if len(told) == 1:
+        raise found[0]
+    if told:
+        raise ConfigError(f"{len(told)} things stand in the way:" + "".join(f"\n  - {text}" for text in told))
+
+
+def nothing_new(tables: LocalTableSet, of: Ruled) -> Manifest | None:
+    """The last run, if another one would surely find nothing to do; None where Spark has to look."""
+    home, runs = _home(tables, of)
+    try:
+        position = position_of(home)
+        done = position.manifest
+        if done is None or position.restored is not None or done.source_to_version is None:
+            return None
+        is_same = (tables.events.id, tables.events.version) == (done.source_id, done.source_to_version)
+        is_whole = runs.has_fence(Commit(fence(home.id, RUNS), done.run_seq))
+    except (NeedsSpark, SessionizerError):
+        return None
+    follows_the_clock = of.rule.watermark_idle_after is not None and done.live_sessions != 0
+    return done if is_same and is_whole and not follows_the_clock and not may_idle(of.rule, done) else None
+
+
+def _problems(tables: LocalTableSet, of: Ruled, needs: Needs | None, *, columns: bool) -> list[SessionizerError]:
+    if needs is None:
+        return []
+    found: list[SessionizerError] = []
+    with _kept(found):
+        require_source(tables.events, tables.config, changes=needs != "source")
+    if tables.events.exists():
+        found += source_problems(tables.events.schema, of.rule) if columns else []
+        if needs != "source":
+            with _kept(found):
+                _require_made(tables, of)
+    home, _ = _home(tables, of)
+    if needs == "rule" and home.exists() and (done := position_of(home).manifest) is not None:
+        with _kept(found):
+            check_rule(of, done)
+        rejects = tables.rejected_events if of.name == "sessions" else tables.of_windows["rejected_window_events"]
+        if rejects.exists():
+            with _kept(found):
+                check_rejects(of, rejects.field, rejects.location, rejects.id, done)
+    return found
+
+
+@contextmanager
+def _kept(found: list[SessionizerError]) -> Iterator[None]:
+    """An error is one of several."""
+    try:
+        yield
+    except SessionizerError as error:
+        found.append(error)
+
+
+def _home(tables: LocalTableSet, of: Ruled) -> tuple[LocalTable, LocalTable]:
+    """The table of sessions, or of windows, and its ledger."""
+    if of.name == "sessions":
+        return tables.sessions, tables.runs
+    return tables.of_windows["windows"], tables.of_windows["window_runs"]
+
+
+def _require_made(tables: LocalTableSet, of: Ruled) -> None:
+    """Raise unless all tables are there that `init` makes."""
+    of_sessions = [tables.sessions, tables.rejected_events, *tables.event_outputs, tables.runs]
+    asked = of_sessions if of.name == "sessions" else list(tables.of_windows.values())
+    missing = [table for table in asked if not table.exists()]
+    if len(missing) == 1:
+        missing[0].require("`sessionizer init` makes it")
+    if missing:
+        *others, last = [table.field for table in missing]
+        raise TableError(
+            f"{', '.join(others)} and {last} do not exist",
+            value=[table.location for table in missing],
+            remedy="`sessionizer init` makes them",
+        )

@@ -1,0 +1,161 @@
+"""sql: read-only queries over the tables."""
+
+import json
+import re
+import time
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from itertools import count
+from typing import Any
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from sessionizer.jobs.console import print_rows
+from sessionizer.lib import columns as C
+from sessionizer.lib.config import Config
+from sessionizer.lib.engine import plan_text
+from sessionizer.lib.errors import UsageError
+from sessionizer.lib.expressions import first_line
+from sessionizer.tables.queries.history import History
+from sessionizer.tables.queries.views import views_named_in
+from sessionizer.tables.table_set import TableSet
+
+ONE_QUERY = "sql takes one query (SELECT …) and changes nothing"
+_RUNS = re.compile(r"^[\s:|+-]*'?ScriptTransformation\b|\b(?:try_)?reflect\(|\bjava_method\(", re.MULTILINE)
+JSON_OPTIONS = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+def query_frame(spark: SparkSession, config: Config, query: str) -> DataFrame:
+    """The frame of a query over events, rejected_events, runs, sessions and the views in `tables/sql`.
+
+    Errors: UsageError for what is not a query (a statement that would change something) or does not resolve.
+    """
+    views(spark, config, query)
+    text = query.strip().rstrip(";")
+    try:
+        _check_runs_nothing(spark.sql(f"SELECT * FROM (\n{text}\n)"), text)  # only a query may stand in parentheses
+        return spark.sql(text)
+    except ParseException as error:
+        raise UsageError(ONE_QUERY, value=text, remedy=first_line(error)) from error
+    except AnalysisException as error:
+        raise UsageError("the query does not fit the tables", value=text, remedy=first_line(error)) from error
+
+
+def _check_runs_nothing(query: DataFrame, text: str) -> None:
+    """Raise a UsageError for a query that hands rows to a program, or calls into Java: both can change anything."""
+    if _RUNS.search(plan_text(query)):
+        remedy = "write it without TRANSFORM … USING, MAP, REDUCE, reflect, try_reflect and java_method"
+        raise UsageError(ONE_QUERY, value=text, remedy=remedy)
+
+
+def views(spark: SparkSession, config: Config, query: str) -> None:
+    """Register the tables that exist as views, and of the views in `tables/sql` those that the query names.
+
+    Each of those files holds one SELECT, with the frames that it reads in braces: events, sessions, rejected_events,
+    runs, and `feed`, the change feed of sessions as far back as Delta keeps it.
+    """
+    tables = TableSet(spark, config)
+    known = {
+        "events": tables.events.table,
+        "sessions": tables.sessions.table,
+        "rejected_events": tables.rejected_events.table,
+        "runs": tables.runs.table,
+    }
+    if config.sliding is not None:
+        known |= {
+            "windows": tables.windows.table,
+            "rejected_window_events": tables.rejected_window_events.table,
+            "window_runs": tables.window_runs.table,
+        }
+    frames = {name: found.read() for name, found in known.items() if found.exists()}
+    for name, frame in frames.items():
+        frame.createOrReplaceTempView(name)
+    if "sessions" not in frames:
+        return
+    for view in views_named_in(query, [C.quoted(name) for name in config.source.key]):
+        if "windows" in view.reads and "windows" not in frames:
+            continue
+        if "feed" in view.reads:
+            history = History(tables.sessions, tables.runs)
+            frames["feed"] = history.changes(history.feed_start(time.time_ns() // 1000), tables.sessions.table.version)
+        used: dict[str, Any] = {name: frames[name] for name in view.reads}
+        spark.sql(view.text, **used).createOrReplaceTempView(view.name)
+
+
+def documents(frame: DataFrame) -> list[Any]:
+    """Row objects, columns in order, nulls kept; times as ISO-8601 UTC, decimals with all their digits."""
+    unique = _unique(frame)
+    named = [F.col(c).alias(name) for c, name in zip(unique.columns, _apart(frame.columns), strict=True)]
+    texts = unique.select(F.to_json(F.struct(*named), JSON_OPTIONS)).collect()
+    schema = T.StructType(
+        [T.StructField(name, f.dataType) for name, f in zip(_apart(frame.columns), frame.schema.fields, strict=True)]
+    )
+    return [_as_typed(json.loads(row[0], parse_float=Decimal), schema) for row in texts]
+
+
+def _as_typed(value: Any, kind: T.DataType) -> Any:
+    """A value of JSON in which all fractions are decimals; only those of decimals stay so."""
+    match kind:
+        case T.ArrayType() if value is not None:
+            return [_as_typed(v, kind.elementType) for v in value]
+        case T.MapType() if value is not None:
+            return {k: _as_typed(v, kind.valueType) for k, v in value.items()}
+        case T.StructType() if value is not None:
+            return {f.name: _as_typed(value[f.name], f.dataType) for f in kind.fields}
+        case T.DecimalType():
+            return value
+    return float(value) if isinstance(value, Decimal) else value
+
+
+def text_rows(frame: DataFrame) -> Iterator[Sequence[str | None]]:
+    """The names of the columns, then the rows as text."""
+    yield frame.columns
+    yield from _as_text(frame).toLocalIterator()
+
+
+def show(frame: DataFrame, limit: int, *, wide: bool = False) -> None:
+    """An aligned table of the first rows."""
+    rows = _as_text(frame).limit(limit + 1).collect()
+    numeric = [f.dataType.typeName() in ("byte", "short", "integer", "long") for f in frame.schema.fields]
+    show_rows(frame.columns, numeric, [tuple(row) for row in rows], limit, wide=wide)
+
+
+def show_rows(
+    columns: list[str], numeric: list[bool], rows: list[tuple[str | None, ...]], limit: int, *, wide: bool = False
+) -> None:
+    """An aligned table of rows that are text; there is one more than `limit` if not all are here."""
+    shown = [
+        [int(v) if is_number and v is not None else v for is_number, v in zip(numeric, row, strict=True)]
+        for row in rows[:limit]
+    ]
+    print_rows(columns, shown, wide=wide)
+    if len(rows) > limit:
+        print(f"… the first {limit} rows; --limit shows more, --json all.")
+    elif not rows:
+        print("No rows.")
+
+
+def _apart(names: Sequence[str]) -> list[str]:
+    """The names, and of two that are alike the second with a number behind it, as DuckDB calls it."""
+    found: list[str] = []
+    for name in names:
+        alike = (f"{name}_{n}" for n in count(1))
+        found.append(name if name not in found else next(other for other in alike if other not in (*found, *names)))
+    return found
+
+
+def _as_text(frame: DataFrame) -> DataFrame:
+    unique = _unique(frame)
+    return unique.select(*[F.col(c).cast("string") for c in unique.columns])
+
+
+def _unique(frame: DataFrame) -> DataFrame:
+    """The columns under names that differ: a query may give two columns one name."""
+    return frame.toDF(*[f"c{i}" for i in range(len(frame.columns))])

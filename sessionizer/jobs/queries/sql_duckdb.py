@@ -1,0 +1,103 @@
+"""sql --engine duckdb: the same queries in a second, without Spark; in DuckDB's SQL."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from math import isfinite, isnan
+from typing import Any
+
+import duckdb
+
+from sessionizer.jobs.queries.sql import ONE_QUERY, show_rows
+from sessionizer.lib.config import Config
+from sessionizer.lib.errors import UsageError
+from sessionizer.tables.queries.duckdb import connect
+from sessionizer.tables.queries.local import LocalTableSet
+
+WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
+ZONED = "TIMESTAMP WITH TIME ZONE"
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query that fits the tables. columns: name and type of each."""
+
+    connection: duckdb.DuckDBPyConnection
+    text: str
+    columns: tuple[tuple[str, str], ...]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its columns."""
+        return [name for name, _ in self.columns]
+
+
+def checked_query(config: Config, query: str) -> Query:
+    """A query over the tables and views; nothing is computed yet.
+
+    Errors: UsageError for what is not a query or does not resolve; NeedsSpark for tables that only Spark reads.
+    """
+    text = query.strip().rstrip(";")
+    try:
+        connection = connect(LocalTableSet(config), text)
+        if len(connection.extract_statements(text)) != 1:
+            raise UsageError(ONE_QUERY, value=text)
+        found = connection.execute(f"SELECT * FROM (\n{text}\n) LIMIT 0")  # only a query may stand in parentheses
+        return Query(connection, text, tuple((column[0], str(column[1])) for column in found.description))
+    except duckdb.ParserException as error:
+        raise UsageError(ONE_QUERY, value=text, remedy=_said(error)) from error
+    except duckdb.Error as error:
+        raise UsageError("the query does not fit the tables", value=text, remedy=_said(error)) from error
+
+
+def documents(query: Query) -> list[Any]:
+    """Row objects, columns in order, nulls kept; times as ISO-8601 UTC, decimals with all their digits."""
+    return [dict(zip(query.names, map(_as_json, row), strict=True)) for row in _rows(query, query.text)]
+
+
+def text_rows(query: Query) -> Iterator[Sequence[str | None]]:
+    """The names of the columns, then the rows as text."""
+    yield query.names
+    yield from _rows(query, _as_text(query))
+
+
+def show(query: Query, limit: int, *, wide: bool = False) -> None:
+    """An aligned table of the first rows."""
+    rows = list(_rows(query, f"{_as_text(query)} LIMIT {limit + 1}"))
+    show_rows(query.names, [kind in WHOLE for _, kind in query.columns], rows, limit, wide=wide)
+
+
+def _rows(query: Query, text: str) -> Iterator[tuple[Any, ...]]:
+    try:
+        result = query.connection.execute(text)
+        while batch := result.fetchmany(10_000):
+            yield from batch
+    except duckdb.Error as error:
+        raise UsageError("the query cannot be answered", value=query.text, remedy=_said(error)) from error
+
+
+def _as_text(query: Query) -> str:
+    """The query with every value as Spark would write it: times in UTC, without a zone."""
+    values = [f"CAST(#{i} AS TIMESTAMP)" if kind == ZONED else f"#{i}" for i, (_, kind) in enumerate(query.columns, 1)]
+    return f"SELECT {', '.join(f'CAST({value} AS VARCHAR)' for value in values)} FROM (\n{query.text}\n)"
+
+
+def _as_json(value: object) -> object:
+    match value:
+        case datetime():
+            zone = "Z" if value.tzinfo else ""
+            return value.replace(tzinfo=None).isoformat(timespec="microseconds") + zone
+        case date():
+            return value.isoformat()
+        case float() if not isfinite(value):  # JSON has no number for it; as Spark writes it
+            return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case list() | tuple():
+            return [_as_json(v) for v in value]
+        case dict():
+            return {str(k): _as_json(v) for k, v in value.items()}
+    return value
+
+
+def _said(error: duckdb.Error) -> str:
+    """What DuckDB has to say, without the query that it repeats."""
+    return str(error).split("\n\n")[0].replace("\n", " ")

@@ -1,0 +1,114 @@
+"""Metrics of runs as a Prometheus text file, for node_exporter's textfile collector and the like."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, write_to_textfile
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from sessionizer.jobs.run.kinds import Kind
+from sessionizer.lib.errors import UsageError, without_passwords
+from sessionizer.tables.manifest import Manifest
+from sessionizer.tables.queries.status import read_totals
+from sessionizer.tables.runs import CHANGES
+
+COUNTERS = {
+    "events_read": "Events read from the source",
+    "accepted": "Events that count",
+    "late": "Events too old to be accepted",
+    "invalid": "Events without a time, without a key, or of the future",
+    "duplicates": "Copies of accepted events",
+    "amended": "Late events that were accepted all the same",
+    "files_read": "Files of the source that runs have read",
+    "bytes_read": "Bytes of the source that runs have read",
+    "files_written": "Files of the table that runs have written",
+    "bytes_written": "Bytes of the table that runs have written",
+}
+Values = float | None | Mapping[str, float | None]
+NAMES = {"accepted": "events_accepted", "late": "late_events", "invalid": "invalid_events", "amended": "amended_events"}
+
+
+def check_writable(file: Path) -> None:
+    """Raise unless the file can be made: before the run, not after it."""
+    folder = file.absolute().parent
+    if file.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise UsageError(
+            "--metrics-file must be a file in a folder that can be written to",
+            value=str(file),
+            remedy="make the folder, or name another",
+        )
+
+
+def write_metrics(kind: Kind, file: Path, now_us: int) -> None:
+    """Replace the file by the metrics as they are now; a reader sees the old ones or the new ones.
+
+    Counters are sums over the ledger: they grow from run to run, whoever ran.
+    """
+    found, of, name = (
+        read_totals(kind.home, kind.runs),
+        _Metrics(without_passwords(kind.home.table.location)),
+        kind.name,
+    )
+    of.counter("runs", "Runs by mode", found.runs, "mode")
+    for counted, text in COUNTERS.items():
+        of.counter(NAMES.get(counted, counted), text, found.sums[counted])
+    of.counter("rejected_events", "Events that do not count, by reason", found.rejected, "reason")
+    changes = {change: found.sums[f"{name}_{change}"] for change in CHANGES[name]}
+    of.counter(name, f"{name.capitalize()} by what runs did to them", changes, "change")
+    of.counter(f"{name}_emitted", f"{name.capitalize()} that turned final", changes["finalised"])
+    of.counter("run_seconds", "Seconds that runs took, by phase", found.seconds, "phase")
+    of.gauge("unique_keys", f"Keys with {name} that may still change", found.keys)
+    of.gauge("idle_keys", f"Those of them without open {name}", found.idle_keys)
+    if found.manifest is not None:
+        of.gauge(f"live_{name}", f"{name.capitalize()} that may still change", found.manifest.live_sessions)
+        of.position(found.manifest, now_us)
+    if (last := found.last_run) is not None:
+        finished = last["finished_at"] or last["started_at"]
+        of.gauge("last_run_timestamp_seconds", "When the last run finished", finished / 1e6)
+        of.gauge("last_run_seconds", "Seconds of the last run, by phase", last["seconds"] or {}, "phase")
+        changes = {change: last[f"{name}_{change}"] for change in CHANGES[name]}
+        of.gauge(f"last_run_{name}", f"{name.capitalize()} by what the last run did to them", changes, "change")
+        of.gauge("last_run_events_read", "Events that the last run read", last["events_read"])
+        of.gauge("last_run_late_events", "Late events of the last run", last["late"])
+    of.write(file)
+
+
+class _Metrics(Collector):
+    """Families of samples that all carry the table. Values: one, or (label) one for each value of the label."""
+
+    def __init__(self, table: str) -> None:
+        self.table = table
+        self.families: list[Metric] = []
+
+    def collect(self) -> list[Metric]:
+        return self.families
+
+    def write(self, file: Path) -> None:
+        registry = CollectorRegistry()
+        registry.register(self)
+        write_to_textfile(str(file), registry)
+
+    def counter(self, name: str, text: str, values: Values, label: str = "") -> None:
+        self._add(CounterMetricFamily(f"sessionizer_{name}", text, labels=self._labels(label)), values)
+
+    def gauge(self, name: str, text: str, values: Values, label: str = "") -> None:
+        self._add(GaugeMetricFamily(f"sessionizer_{name}", text, labels=self._labels(label)), values)
+
+    def position(self, manifest: Manifest, now_us: int) -> None:
+        self.gauge("source_version", "Version of the source that is read", manifest.source_to_version)
+        if (watermark := manifest.told("watermark_after")) is not None:
+            self.gauge("watermark_timestamp_seconds", "The watermark", watermark / 1e6)
+            lag = (now_us - watermark) / 1e6
+            self.gauge("watermark_lag_seconds", "How far it is behind the clock, as of this file", lag)
+
+    def _labels(self, label: str) -> list[str]:
+        return ["table", label] if label else ["table"]
+
+    def _add(self, family: CounterMetricFamily | GaugeMetricFamily, values: Values) -> None:
+        each = values.items() if isinstance(values, Mapping) else [(None, values)]
+        for name, value in each:
+            if value is not None:
+                family.add_metric([self.table] if name is None else [self.table, name], value)
+        self.families.append(family)

@@ -1,0 +1,148 @@
+"""How runs are told: to people as a table, to machines as a document."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sessionizer.jobs.console import iso, print_rows, short, stderr, stdout, table
+from sessionizer.jobs.run.phases import RunReport, wall_clock
+from sessionizer.lib import columns as C
+from sessionizer.lib.errors import without_passwords
+from sessionizer.tables.manifest import Manifest
+from sessionizer.tables.runs import TIMES, ledger_row
+
+if TYPE_CHECKING:
+    from sessionizer.jobs.run.kinds import Kind
+
+SHOWN = 20
+MUCH_LATE = 0.05
+# What is counted of the rows, the final ones last.
+CHANGES = {
+    "sessions": ("created", "extended", "merged", "finalised"),
+    "windows": ("created", "updated", "deleted", "finalised"),
+}
+
+
+def as_document(reports: Sequence[RunReport], finished: Sequence[Manifest] = ()) -> dict[str, object]:
+    """The runs, one object each, times as ISO-8601; from, to: the span that was recomputed, if one was.
+
+    finished: those that had been cut off behind their commit, and were completed first.
+    """
+    document = {"runs": [as_row(report) for report in reports], "caught_up": not reports}
+    return document | ({"finished": [manifest.run_id for manifest in finished]} if finished else {})
+
+
+def as_row(report: RunReport) -> dict[str, object]:
+    """One run, times as ISO-8601."""
+    row = ledger_row(report.manifest, report.timing, report.of)
+    times = {name: iso(value) for name, value in row.items() if name in TIMES and isinstance(value, int)}
+    told = {"dry_run": report.dry_run, "late_share": _late_share(report.manifest)}
+    span = {"from": iso(report.manifest.arguments.get("low")), "to": iso(report.manifest.arguments.get("high"))}
+    return {**row, **times, **told, **span, **_rows(report)}
+
+
+def log_line(report: RunReport, kind: "Kind") -> None:
+    """One line of JSON on stderr: the run's row of the ledger, and which table it is about."""
+    table = without_passwords(kind.home.table.location)
+    head = {"time": iso(wall_clock()), "level": "info", "event": kind.command, kind.name: table}
+    print(json.dumps({**head, **as_row(report)}, ensure_ascii=False, default=str), file=sys.stderr, flush=True)
+
+
+def show(kind: "Kind", reports: Sequence[RunReport], *, notes: bool = True) -> None:
+    """The runs as a table, and (notes, on stderr) what a person should know of them."""
+    if not reports:
+        show_nothing_new(kind.home.position().manifest)
+        return
+    _show_runs(reports, CHANGES[kind.name])
+    for m in (report.manifest for report in reports if notes):
+        _warn_of_late(
+            m,
+            f": older than {short(m.told('horizon_before'))}, the watermark less {kind.lateness}. They are in "
+            f"{without_passwords(kind.rejected_events.table.location)}. If old files were loaded after new ones, set "
+            f"a longer {kind.lateness} before the first run.",
+        )
+    _show_changes(reports[-1], (*kind.rule.key, *kind.home.layout.order))
+
+
+def show_nothing_new(done: Manifest | None) -> None:
+    """Where the last run has come to, and no other has anything to do."""
+    version = done.source_to_version if done else None
+    watermark = short(done.told("watermark_after") if done else None)
+    stdout().print(f"Nothing new: the source is consumed up to version {version}, the watermark is {watermark}.")
+
+
+def show_backfill(reports: Sequence[RunReport]) -> None:
+    """What recomputing has changed, or would."""
+    if not reports:
+        stdout().print("Nothing to do: no rejected event lies there, or all spans are done already.")
+        return
+    rows = []
+    for report in reports:
+        m = report.manifest
+        low, high = m.arguments.get("low"), m.arguments.get("high")
+        span = "all" if low is None else f"{short(low)} - {short(high)}"
+        rows.append([_name(report), span, *_rows(report).values(), m.live_sessions, _seconds(report)])
+    stdout().print(table(["run", "span", "added", "changed", "removed", "live", "seconds"], rows))
+
+
+def _show_runs(reports: Sequence[RunReport], changes: tuple[str, ...]) -> None:
+    """changes: what is counted of the rows, the final ones last."""
+    counts = ("events_read", "late", "invalid")
+    lines = []
+    for report in reports:
+        m, seconds = report.manifest, _seconds(report)
+        counted = [*[m.events[name] for name in counts], *[m.sessions[name] for name in changes], m.live_sessions]
+        rounded = None if seconds is None else round(seconds, 1)
+        lines.append([_name(report), _versions_read(m), *counted, short(m.told("watermark_after")), rounded])
+    headers = ["run", "source", "events", *counts[1:], *changes[:-1], "final", "live", "watermark", "seconds"]
+    stdout().print(table(headers, lines))
+
+
+def _name(report: RunReport) -> str | int:
+    return "dry run" if report.dry_run else report.manifest.run_seq
+
+
+def _seconds(report: RunReport) -> float | None:
+    return (report.timing.seconds or {}).get("total")
+
+
+def _rows(report: RunReport) -> dict[str, int]:
+    """How many rows of its table a run has added, changed and removed, or would."""
+    counted = report.manifest.sessions
+    updated, deleted = counted["updated"], counted["deleted"]
+    return {"rows_added": counted["rows"] - updated - deleted, "rows_changed": updated, "rows_removed": deleted}
+
+
+def _versions_read(m: Manifest) -> str:
+    """The versions of the source, from the first to the last."""
+    first, last = m.source_from_version, m.source_to_version
+    if first is not None and (last is None or first > last):
+        return "-"
+    if first is None:
+        return f"all - {last}"
+    return f"{first}" if first == last else f"{first} - {last}"
+
+
+def _late_share(m: Manifest) -> float:
+    read = m.events["events_read"]
+    return m.events["late"] / read if read else 0.0
+
+
+def _warn_of_late(m: Manifest, advice: str) -> None:
+    """A note on stderr, where many events are late."""
+    if (share := _late_share(m)) > MUCH_LATE:
+        late = f"{share:.0%} of its events ({m.events['late']:,}) are late"
+        stderr().print(f"[yellow]note:[/] run {m.run_seq}: {late}{advice}", markup=True)
+
+
+def _show_changes(report: RunReport, order: tuple[str, ...]) -> None:
+    """Some rows that a dry run would change, the first by these columns."""
+    if (changes := report.changes) is None:
+        return
+    shown = [C.CHANGE, *[c for c in changes.columns if c not in (C.CHANGE, C.STATE, C.IS_LATE)]]
+    first = changes.orderBy(*C.cols(order)).limit(SHOWN)
+    rows = first.select(*[C.col(c).cast("string").alias(f"c{i}") for i, c in enumerate(shown)]).collect()
+    number = report.manifest.sessions["rows"]
+    title = f"{min(SHOWN, number)} of {number:,} changed rows"
+    print_rows(["change", *shown[1:]], [list(row) for row in rows], title=title)

@@ -1,0 +1,300 @@
+"""What a run is a function of: the same inputs give the same result, always."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial, reduce
+from operator import or_
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from sessionizer.jobs.run.compute import Checkpoints, held_if_few, read_once_if_few
+from sessionizer.jobs.run.kinds import Kind, schema_of
+from sessionizer.jobs.run.pipeline import NO_OVERRIDE, RunResult, compute_run
+from sessionizer.jobs.run.scopes import clock_of, has_scopes_of, keys_from_json, scoped
+from sessionizer.lib import columns as C
+from sessionizer.lib.accepted import Again
+from sessionizer.lib.admission.accepted import Past, kept_in
+from sessionizer.lib.admission.admission import Admission
+from sessionizer.lib.admission.freed import Readmission, asked_for, still_in
+from sessionizer.lib.admission.retold import bare, is_told_otherwise, retold
+from sessionizer.lib.admission.verdicts import BEFORE_START, CORRECTION, IN, LATE
+from sessionizer.lib.bags import hashed, nth
+from sessionizer.lib.errors import UsageError
+from sessionizer.lib.joins import joined
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.micros import timestamp
+from sessionizer.lib.time.watermarks import WatermarkOverride, WatermarkState, clocks_of_keys
+from sessionizer.lib.windows.windows import Stored
+from sessionizer.tables.events import Increment
+from sessionizer.tables.manifest import OF_STATES, Manifest, Mode
+from sessionizer.tables.position import Position
+from sessionizer.tables.rejected_events import BY_MARK
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """Versions of tables, watermarks, a rule, what was asked for.
+
+    began: the first version that any run has read; None: from the start. schema: what the table's columns follow from.
+    columns: those of the source, as JSON.
+    """
+
+    kind: Kind
+    position: Position
+    increment: Increment
+    clock: WatermarkState
+    rule: Rule
+    override: WatermarkOverride = NO_OVERRIDE
+    began: int | None = None
+    schema: str = ""
+    columns: str = ""
+    mode: Mode = "run"
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def next(
+        cls, kind: Kind, position: Position, increment: Increment, now: int, override: WatermarkOverride
+    ) -> "RunContext":
+        """Of the run that comes next; raises if the source no longer fits the table."""
+        done, events = position.manifest, kind.tables.events.read(increment)
+        began = increment.first if done is None or done.source_to_version is None else done.source_began
+        clock = clock_of(done, kind, events, now, position.version + 1)
+        schema = _fitting(kind, done, events)
+        columns = _columns_at(kind, increment.last)
+        return cls(kind, position, increment, clock, kind.rule, override, began, schema, columns)
+
+    @classmethod
+    def again(cls, kind: Kind, manifest: Manifest) -> "RunContext":
+        """Of a run that has committed already."""
+        last = -1 if manifest.source_to_version is None else manifest.source_to_version
+        increment = (
+            Increment(manifest.source_from_version, last) if manifest.mode == "run" else Increment(last + 1, last)
+        )
+        rule, version = manifest.as_judged(kind.rule), manifest.sessions_version
+        clock = WatermarkState(
+            manifest.now,
+            manifest.watermark_before,
+            manifest.flush_mark_before,
+            run_seq=manifest.run_seq,
+            forgotten=manifest.forgotten,
+        )
+        clock = scoped(clock, manifest.scopes_before, rule, kind.tables.events.read(increment))
+        override = WatermarkOverride(manifest.arguments.get("advance_to"), bool(manifest.arguments.get("flush")))
+        position = Position(version, next(kind.home.manifests(version), None))
+        began, schema, columns = manifest.source_began, manifest.source_schema, manifest.source_columns
+        mode, arguments = manifest.mode, manifest.arguments
+        return cls(kind, position, increment, clock, rule, override, began, schema, columns, mode, arguments)
+
+    @classmethod
+    def anew(cls, kind: Kind, position: Position, now: int) -> "RunContext":
+        """Of a rebuild: the whole source as it stands. Another source than the one read before sets the clock anew."""
+        done, _ = _consumed(kind, position.manifest)
+        last, rule, number = kind.tables.events.table.version, kind.rule, position.version + 1
+        clock, increment = WatermarkState(now, run_seq=number, forgotten=done.forgotten), Increment(last + 1, last)
+        schema = kind.schema_hash(kind.tables.events.read(increment))
+        if kind.tables.events.goes_on(done, last):
+            clock = clock_of(done, kind, kind.tables.events.as_of(last, None), now, number)
+        began = done.source_began if kind.tables.events.table.id == done.source_id else None
+        columns = _columns_at(kind, last)
+        return cls(kind, position, increment, clock, rule, NO_OVERRIDE, began, schema, columns, "rebuild")
+
+    @classmethod
+    def look_back(
+        cls, kind: Kind, position: Position, now: int, mode: Mode, arguments: Mapping[str, Any]
+    ) -> "RunContext":
+        """Of a job that reads no new events: backfill, readmit, verify."""
+        done, last = _consumed(kind, position.manifest)
+        kind.tables.events.check_same(done)
+        events = kind.tables.events.as_of(last, None)
+        clock = clock_of(done, kind, events, now, position.version + 1)
+        increment, began, schema = Increment(last + 1, last), done.source_began, _fitting(kind, done, events)
+        rule, columns = done.as_judged(kind.rule, OF_STATES), done.source_columns  # the untouched stays by these
+        return cls(kind, position, increment, clock, rule, NO_OVERRIDE, began, schema, columns, mode, arguments)
+
+    def result(self, *, at_once: bool = False) -> RunResult:
+        """What comes of it; at_once: the write may compute the rows of a table that has none."""
+        stored, clock = self.stored(), self._clock_of_keys()
+        windows = self.kind.make(self.rule, self.sample(), clock.now)
+        again = Again(*self._span(), self._keys()) if self.mode == "backfill" else None
+        admission, override = self._admission(clock), self.override
+        return compute_run(admission, windows, stored, clock, override=override, again=again, at_once=at_once)
+
+    def _admission(self, clock: WatermarkState) -> Admission:
+        compute = Checkpoints()
+        if self.mode == "rebuild":
+            by = WatermarkState(clock.now, run_seq=clock.run_seq)
+            return Admission(self._everything(), self.rule, by, None, compute, is_first=True)
+        is_first = self.increment.first is None
+        past, asked = None if is_first else self.past, None if self.mode == "run" else self._asked()
+        return Admission(self._events(), self.rule, clock, past, compute, asked, is_first)
+
+    def _events(self) -> DataFrame:
+        """The increment; of the very first run with what lies before its start."""
+        events, done = self.kind.tables.events, self.position.manifest
+        rows = events.read(self.increment)
+        if not self.began or (done is not None and done.source_to_version is not None):
+            return rows
+        older = events.as_of(self.began - 1, None).withColumn(C.CHANGE_TYPE, F.lit(BEFORE_START))
+        return rows.unionByName(older, allowMissingColumns=True)
+
+    def _everything(self) -> DataFrame:
+        """All rows of the source, with what rejected_events knows better, whatever is computed again.
+
+        Those from before the start, those that updates in quarantine would have made, and late ones among what has been
+        forgotten are marked; what deletes and updates in quarantine have taken away is there.
+        """
+        rows = self.kind.tables.events.as_of(self.increment.last, None)
+        if not (lasting := self.lasting()) or (rejects := self.rejects()) is None:
+            return rows
+        stay = rejects.where(reduce(or_, lasting) & (C.col(C.KEPT) != IN))
+        reason = F.when(C.col(C.REASON).isin(*BY_MARK), LATE).otherwise(C.col(C.REASON))
+        of_row = C.col(C.EVENT_HASH).alias(C.HASH), C.col(C.SOURCE_VERSION).alias(C.COMMIT_VERSION)
+        marks = stay.select(*of_row, reason.alias(C.CHANGE_TYPE)).withColumn("__nth", nth())
+        marked = joined(hashed(rows).withColumn("__nth", nth()), marks, (C.HASH, "__nth"), "left")
+        told, back = marked.drop(C.HASH, C.JSON, "__nth"), self._kept_in(rows)
+        return told if back is None else told.unionByName(back, allowMissingColumns=True)
+
+    def lasting(self) -> list[Column]:
+        """Which rows of rejected_events a rebuild goes by, any of these."""
+        reason, found = C.col(C.REASON), []
+        if self.began:
+            found.append(reason == BEFORE_START)
+        if self.rule.corrections == "quarantine":
+            found.append(reason == CORRECTION)
+        if self.clock.forgotten is not None:  # whatever it was, it is late now
+            found.append(reason.isin(*BY_MARK) & (F.unix_micros(C.col(C.EVENT_TIME)) < self.clock.forgotten))
+        return found
+
+    def _kept_in(self, rows: DataFrame) -> DataFrame | None:
+        """What has left the source and stays in its session, with the columns of these rows of the source."""
+        if (rejects := self._quarantined()) is None:
+            return None
+        kept = rejects.where(C.col(C.KEPT) == IN).select(C.col(C.EVENT).alias(C.JSON))
+        return kept_in(kept, rows, self.rule).select(*C.cols(tuple(rows.columns)))
+
+    def staying(self) -> DataFrame | None:
+        """The rejected events that outlast a rebuild, by the present rule: those that stay in their sessions."""
+        rejects = self._quarantined()
+        return None if rejects is None else still_in(rejects, self.sample(), self.rule)
+
+    def _quarantined(self) -> DataFrame | None:
+        """Rows of rejected_events, where some may be of events that are gone from the source and in their session."""
+        return self.rejects() if self.rule.corrections == "quarantine" else None
+
+    def sample(self) -> DataFrame:
+        """No rows of the source, with its columns."""
+        return self.kind.tables.events.as_of(self.increment.last, None).limit(0)
+
+    def stored(self) -> Stored:
+        """The rows of the table as they were; a rebuild begins with none."""
+        return Stored() if self.mode == "rebuild" else self._table()
+
+    def _table(self) -> Stored:
+        done, home, version = self.position.manifest, self.kind.home, self.position.version
+        if done is None:
+            return Stored()
+        return Stored(None if done.live_sessions == 0 else home.live(version), home.final(version))
+
+    @cached_property
+    def past(self) -> Past:
+        """What admission may look up."""
+        events = self.kind.tables.events
+        return Past(read_once_if_few(partial(events.as_of, self.increment.last), events.table), self.rejects)
+
+    def _span(self) -> tuple[int, int]:
+        """Of a look back: from its first microsecond to the one after its last."""
+        return int(self.arguments["low"]), int(self.arguments["high"])
+
+    def _asked(self) -> Readmission:
+        return Readmission(*self._span(), self._keys(), self.mode == "readmit", self.clock.forgotten)
+
+    def _keys(self) -> DataFrame | None:
+        lines = self.arguments.get("keys")
+        return None if lines is None else keys_from_json(lines, self.rule, self.kind.tables.events.table.read())
+
+    def _clock_of_keys(self) -> WatermarkState:
+        """With the watermarks that lie on the rows of each key, where the rule has them there."""
+        table, done = self._table(), self.position.manifest
+        if self.rule.watermark_per != "key" or table.is_empty or not has_scopes_of(done, self.kind):
+            return self.clock
+        events = self._events() if self.mode == "run" else self._keys_touched()
+        then, now = (
+            {f.name.lower(): f.dataType for f in s.fields} for s in (self.kind.home.table.schema, events.schema)
+        )
+        if any(then[name] != now[name] for name in map(str.lower, self.rule.key)):
+            return self.clock
+        return replace(self.clock, scopes=clocks_of_keys(table.live, table.final, events, self.rule))
+
+    def _keys_touched(self) -> DataFrame:
+        if self.mode == "rebuild":
+            rows = self.kind.tables.events.as_of(self.increment.last, None)
+            back = self._kept_in(rows)
+            return rows if back is None else rows.unionByName(back)
+        (low, high), rejects = self._span(), self.rejects()
+        rows = self.kind.home.table.read(self.position.version)
+        near = rows.where((C.col(C.SESSION_START) < timestamp(high)) & (C.col(C.SESSION_END) >= timestamp(low)))
+        found = [near, self.past.events([(low, high - 1)])]  # of a deleted row the events alone are near
+        if rejects is not None:
+            inside = (C.col(C.EVENT_TIME) >= timestamp(low)) & (C.col(C.EVENT_TIME) < timestamp(high))
+            found += [rejects.where(inside), asked_for(rejects, self._asked(), self.rule, Checkpoints())]
+        return reduce(DataFrame.unionByName, [rows.select(*C.cols(self.rule.key)) for rows in found])
+
+    def rejects(self) -> DataFrame | None:
+        """Rows of rejected_events before this run, told by the columns that the source has in it."""
+        return self._retold if self.tells_anew else self._told
+
+    @cached_property
+    def tells_anew(self) -> bool:
+        """Whether the rejected rows are told by columns that the source has no longer, or not so."""
+        done = self.position.manifest
+        if self.mode not in ("run", "rebuild") or done is None or done.source_columns in ("", self.columns):
+            return False
+        goes_on = self.kind.tables.events.goes_on(done, self.increment.last)
+        return goes_on and is_told_otherwise(*self._columns(done)) and self._told is not None
+
+    @cached_property
+    def _told(self) -> DataFrame | None:
+        rejected = self.kind.rejected_events
+        return held_if_few(rejected.before(self.clock.run_seq), rejected.table)
+
+    @cached_property
+    def _retold(self) -> DataFrame | None:
+        done, events, rejects = self.position.manifest, self.kind.tables.events, self._told
+        if rejects is None or done is None or done.source_to_version is None:
+            return rejects
+        then, rule = done.source_to_version, self.rule if self.mode == "run" else None
+        if self.mode == "rebuild":  # of others nothing is asked
+            rejects = rejects.where(reduce(or_, self.lasting(), F.lit(False)))
+        with events.telling_anew(then):
+            are_whole = rejects.where(C.col(C.EVENT).isNull()).isEmpty()
+            source = None if are_whole else events.as_of(then, None)
+            return Checkpoints().held(retold(rejects, source, *self._columns(done), rule))
+
+    def _columns(self, done: Manifest) -> tuple[T.StructType, T.StructType]:
+        """Those of the source before and after."""
+        before, after = (T.StructType.fromJson(json.loads(text)) for text in (done.source_columns, self.columns))
+        return before, after
+
+
+def _columns_at(kind: Kind, version: int) -> str:
+    """The source's columns as of a version, as manifests keep them."""
+    return bare(kind.tables.events.columns_at(version)).json()
+
+
+def _consumed(kind: Kind, done: Manifest | None) -> tuple[Manifest, int]:
+    """This manifest, and the source version that has been consumed."""
+    if done is None or done.source_to_version is None:
+        raise UsageError("nothing has been consumed yet", remedy=f"`sessionizer {kind.command}` comes first")
+    return done, done.source_to_version
+
+
+def _fitting(kind: Kind, done: Manifest | None, events: DataFrame) -> str:
+    """The hash of the rule and these columns; raises if the table has not the columns that they make."""
+    schema = kind.schema_hash(events)
+    if not kind.home.fits(schema, done):
+        kind.home.check_schema(schema_of(kind.make, kind.rule, events))
+    return schema

@@ -1,0 +1,203 @@
+"""The main job: read the next increment, compute what it comes to, commit, write the side tables, the ledger last."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from pyspark.sql import SparkSession
+
+from sessionizer.jobs.run import side_tables
+from sessionizer.jobs.run.compute import outlasting
+from sessionizer.jobs.run.context import RunContext
+from sessionizer.jobs.run.kinds import Kind, kind_of
+from sessionizer.jobs.run.manifests import manifest_of, stands, with_counts
+from sessionizer.jobs.run.phases import Phases, RunOptions, RunReport, Say, wall_clock
+from sessionizer.jobs.run.pipeline import NO_OVERRIDE, RunResult
+from sessionizer.jobs.run.policies import check_expectations, check_fits, check_policies
+from sessionizer.jobs.run.retries import with_retries
+from sessionizer.lib.config import Config
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.watermarks import WatermarkOverride
+from sessionizer.tables.events import Increment
+from sessionizer.tables.manifest import Manifest
+from sessionizer.tables.position import Position
+from sessionizer.tables.runs import Timing
+
+SHUFFLES, MOST_TASKS = "spark.sql.shuffle.partitions", 16  # of more, a look at one day would open too many files
+Done = Callable[[RunReport], None]
+
+
+def run(
+    spark: SparkSession, config: Config, options: RunOptions, say: Say = lambda _: None, done: Done = lambda _: None
+) -> list[RunReport]:
+    """Increments of sessions."""
+    return increments(kind_of(spark, config), options, say, done)
+
+
+def slide(
+    spark: SparkSession, config: Config, options: RunOptions, say: Say = lambda _: None, done: Done = lambda _: None
+) -> list[RunReport]:
+    """Increments of sliding windows."""
+    return increments(kind_of(spark, config, windows=True), options, say, done)
+
+
+def increments(
+    kind: Kind,
+    options: RunOptions,
+    say: Say = lambda _: None,
+    done: Done = lambda _: None,
+    finished: Callable[[Manifest], None] = lambda _: None,
+) -> list[RunReport]:
+    """Increments until caught up, or one; `done` hears of each as it is complete. No report: nothing new.
+
+    `finished` hears of a run that was cut off behind its commit and is complete now.
+
+    A run that another one has overtaken starts over from the new version.
+    Errors: SourceError, TableError, ConfigError as named; RunFailed after too many races in a row.
+    """
+    kind.require()
+    reports: list[RunReport] = []
+    while (report := with_retries(partial(_increment, kind, options, say, finished), say, kind.name)) is not None:
+        reports.append(report)
+        done(report)
+        if options.once or options.dry_run or report.manifest.read_nothing:
+            break
+        if report.manifest.arguments:  # what was asked of the watermark is done once
+            options = replace(options, override=NO_OVERRIDE)
+    return reports
+
+
+def repair(kind: Kind, position: Position, say: Say) -> Manifest | None:
+    """Bring the side tables in line with the table; the run that was finished by it, if one was.
+
+    What a run that was cut off after its commit has left out is written: the manifest says what it read and by which
+    watermarks it judged, so the same result is computed again. The rows of runs that a RESTORE has undone are removed.
+    Errors: TableError where there are rows and no manifest: they would come twice.
+    """
+    manifest = position.manifest
+    if manifest is None:
+        side_tables.check_no_rows(kind, [kind.home.table])
+    if position.restored is not None:
+        side_tables.undo_after(kind, manifest.run_seq if manifest else 0, position.restored)
+    if manifest is None:
+        side_tables.check_no_rows(kind, side_tables.of_runs(kind))
+        return None
+    restored = position.restored
+    if side_tables.is_entered(kind, manifest, restored):
+        return None
+    say(f"finishing run {manifest.run_id}, which was cut off after its commit")
+    if manifest.mode == "forget":
+        side_tables.forget(kind, manifest, restored)
+    elif not side_tables.is_complete(kind, manifest, restored):
+        check_fits(kind, manifest)
+        kind.tables.events.check_same(manifest)
+        context = RunContext.again(kind, manifest)
+        with kind.tables.events.reading(context.increment):
+            side_tables.write(context, context.result(), manifest, restored)
+    if not manifest.sessions:
+        manifest = with_counts(manifest, kind.home.counts_of_new(position.version))
+    side_tables.enter(kind, manifest, Timing(), restored)
+    return manifest
+
+
+def settled(kind: Kind, say: Say) -> Position:
+    """The position, once the side tables are in line with it."""
+
+    def step() -> Position:
+        position = kind.home.position()
+        repair(kind, position, say)
+        return position
+
+    return with_retries(step, say, kind.name)
+
+
+def commit(context: RunContext, result: RunResult, manifest: Manifest, phases: Phases) -> RunReport:
+    """Write what a run comes to: the rows in one commit, then the side tables, the ledger last.
+
+    Errors: RunFailed if the rows are not as the configuration's `expectations` say; nothing is written.
+    """
+    check_expectations(context, result, phases)
+    with phases("commit"):
+        entry = context.kind.home.commit(result.changes, manifest, result.touched, result.events.partials)
+        if not manifest.sessions:
+            manifest = with_counts(manifest, result.counted())
+    with phases("side_tables"):
+        side_tables.write(context, result, manifest)
+    timing = phases.timing(entry)
+    side_tables.enter(context.kind, manifest, timing)
+    return RunReport(manifest, timing, context.kind.name)
+
+
+def _increment(kind: Kind, options: RunOptions, say: Say, finished: Callable[[Manifest], None]) -> RunReport | None:
+    phases = Phases()
+    with phases("plan"):
+        position = kind.home.position()
+        if not options.dry_run and (cut_off := repair(kind, position, say)) is not None:
+            finished(cut_off)
+        done = position.manifest
+        if done is not None:
+            check_fits(kind, done)
+        now = options.now if options.now is not None else wall_clock()
+        increment, override = kind.tables.events.plan(done, options.to_version), options.override
+        if increment is None:
+            by_clock = _by_clock(kind, done, options, now) if override == NO_OVERRIDE else None
+            if override == NO_OVERRIDE and by_clock is None and not may_idle(kind.rule, done):
+                return None
+            increment, override = _nothing_new(done), by_clock or override
+        elif override != NO_OVERRIDE and not options.once and _more_is_left(kind, increment, options):
+            override = NO_OVERRIDE
+    say(_reading(increment))
+    with phases("sessionize"), kind.home.table.reading_ahead(), kind.tables.events.reading(increment):
+        context = RunContext.next(kind, position, increment, now, override)
+        at_once = not increment.is_empty and not options.dry_run and may_write_at_once(kind)
+        result = context.result(at_once=at_once)
+    check_policies(result, context)
+    unchanged = result.counts and not result.counts["rows"]
+    stays = override != options.override or stands(context.clock, result.clock)  # a clock alone is no news
+    if unchanged and stays and increment.is_empty and done is not None:
+        return None
+    manifest = manifest_of(context, result, phases.started)
+    if options.dry_run:
+        check_expectations(context, result, phases)
+        return RunReport(manifest, phases.timing(), kind.name, dry_run=True, changes=outlasting(result.changes))
+    say(f"writing {result.counts['rows']:,} changed {kind.name}" if result.counts else f"writing {kind.name}")
+    return commit(context, result, manifest, phases)
+
+
+def _more_is_left(kind: Kind, increment: Increment, options: RunOptions) -> bool:
+    """Whether there is something to read behind this increment."""
+    return increment.last < (kind.tables.events.table.version if options.to_version is None else options.to_version)
+
+
+def _by_clock(kind: Kind, done: Manifest | None, options: RunOptions, now: int) -> WatermarkOverride | None:
+    """Where no event has come for longer than a source may be quiet: the watermark follows the clock, else None."""
+    rule = kind.rule
+    if rule.watermark_idle_after is None or done is None or done.live_sessions == 0 or options.to_version is not None:
+        return None
+    is_quiet = now - (done.now if done.events_came_at is None else done.events_came_at) > rule.watermark_idle_after
+    return WatermarkOverride(advance_to=now - rule.watermark_delay) if is_quiet else None
+
+
+def may_idle(rule: Rule, done: Manifest | None) -> bool:
+    """Whether sessions may end by the run's clock alone."""
+    if rule.idle_after is None or rule.idle_clock != "processing_time":
+        return False
+    return done is not None and done.live_sessions != 0
+
+
+def may_write_at_once(kind: Kind) -> bool:
+    """Whether nothing has to be known of the rows before they are written, not even in which of many files they go."""
+    return kind.expectations is None and int(kind.tables.spark.conf.get(SHUFFLES) or 200) <= MOST_TASKS
+
+
+def _nothing_new(done: Manifest | None) -> Increment:
+    last = -1 if done is None or done.source_to_version is None else done.source_to_version
+    return Increment(last + 1, last)
+
+
+def _reading(increment: Increment) -> str:
+    if increment.is_empty:
+        return "reading no new events"
+    if increment.first is None:
+        return f"reading all events as of source version {increment.last}"
+    return f"reading source versions {increment.first} to {increment.last}"

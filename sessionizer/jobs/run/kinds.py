@@ -1,0 +1,202 @@
+"""The two kinds of windows that a run can make, each with its tables: sessions, and sliding windows."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import types as T
+
+from sessionizer.lib import columns as C
+from sessionizer.lib.accepted import AcceptedChanges
+from sessionizer.lib.admission.admission import Admission
+from sessionizer.lib.admission.validate import schema_hash
+from sessionizer.lib.admission.verdicts import effect
+from sessionizer.lib.aggregates.binding import OF_WINDOWS, bind
+from sessionizer.lib.compute import Figures
+from sessionizer.lib.config import Config
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.watermarks import WatermarkState
+from sessionizer.lib.windows.sessions.memberships import Memberships, event_sessions, session_updates
+from sessionizer.lib.windows.sessions.sessions import Sessions
+from sessionizer.lib.windows.sliding.rule import SlidingRule
+from sessionizer.lib.windows.sliding.rule import sliding_of as sliding_section
+from sessionizer.lib.windows.sliding.sliding import SlidingWindows
+from sessionizer.lib.windows.windows import Stored, Windows
+from sessionizer.tables.delta import Table
+from sessionizer.tables.event_outputs import EventOutput
+from sessionizer.tables.rejected_events import RejectedEvents
+from sessionizer.tables.runs import Runs
+from sessionizer.tables.table_set import TableSet
+from sessionizer.tables.window_table import WindowTable
+
+NO_TIME = WatermarkState(now=0)
+
+
+class _Planned:
+    """Computes nothing: for whoever wants to know columns alone."""
+
+    def held(self, frame: DataFrame) -> DataFrame:
+        return frame
+
+    def observed(self, frame: DataFrame, figures: Mapping[str, Column]) -> tuple[DataFrame, Figures]:
+        return frame, dict.fromkeys(figures, 0)
+
+    def counting(self, frame: DataFrame, figures: Mapping[str, Column]) -> tuple[DataFrame, Callable[[], Figures]]:
+        return frame, lambda: dict.fromkeys(figures, 0)
+
+    def rows(self, frame: DataFrame) -> list[Row]:
+        return []
+
+
+@dataclass(frozen=True)
+class Ruled:
+    """What the configuration alone says of the windows that a run makes.
+
+    name: of their rows. command: what an ordinary run is started by; option: what other commands mean it by. rule: what
+    events are judged by. summary: what decides what a row is, fingerprint: its hash. lateness: the field that says how
+    late an event may be. expectations: a file.
+    """
+
+    name: str
+    command: str
+    option: str
+    rule: Rule
+    shape: object
+    summary: dict[str, object]
+    fingerprint: str
+    lateness: str
+    expectations: str | None
+
+    @property
+    def anew(self) -> str:
+        """What helps where the rule has changed."""
+        again = f"`sessionizer rebuild{self.option}` makes all {self.name} anew by the new rule"
+        return f"{again}; or set the old rule again"
+
+
+@dataclass(frozen=True)
+class Kind(Ruled):
+    """What a run has to know of the windows that it makes, their tables with it.
+
+    make: the steps by a rule, for rows of these columns, at a wall clock in microseconds. runs: the ledger. outputs:
+    the optional tables that follow each event.
+    """
+
+    tables: TableSet
+    make: Callable[[Rule, DataFrame, int], Windows]
+    home: WindowTable
+    rejected_events: RejectedEvents
+    runs: Runs
+    outputs: Mapping[str, EventOutput] = field(default_factory=dict)
+
+    def side_tables(self) -> list[Table]:
+        """The tables that a run writes after its own; the ledger is the last."""
+        return [self.rejected_events.table, *[t.table for t in self.outputs.values()], self.runs.table]
+
+    def side_table_ids(self) -> dict[str, str]:
+        """Those of rejected_events and of the optional tables, by name: a table made again has another."""
+        tables = {"rejected_events": self.rejected_events.table} | {n: t.table for n, t in self.outputs.items()}
+        return {name: table.id for name, table in tables.items()}
+
+    def require(self) -> None:
+        """Raise unless every table is there and the source records its changes."""
+        self.tables.events.require()
+        for table in (self.home.table, *self.side_tables()):
+            table.require("`sessionizer init` makes it")
+
+    def schema_hash(self, events: DataFrame) -> str:
+        """A hash of what the columns of the table follow from."""
+        return schema_hash(events, self.shape)
+
+
+def ruled(config: Config, *, windows: bool = False) -> Ruled:
+    """What a configuration says of sessions, or of windows. Errors: ConfigError where it has none."""
+    if not windows:
+        rule = Rule.of(config)
+        return Ruled(
+            name="sessions",
+            command="run",
+            option="",
+            rule=rule,
+            shape=rule,
+            summary=config.rule_summary(),
+            fingerprint=config.fingerprint(),
+            lateness="time.allowed_lateness",
+            expectations=config.expectations,
+        )
+    sliding = SlidingRule.of(config)
+    return Ruled(
+        name="windows",
+        command="slide",
+        option=" --windows",
+        rule=sliding.events,
+        shape=sliding,
+        summary=sliding.summary(),
+        fingerprint=sliding.fingerprint(),
+        lateness="sliding.grace",
+        expectations=sliding_section(config).expectations,
+    )
+
+
+def sessions_of(tables: TableSet) -> Kind:
+    """Sessions, as the configuration states them."""
+    of = ruled(tables.config)
+    return Kind(
+        **vars(of),
+        tables=tables,
+        make=lambda rule, events, now: Sessions(rule, bind(rule, events), now),
+        home=tables.sessions,
+        rejected_events=tables.rejected_events,
+        runs=tables.runs,
+        outputs=tables.event_outputs,
+    )
+
+
+def sliding_of(tables: TableSet) -> Kind:
+    """Sliding windows, as the configuration states them. Errors: ConfigError where it has none."""
+    of, rule = ruled(tables.config, windows=True), SlidingRule.of(tables.config)
+    return Kind(
+        **vars(of),
+        tables=tables,
+        make=lambda judged_by, events, _: SlidingWindows(
+            replace(rule, events=judged_by), bind(judged_by, events, OF_WINDOWS)
+        ),
+        home=tables.windows,
+        rejected_events=tables.rejected_window_events,
+        runs=tables.window_runs,
+    )
+
+
+def kind_of(spark: SparkSession, config: Config, *, windows: bool = False) -> Kind:
+    """Sessions of a configuration, or its sliding windows. Errors: ConfigError where it has none."""
+    tables = TableSet(spark, config)
+    return sliding_of(tables) if windows else sessions_of(tables)
+
+
+def schema_of(make: Callable[[Rule, DataFrame, int], Windows], rule: Rule, events: DataFrame) -> T.StructType:
+    """The columns that windows of such events have as a table, run_id included; reads nothing."""
+    windows = make(rule, events, 0)
+    judged = Admission(events, rule, NO_TIME, None, _Planned(), is_first=True).judged()
+    partials = windows.fold(judged).withColumn(C.EFFECT, effect())
+    changes = AcceptedChanges(partials, lambda _: judged, NO_TIME)
+    rows = windows.settle(windows.merge(changes, Stored(), _Planned()).windows, NO_TIME, NO_TIME)
+    fields = rows.select(*C.cols(windows.columns())).schema.fields
+    return T.StructType([*fields[:-1], T.StructField(C.RUN_ID, T.StringType()), fields[-1]]).toNullable()
+
+
+def output_schemas(kind: Kind, events: DataFrame) -> dict[str, T.StructType]:
+    """The columns of event_sessions and of session_updates, run_id included; reads nothing."""
+    rule = kind.rule
+    judged = Admission(events, rule, NO_TIME, None, _Planned(), is_first=True).judged()
+    named = judged.withColumn(C.SESSION, C.col(C.VERDICT))
+    ids = judged.select(C.col(C.VERDICT).alias("__old_id"), C.col(C.VERDICT).alias(C.SESSION_ID))
+    of = Memberships(named, None, ids, None)
+    made = {
+        "event_sessions": event_sessions(of, rule),
+        "session_updates": session_updates(of, None, rule, bind(rule, events)),
+    }
+    run_id = T.StructField(C.RUN_ID, T.StringType())
+    return {
+        name: T.StructType([*[f for f in frame.schema.fields if not f.name.startswith("__")], run_id]).toNullable()
+        for name, frame in made.items()
+    }

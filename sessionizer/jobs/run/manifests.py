@@ -1,0 +1,140 @@
+"""What the commit of a run says of itself."""
+
+import secrets
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from pyspark.sql import functions as F
+
+from sessionizer.jobs.run.context import RunContext
+from sessionizer.jobs.run.kinds import Kind
+from sessionizer.jobs.run.pipeline import NO_OVERRIDE, RunResult
+from sessionizer.jobs.run.scopes import scopes_as_json
+from sessionizer.lib import __version__
+from sessionizer.lib import columns as C
+from sessionizer.lib.errors import ConfigError
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.watermarks import WatermarkState
+from sessionizer.tables.manifest import Manifest, policy
+from sessionizer.tables.position import Position
+
+MOST_SCOPES = 1000
+SELDOM = ("duplicates", "amended", "corrected", "withdrawn", "forgotten", "moved", "readmitted")
+
+
+def manifest_of(context: RunContext, result: RunResult, started_at: int) -> Manifest:
+    """The manifest of this run."""
+    position, increment, rule, kind = context.position, context.increment, context.rule, context.kind
+    before, after, counts, override = context.clock, result.clock, result.events, context.override
+    done = position.manifest if context.mode != "rebuild" else None
+    comes = context.mode in ("run", "rebuild") and counts.read
+    came_at = None if position.manifest is None else position.manifest.events_came_at
+    live_before = 0 if done is None else done.live_sessions or 0
+    asked = {"advance_to": override.advance_to, "flush": override.flush} if override != NO_OVERRIDE else {}
+    return Manifest(
+        run_id=_run_id(position),
+        run_seq=position.version + 1,
+        mode=context.mode,
+        arguments={**asked, **context.arguments},
+        product_version=__version__,
+        source_id=kind.tables.events.table.id,
+        side_tables=kind.side_table_ids(),
+        source_from_version=increment.first,
+        source_to_version=increment.last if increment.last >= 0 else None,
+        source_began=context.began,
+        source_files=increment.files,
+        source_bytes=increment.bytes,
+        sessions_version=position.version,
+        now=before.now,
+        events_came_at=before.now if comes else came_at,
+        started_at=started_at,
+        watermark_before=before.watermark,
+        watermark_after=after.watermark,
+        horizon_before=before.horizon(rule),
+        horizon_after=after.horizon(rule),
+        flush_mark_before=before.flush_mark,
+        flush_mark_after=after.flush_mark,
+        scopes_before=_scopes(before, rule),
+        scopes_after=_scopes(after, rule),
+        forgotten=after.forgotten,
+        policy=policy(rule),
+        rule_fingerprint=kind.fingerprint,
+        rule=kind.summary,
+        source_schema=context.schema,
+        source_columns=context.columns,
+        # They are told before the commit, so that what cannot be told stops the run and not what follows it.
+        retold=context.tells_anew and context.rejects() is not None,
+        events={
+            "events_read": counts.read,
+            "accepted": counts.accepted,
+            "late": counts.late,
+            "invalid": counts.invalid,
+            **{name: n for name in SELDOM if (n := getattr(counts, name))},
+        },
+        rejected=counts.rejected,
+        sessions=result.counts,
+        live_sessions=live_before + result.counts["live_change"] if result.counts else None,
+    )
+
+
+def with_counts(manifest: Manifest, counts: Mapping[str, int]) -> Manifest:
+    """The manifest of a run whose rows are all new, with what was counted as they were written."""
+    return manifest.model_copy(update={"sessions": counts, "live_sessions": counts["live_change"]})
+
+
+def forgetting(  # noqa: PLR0913
+    kind: Kind, done: Manifest, position: Position, *, before: int, number: int, now: int
+) -> Manifest:
+    """The manifest of a run that only takes so many rows away, those that ended before this time; all else stands."""
+    last = -1 if done.source_to_version is None else done.source_to_version
+    times = {
+        f"{name}_before": getattr(done, f"{name}_after") for name in ("watermark", "horizon", "flush_mark", "scopes")
+    }
+    return done.model_copy(
+        update=times
+        | {
+            "run_id": _run_id(position),
+            "run_seq": position.version + 1,
+            "mode": "forget",
+            "arguments": {"before": before},
+            "product_version": __version__,
+            "side_tables": kind.side_table_ids(),
+            "source_from_version": last + 1,
+            "source_files": 0,
+            "source_bytes": 0,
+            "sessions_version": position.version,
+            "now": now,
+            "started_at": now,
+            "forgotten": before,
+            "retold": False,
+            "events": {},
+            "rejected": {},
+            "sessions": {"rows": number, "deleted": number},
+        }
+    )
+
+
+def stands(before: WatermarkState, after: WatermarkState) -> bool:
+    """Whether no watermark has moved."""
+    if before.scopes is not None and after.scopes is not None:
+        return scopes_as_json(before.scopes) == scopes_as_json(after.scopes)
+    return (before.watermark, before.flush_mark) == (after.watermark, after.flush_mark)
+
+
+def _run_id(position: Position) -> str:
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{position.version + 1:06d}-{secrets.token_hex(3)}"
+
+
+def _scopes(clock: WatermarkState, rule: Rule) -> tuple[str, ...] | None:
+    """The watermarks of scopes. No horizon goes back, even if more lateness is allowed: its mark is where it is."""
+    if clock.scopes is None or rule.watermark_per == "key":
+        return None
+    mark = F.greatest(C.col(C.SCOPE_WATERMARK) - rule.allowed_lateness, C.col(C.SCOPE_FLUSH_MARK))
+    lines = scopes_as_json(clock.scopes.withColumn(C.SCOPE_FLUSH_MARK, mark))
+    if len(lines) > MOST_SCOPES:
+        raise ConfigError(
+            f"time.watermark.per must name columns with at most {MOST_SCOPES:,} different values",
+            value=f"{', '.join(rule.scope)}: {len(lines):,} values",
+            remedy="set per: table, or per: key, whose watermarks lie on the sessions themselves",
+        )
+    return lines

@@ -1,0 +1,143 @@
+"""What must hold before a run goes on, or before it writes."""
+
+from pathlib import Path
+
+from sessionizer.jobs.quality.checks import gate
+from sessionizer.jobs.run.context import RunContext
+from sessionizer.jobs.run.kinds import Kind, Ruled
+from sessionizer.jobs.run.phases import Phases
+from sessionizer.jobs.run.pipeline import RunResult
+from sessionizer.lib import columns as C
+from sessionizer.lib.admission.verdicts import CORRECTION, INVALID, LATE
+from sessionizer.lib.errors import ConfigError, RunFailed, SourceError, TableError, UsageError
+from sessionizer.lib.windows.windows import DELETE
+from sessionizer.tables.manifest import Manifest
+
+
+def check_rule(kind: Ruled, done: Manifest) -> None:
+    """Raise if the rows of the table follow another rule than the configuration states."""
+    if done.as_judged(kind.rule).freezes and not kind.rule.freezes:
+        raise ConfigError(
+            f"final {kind.name} have stayed as they were whatever came near them (lateness: session, no revive), and "
+            "now they would not: the table is that of neither rule",
+            value=f"lateness: {kind.rule.lateness}, revive: {kind.rule.revive}, late_events: {kind.rule.late_events}",
+            remedy=kind.anew,
+        )
+    if done.rule_fingerprint == kind.fingerprint:
+        return
+    raise ConfigError(
+        f"the rule has changed since the {kind.name} table was made, and its rows follow the old one: "
+        + "; ".join(done.differs(kind.summary)),
+        remedy=kind.anew,
+    )
+
+
+def check_fits(kind: Kind, done: Manifest) -> None:
+    """The same; and if a table beside it is not the one that runs have written to, or has missed some.
+
+    Which events the rows are made without, rejected_events alone knows.
+    """
+    check_rule(kind, done)
+    _check_rejects_of(kind, done)
+    for name, output in kind.outputs.items():
+        missed = bool(done.side_tables) and done.side_tables.get(name) != output.table.id
+        if missed and (output.is_whole or output.table.size()[0]):
+            raise TableError(
+                f"{output.table.field} was not among the tables of the last run, so that runs have not come to it",
+                value=output.table.location,
+                remedy=f"`sessionizer rebuild{kind.option}` makes it anew, too; or name a new table, "
+                "`sessionizer init`, and it begins from now on",
+            )
+
+
+def _check_rejects_of(kind: Kind, done: Manifest) -> None:
+    table = kind.rejected_events.table
+    check_rejects(kind, table.field, table.location, table.id, done)
+
+
+def check_rejects(kind: Ruled, field: str, location: str, found: str, done: Manifest) -> None:
+    """Raise unless the id of rejected_events, as found there, is that of the table that runs have written to."""
+    if done.side_tables.get("rejected_events", found) != found:
+        raise TableError(
+            f"{field} is not the table that runs have written to, whose rows say which events {kind.name} are made "
+            "without",
+            value=location,
+            remedy=f"name that table, its id is {done.side_tables['rejected_events']}; without it "
+            f"`sessionizer rebuild{kind.option}` makes all {kind.name} anew from the source as it stands",
+        )
+
+
+def check_filter(context: RunContext) -> None:
+    """Raise where a rebuild might take in what must stay out: rejected_events has nothing that `where` hid."""
+    done, kind = context.position.manifest, context.kind
+    if done is not None and context.lasting():
+        _check_rejects_of(kind, done)
+    if done is None or (old := done.rule.get("where")) == kind.rule.where:
+        return
+    remedy = f"set source.where as it was, or make {kind.name} in a table of its own"
+    if old is not None and (context.began or context.clock.forgotten is not None):
+        raise UsageError(
+            "source.where has changed, and of the rows that it hid nobody knows which lie before source.start, or are "
+            "late by what has been forgotten",
+            value=kind.rule.where,
+            remedy=remedy,
+        )
+    if (rejects := context.rejects()) is not None and not rejects.where(C.col(C.REASON) == CORRECTION).isEmpty():
+        raise UsageError(
+            "source.where has changed, and corrections in quarantine may move events to where it hides them",
+            value=kind.rule.where,
+            remedy=f"`sessionizer readmit{kind.option}` makes them first; or {remedy}",
+        )
+
+
+def check_policies(result: RunResult, context: RunContext) -> None:
+    """Raise where the rule says that a run must not go on with such events; nothing is written."""
+    rejects, rule, increment = result.events.rejected, context.rule, context.increment
+    late = () if context.mode == "rebuild" else (LATE,)  # what has been forgotten is late there, whatever the rule
+    if (rows := rejects.get(CORRECTION)) and rule.corrections == "fail":
+        raise SourceError(
+            f"versions {increment.first} to {increment.last} of the source update or delete rows, "
+            "and corrections is fail",
+            value=f"{rows} change rows",
+            remedy=f"set corrections: apply, which recomputes the {context.kind.name} they touch",
+        )
+    events = result.events
+    corrects = events.withdrawn or events.corrected or events.forgotten
+    if context.mode == "run" and rule.corrections == "apply" and corrects:
+        _check_none_wait(context)
+    for policy, reasons, remedy in (
+        ("late_events", late, f"set a longer {context.kind.lateness}, or late_events: quarantine or amend"),
+        ("invalid_events", INVALID, "mend the source, or set invalid_events: quarantine"),
+    ):
+        if getattr(rule, policy) == "fail" and (number := sum(rejects.get(r, 0) for r in reasons)):
+            raise RunFailed(
+                f"{number:,} events are {policy.removesuffix('_events')}, and {policy} is fail; the first: "
+                + _first_of(result, reasons),
+                remedy=f"{remedy}; nothing was written",
+            )
+
+
+def _check_none_wait(context: RunContext) -> None:
+    """Raise where corrections wait: new ones may be of the same events, which the table has as they were before."""
+    rejects = context.rejects()
+    if rejects is not None and not rejects.where(C.col(C.REASON) == CORRECTION).isEmpty():
+        raise SourceError(
+            "the source updates or deletes rows, and earlier corrections, which may be of the same events, wait in "
+            "rejected_events since corrections was quarantine",
+            remedy=f"`sessionizer readmit{context.kind.option}` makes them; or set corrections: quarantine again",
+        )
+
+
+def check_expectations(context: RunContext, result: RunResult, phases: Phases) -> None:
+    """Raise where rows to be written are not as expected."""
+    expected, identity = context.kind.expectations, context.kind.home.layout.identity
+    if expected is None or not result.counts or not result.counts["rows"]:
+        return
+    rows = result.changes.where(C.col(C.CHANGE) != DELETE).drop(C.CHANGE, C.STATE)
+    with phases("expectations"):
+        gate(rows, Path(expected), context.kind.name, identity)
+
+
+def _first_of(result: RunResult, reasons: tuple[str, ...]) -> str:
+    rows = result.rejected().where(C.col(C.REASON).isin(*reasons)).orderBy(C.EVENT_TIME, C.EVENT_HASH).limit(10)
+    return "; ".join(f"{row[C.REASON]}: {row[C.EVENT]}" for row in rows.collect())

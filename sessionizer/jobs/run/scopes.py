@@ -1,0 +1,76 @@
+"""Watermarks as manifests keep them, those of scopes as text; and keys as text."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from sessionizer.jobs.run.compute import Checkpoints
+from sessionizer.jobs.run.kinds import Kind
+from sessionizer.lib import columns as C
+from sessionizer.lib.canonical import JSON_OPTIONS, from_text
+from sessionizer.lib.errors import UsageError
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.watermarks import OF_SCOPE, WatermarkState, as_literals, latest
+from sessionizer.tables.manifest import Manifest
+
+
+def scopes_as_json(scopes: DataFrame) -> tuple[str, ...]:
+    """Each scope with its times as one line of JSON, in order."""
+    kept = [n for n in scopes.columns if n != C.SCOPE_FLUSHED_FROM]
+    rows = scopes.select(F.to_json(F.struct(*C.cols(tuple(kept))), JSON_OPTIONS).alias("line"))
+    return tuple(sorted(row["line"] for row in Checkpoints().rows(rows)))
+
+
+def scopes_from_json(lines: tuple[str, ...], rule: Rule, events: DataFrame) -> DataFrame:
+    """What `scopes_as_json` has written; `events` tells the types of the scope's columns."""
+    times = [T.StructField(name, T.LongType()) for name in OF_SCOPE]
+    schema = T.StructType([*events.select(*C.cols(rule.scope)).schema.fields, *times])
+    rows = events.sparkSession.createDataFrame([(line,) for line in lines], "line STRING")
+    parsed = rows.select(F.from_json("line", schema, JSON_OPTIONS).alias("scope")).select("scope.*")
+    return as_literals(parsed, Checkpoints())
+
+
+def keys_from_json(lines: Sequence[str], rule: Rule, events: DataFrame) -> DataFrame:
+    """Keys, one JSON object of the key columns each, as rows; `events` tells their types.
+
+    Errors: UsageError for a value that is not of its column's type.
+    """
+    types = events.select(*C.cols(rule.key)).schema.fields
+    texts = T.StructType([T.StructField(f.name, T.StringType()) for f in types])
+    rows = events.sparkSession.createDataFrame([(line,) for line in lines], "line STRING")
+    parsed = rows.select(F.from_json("line", texts).alias("key")).select("key.*")
+    for f in types:
+        misfit = parsed.where(C.col(f.name).isNotNull() & from_text(C.col(f.name), f.dataType).isNull())
+        for row in Checkpoints().rows(misfit.select(C.col(f.name)).limit(1)):
+            raise UsageError(
+                f"a key must be of the type of its column: {f.name} is {f.dataType.simpleString().upper()}",
+                value=row[0],
+            )
+    return parsed.select(*[from_text(C.col(f.name), f.dataType).alias(f.name) for f in types]).distinct()
+
+
+def clock_of(done: Manifest | None, kind: Kind, events: DataFrame, now: int, number: int) -> WatermarkState:
+    """The watermarks as the last run has left them. The horizon never goes back, even if more lateness is allowed."""
+    if done is None:
+        return WatermarkState(now, run_seq=number)
+    clock = WatermarkState(now, run_seq=number, forgotten=done.forgotten)
+    if kind.rule.scope:
+        return scoped(clock, done.scopes_after, kind.rule, events) if has_scopes_of(done, kind) else clock
+    return replace(clock, watermark=done.watermark_after, flush_mark=latest(done.flush_mark_after, done.horizon_after))
+
+
+def has_scopes_of(done: Manifest | None, kind: Kind) -> bool:
+    """Whether watermarks belonged to the same columns of the same source then; a rebuild may find others."""
+    events = kind.tables.events
+    if done is None or not events.goes_on(done, events.table.version):
+        return False
+    names = ("watermark_per", "key") if kind.rule.watermark_per == "key" else ("watermark_per",)
+    return all(done.rule.get(name) == kind.summary.get(name) for name in names)
+
+
+def scoped(clock: WatermarkState, scopes: tuple[str, ...] | None, rule: Rule, events: DataFrame) -> WatermarkState:
+    """The watermarks with those of scopes, where there are any."""
+    return replace(clock, scopes=scopes_from_json(scopes, rule, events)) if scopes and rule.scope else clock

@@ -1,0 +1,175 @@
+"""What a run writes beside its table: one fenced write a table, the ledger row last."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import DataFrame
+
+from sessionizer.jobs.run.context import RunContext
+from sessionizer.jobs.run.kinds import Kind
+from sessionizer.jobs.run.pipeline import RunResult
+from sessionizer.lib import columns as C
+from sessionizer.lib.aggregates.binding import bind
+from sessionizer.lib.errors import TableError
+from sessionizer.lib.joins import joined
+from sessionizer.lib.windows.sessions.memberships import event_sessions, session_updates
+from sessionizer.tables.delta import Commit, Superseded, Table
+from sessionizer.tables.manifest import Manifest
+from sessionizer.tables.rejected_events import BY_MARK, FOR_GOOD, RejectedEvents
+from sessionizer.tables.runs import Timing
+
+REJECTED, RUNS = "rejected_events", "runs"
+TAKES = ("withdrawn", "forgotten", "moved", "readmitted")  # counts of events whose rows leave rejected_events
+
+
+def write(context: RunContext, result: RunResult, manifest: Manifest, restored: int | None = None) -> None:
+    """Write what the tables beside it do not have of this run yet.
+
+    rejected_events comes last: the same result is computed again from what it held before.
+    restored: the version of the RESTORE, if any, that has put this run in force again (here and below).
+    """
+    kind = context.kind
+    if kind.outputs:
+        of, live = result.memberships(), context.stored().live
+        adds_only = not manifest.sessions.get("moved") and of.removed is None
+        for name, table in kind.outputs.items():
+            if _has(kind, name, table.table, manifest, restored):
+                continue
+            rows = (
+                event_sessions(of, context.rule)
+                if name == "event_sessions"
+                else session_updates(of, live, context.rule, bind(context.rule, context.sample()))
+            )
+            with _once(kind, name, table.table, manifest, restored):
+                table.write(rows, manifest, _commit(kind, name, manifest, restored), adds_only=adds_only)
+    if _lacks_rejects(kind, manifest, restored):
+        with _once(kind, REJECTED, kind.rejected_events.table, manifest, restored):
+            _write_rejects(context, result, manifest, _commit(kind, REJECTED, manifest, restored))
+
+
+def forget(kind: Kind, manifest: Manifest, restored: int | None = None) -> None:
+    """Take away what the optional tables tell of the rows that a run has forgotten."""
+    assert manifest.forgotten is not None
+    gone = kind.home.ended(manifest.forgotten, manifest.sessions_version)
+    for name, output in kind.outputs.items():
+        if not _has(kind, name, output.table, manifest, restored):
+            with _once(kind, name, output.table, manifest, restored):
+                output.forget(gone, _commit(kind, name, manifest, restored))
+
+
+def enter(kind: Kind, manifest: Manifest, timing: Timing, restored: int | None = None) -> None:
+    """Write the row of the ledger, which says that the run is complete."""
+    with _once(kind, RUNS, kind.runs.table, manifest, restored):
+        kind.runs.append(manifest, timing, _commit(kind, RUNS, manifest, restored))
+
+
+def undo_after(kind: Kind, run_seq: int, restored: int) -> None:
+    """Bring all back to what they were when this run was the last; restored: the version of the RESTORE that asks so.
+
+    It lies between the numbers of the runs before and after it, so that its own traces are undone by the next, too.
+    The ledger comes first: a run that has stalled may still write to tables that are not barred, but is not entered.
+    """
+    tables: dict[str, Table | RejectedEvents] = {RUNS: kind.runs.table}
+    tables |= {name: output.table for name, output in kind.outputs.items()}
+    for role, table in (tables | {REJECTED: kind.rejected_events}).items():
+        undoing = Commit(_fence(kind, role), restored)
+        table.bar(undoing)
+        table.restore(undoing, run_seq)
+
+
+def of_runs(kind: Kind) -> list[Table]:
+    """The tables beside it, but rejected_events where no run has written to it."""
+    rejects, *others = kind.side_tables()
+    return [rejects, *others] if kind.rejected_events.is_of_runs else others
+
+
+def check_no_rows(kind: Kind, tables: list[Table]) -> None:
+    """Raise where one of these has rows; the table of this kind knows of no run."""
+    if full := [table for table in tables if table.size()[0]]:
+        raise TableError(
+            f"{', '.join(table.field for table in full)} must be empty, for {kind.name} know of no run: "
+            "their log no longer reaches back to one, or they are a new table beside those of an old one",
+            value=", ".join(table.location for table in full),
+            remedy="remove the tables that have rows, or name others; then `sessionizer init`",
+        )
+
+
+def is_entered(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
+    """Whether nothing is missing of this run: the ledger has it."""
+    return _has(kind, RUNS, kind.runs.table, manifest, restored)
+
+
+def is_complete(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
+    """Whether all but the ledger have what this run owes them."""
+    has_all = all(_has(kind, name, output.table, manifest, restored) for name, output in kind.outputs.items())
+    return has_all and not _lacks_rejects(kind, manifest, restored)
+
+
+def lacks_lasting(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
+    """Whether it is not yet written which events have been rejected for good, or are so no longer."""
+    for_good, has_mark = FOR_GOOD, manifest.forgotten is not None
+    if has_mark:  # what is older is late for good
+        for_good = for_good | BY_MARK
+    lasts = manifest.retold or bool(manifest.rejected.keys() & for_good)
+    if kind.rule.corrections == "quarantine" or has_mark or manifest.source_began:
+        lasts = lasts or any(manifest.events.get(name) for name in TAKES)
+    return lasts and _lacks_rejects(kind, manifest, restored)
+
+
+def _lacks_rejects(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
+    owed = (
+        manifest.mode == "rebuild"
+        or manifest.retold
+        or manifest.rejected
+        or any(manifest.events.get(name) for name in TAKES)
+    )
+    return bool(owed) and not _has(kind, REJECTED, kind.rejected_events.table, manifest, restored)
+
+
+@contextmanager
+def _once(kind: Kind, role: str, table: Table, manifest: Manifest, restored: int | None) -> Iterator[None]:
+    """A write that another process, which has repaired this run meanwhile, may have done: the same rows are there."""
+    try:
+        yield
+    except Superseded:  # or upkeep came between: then nothing is there, and the run is repaired
+        if not _has(kind, role, table, manifest, restored):
+            raise
+
+
+def _write_rejects(context: RunContext, result: RunResult, manifest: Manifest, commit: Commit) -> None:
+    table = context.kind.rejected_events
+    if manifest.mode == "rebuild" or manifest.retold:
+        rejected = result.rejected() if manifest.rejected else result.rejected().limit(0)
+        stay = context.staying() if manifest.mode == "rebuild" else _left(context, result)
+        table.write_anew(rejected, stay, manifest, commit)
+    else:
+        gone = None if table.is_empty else result.leaving()
+        table.write(result.rejected() if manifest.rejected else None, gone, manifest, commit)
+
+
+def _left(context: RunContext, result: RunResult) -> DataFrame | None:
+    """The rows of earlier runs that are left, as the columns of today tell them."""
+    rejects, gone = context.rejects(), result.leaving()
+    if rejects is None or gone is None:
+        return rejects
+    return joined(rejects, gone, (C.EVENT_HASH, C.ORDINAL, C.RUN_SEQ), "left_anti")
+
+
+def _commit(kind: Kind, role: str, manifest: Manifest, restored: int | None) -> Commit:
+    """What a run writes; behind a RESTORE by the number of that, as the table may have had later runs."""
+    return Commit(_fence(kind, role), manifest.run_seq if restored is None else restored)
+
+
+def fence(home: str, role: str) -> str:
+    """The application that the writes of runs to a side table go by. home: the id of their own table."""
+    return f"{home}:{role}"
+
+
+def _fence(kind: Kind, role: str) -> str:
+    return fence(kind.home.table.id, role)
+
+
+def _has(kind: Kind, role: str, table: Table, manifest: Manifest, restored: int | None) -> bool:
+    if table.has_fence(_commit(kind, role, manifest, restored)):
+        return True
+    return restored is not None and table.has_had(Commit(_fence(kind, role), manifest.run_seq))

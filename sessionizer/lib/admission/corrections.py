@@ -1,0 +1,69 @@
+"""Corrections: what the source's change feed says beyond added rows (SEMANTICS §8)."""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from sessionizer.lib import columns as C
+from sessionizer.lib.admission.accepted import placed
+from sessionizer.lib.admission.verdicts import (
+    BEFORE_START,
+    BESIDE,
+    CORRECTED,
+    CORRECTION,
+    FORGOTTEN,
+    IN,
+    IN_THE_FUTURE,
+    WITHDRAWN,
+)
+from sessionizer.lib.bags import hashed
+from sessionizer.lib.rule import Rule
+
+
+def reconciled(valid: DataFrame, rejects: DataFrame | None, rule: Rule, forgotten: int | None = None) -> DataFrame:
+    """Change rows, told as what they do to the accepted bag.
+
+    Rows that were removed and added again as they were (an overwrite does that) are gone: nothing has changed. A row
+    that is gone where it had been rejected is `forgotten`; the others are `withdrawn`, from the population that they
+    are in. A row that was added where one of its key and time was removed is an update like those that Delta names so.
+    Where the rule does not apply corrections, withdrawals and updates are rejected. An update that moves an event to
+    before what has been `forgotten` is judged like any event so old.
+
+    In: what `validate` returns, of a change feed; what `as_rejects` returns. Out: the same rows with `__hash` and,
+    where some events are apart, `__population`.
+    """
+    net = _netted(hashed(valid))
+    if rejects is not None:
+        stays = (IN,) if rule.corrections == "apply" else (IN, BESIDE)
+        standing = rejects.where(~C.col(C.KEPT).isin(*stays))
+        net = placed(net, standing, F.when(_is_gone(), F.col("__nth")))
+        net = net.withColumn(C.VERDICT, F.when(C.col(C.TAKEN), FORGOTTEN).otherwise(C.col(C.VERDICT))).drop(C.TAKEN)
+    here = Window.partitionBy(*C.cols((*rule.key, C.US)))
+    came = C.col(C.VERDICT).isNull()
+    if rule.corrections == "quarantine":
+        came = came | (C.col(C.VERDICT) == IN_THE_FUTURE)
+    replaces = came & C.col(C.US).isNotNull() & F.bool_or(_is_gone()).over(here)
+    told = net.withColumn(C.VERDICT, F.when(replaces, CORRECTED).otherwise(C.col(C.VERDICT))).drop("__nth")
+    if forgotten is not None:
+        of_main = C.col(C.POPULATION).isNull() if C.POPULATION in told.columns else F.lit(True)
+        remains = F.bool_or((C.col(C.VERDICT) == WITHDRAWN) & of_main).over(here)
+        moves = (C.col(C.VERDICT) == CORRECTED) & (C.col(C.US) < forgotten) & ~F.coalesce(remains, F.lit(False))
+        told = told.withColumn(C.VERDICT, F.when(moves, F.lit(None)).otherwise(C.col(C.VERDICT)))
+    if rule.corrections == "apply":
+        return told
+    refused = C.col(C.VERDICT).isin(WITHDRAWN, CORRECTED)
+    return told.withColumn(C.VERDICT, F.when(refused, CORRECTION).otherwise(C.col(C.VERDICT)))
+
+
+def _netted(signed: DataFrame) -> DataFrame:
+    """The rows without those that undo each other, with `__nth`: 1, 2, … among equal rows that go the same way."""
+    same = Window.partitionBy(C.HASH)
+    gone, came = F.count_if(_is_gone()).over(same), F.count_if(~_is_gone()).over(same)
+    is_older = C.col(C.CHANGE_TYPE).eqNullSafe(F.lit(BEFORE_START))  # which the increment's own rows leave alone
+    one_way = Window.partitionBy(C.HASH, "__gone").orderBy(is_older, C.CHANGE_TYPE)
+    counted = signed.withColumns({"__gone": _is_gone(), "__undone": F.when(_is_gone(), came).otherwise(gone)})
+    numbered = counted.withColumn("__nth", F.row_number().over(one_way) - F.col("__undone"))
+    return numbered.where(F.col("__nth") > 0).drop("__gone", "__undone")
+
+
+def _is_gone() -> Column:
+    return F.coalesce(C.col(C.VERDICT).isin(WITHDRAWN, FORGOTTEN), F.lit(False))

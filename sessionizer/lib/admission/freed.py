@@ -1,0 +1,209 @@
+"""Rejected events judged again: those that a backfill or `readmit` asks for, and copies whose original is gone."""
+
+from dataclasses import dataclass, replace
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from sessionizer.lib import columns as C
+from sessionizer.lib.admission.accepted import FOREVER, Past, kept_in, read_back
+from sessionizer.lib.admission.rejects import IDENTITY
+from sessionizer.lib.admission.validate import raw_us, validate
+from sessionizer.lib.admission.verdicts import (
+    BESIDE,
+    CORRECTION,
+    DUPLICATE,
+    FORGOTTEN,
+    IN,
+    IN_THE_FUTURE,
+    LATE,
+    MOVED,
+    OUT,
+    READMITTED,
+)
+from sessionizer.lib.bags import hashed, nth, taken
+from sessionizer.lib.compute import Compute
+from sessionizer.lib.joins import joined
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.spans import day_spans
+from sessionizer.lib.time.watermarks import WatermarkState
+
+STILL_IN = "__still_in"
+
+
+@dataclass(frozen=True)
+class Readmission:
+    """Which rejected events are judged again: late ones and those of the future in [low, high), of these keys.
+
+    keys: rows of the key columns; None: all. corrections: those that were not applied are made, too. forgotten: what
+    is older stays late, so that it is not asked for; corrections are.
+    """
+
+    low: int
+    high: int
+    keys: DataFrame | None = None
+    corrections: bool = False
+    forgotten: int | None = None
+
+
+def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule, compute: Compute) -> DataFrame:
+    """The rows of rejected_events that are judged again.
+
+    An update is made whole, wherever it moves its event: with a row in the span go those of the same commit of the
+    source, and those of their keys, which may have moved the same event before or after; and so on. A delete goes by
+    itself, with what lies apart of what is taken away.
+    """
+    time = F.unix_micros(C.col(C.EVENT_TIME))
+    inside = (time >= asked.low) & (time < asked.high)
+    young = F.lit(True) if asked.forgotten is None else time >= asked.forgotten
+    found = rejects.where(C.col(C.REASON).isin(LATE, IN_THE_FUTURE) & inside & young)
+    if asked.corrections:
+        corrections = rejects.where(C.col(C.REASON) == CORRECTION)
+        updates, number = corrections.where(C.col(C.KEPT) == OUT), {"rows": F.count(F.lit(1))}
+        made, seen = compute.observed(corrections.where(inside), number)
+        before: int | None = 0
+        while seen["rows"] != before:
+            before = seen["rows"]
+            for names in ((C.SOURCE_VERSION,), rule.key):
+                moved = joined(made, updates, names, "left_semi")
+                made = made.unionByName(joined(corrections, moved, names, "left_semi")).dropDuplicates(list(IDENTITY))
+            made, seen = compute.observed(made, number)
+        gone = made.where(C.col(C.KEPT) == IN).select(C.col(C.EVENT_HASH).alias(C.HASH))
+        apart = rejects.where(C.col(C.KEPT) == BESIDE).withColumn(C.HASH, C.col(C.EVENT_HASH))
+        also = (
+            taken(apart, gone, inside.desc(), C.col(C.RUN_SEQ), C.col(C.ORDINAL))
+            .where(C.col(C.TAKEN) & ~(inside & young))
+            .drop(C.HASH, C.TAKEN)
+        )
+        found = found.unionByName(made).unionByName(also)
+    return found if asked.keys is None else joined(found, F.broadcast(asked.keys), rule.key, "left_semi")
+
+
+def copies_of(gone: DataFrame, rejects: DataFrame, rule: Rule) -> DataFrame:
+    """The rows of rejected_events that may be copies of events which are gone. In: withdrawn rows; the table's rows."""
+    assert rule.dedupe is not None
+    lost = gone.groupBy(*C.cols(rule.key)).agg(F.collect_set(raw_us(gone)).alias("__lost"))
+    near = joined(rejects.where(C.col(C.REASON) == DUPLICATE), lost, rule.key, "inner")
+    time, within = F.unix_micros(C.col(C.EVENT_TIME)), rule.dedupe.within + rule.time_unit - 1
+    return near.where(F.exists("__lost", lambda t: F.abs(t - time) <= within)).drop("__lost")
+
+
+def deletions(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
+    """The events that are gone from the source and stay in their sessions, as `freed` returns them, but `moved`."""
+    return hashed(kept_in(_named(rejects), source, rule)).drop(C.JSON).withColumn(C.VERDICT, F.lit(MOVED))
+
+
+def still_in(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
+    """The rows of these events by this rule, which may have another key, time or columns than their run's.
+
+    Those that this rule leaves out stay, too: another one may take them in again.
+    """
+    events = hashed(
+        validate(read_back(_named(rejects), source), replace(rule, where=None), WatermarkState(FOREVER), (C.FREED,))
+    )
+    was = [C.col(C.FREED)[name].alias(name) for name in IDENTITY]
+    time = F.timestamp_micros(raw_us(events)).alias(C.EVENT_TIME)
+    of_run = rejects.select(*C.cols((*IDENTITY, C.REASON, C.KEPT, C.WATERMARK, C.HORIZON, C.SOURCE_VERSION, C.RUN_ID)))
+    rows = joined(events.select(*C.cols(rule.key), time, C.col(C.JSON), C.col(C.HASH), *was), of_run, IDENTITY, "inner")
+    alike = Window.partitionBy(C.HASH, C.RUN_SEQ).orderBy(C.EVENT_HASH, C.ORDINAL)
+    anew = {C.ORDINAL: F.row_number().over(alike), C.EVENT: C.col(C.JSON), C.EVENT_HASH: C.col(C.HASH)}
+    return rows.withColumns(anew).drop(C.JSON, C.HASH)
+
+
+def freed(  # noqa: PLR0913
+    rejects: DataFrame,
+    past: Past,
+    rule: Rule,
+    clock: WatermarkState,
+    compute: Compute,
+    *,
+    made: DataFrame | None = None,
+) -> DataFrame | None:
+    """The events of these rejected rows, as `validate` returns them; None where there are none.
+
+    They are valid, or of the future where they are corrections: these are made, and wait for their time from now on.
+    They are in the source, or gone from it and in their session still: of the latter those that `made`, deletions of
+    the same run, takes away are `forgotten`, as they are no originals.
+    `__freed` tells which row of rejected_events each was: event_hash, ordinal, run_seq, reason, kept.
+    """
+    rejects = rejects.where(C.col(C.KEPT) != IN)
+    time = F.unix_micros(C.col(C.EVENT_TIME))
+    spans = day_spans(rejects, time, compute)
+    if not spans:
+        return None
+    source = past.events(spans)
+    judged, is_ahead = validate(source, rule, clock), C.col(C.VERDICT) == IN_THE_FUTURE
+    valid = judged.where(C.col(C.VERDICT).isNull() | is_ahead).withColumn(STILL_IN, F.lit(False))
+    if (before := past.rejected()) is not None:
+        alike = joined(before.where(C.col(C.KEPT) == IN), rejects.select(C.EVENT_HASH), (C.EVENT_HASH,), "left_semi")
+        there = kept_in(alike.select(C.col(C.EVENT).alias(C.JSON)), source, rule)
+        valid = valid.unionByName(there.withColumn(STILL_IN, F.lit(True)))
+    places = (*rule.key, C.RAW_US)
+    spots = rejects.select(*C.cols(rule.key), time.alias(C.RAW_US))
+    near = joined(valid.withColumn(C.RAW_US, raw_us(valid)), spots, places, "left_semi")
+    found = matched(near.select(*C.cols(tuple(valid.columns))), rejects, C.col(STILL_IN))
+    found = found.where(C.col(C.VERDICT).isNull() | (C.col(C.FREED)[C.REASON] == CORRECTION))
+    return (found if made is None else _forgetting(found, made)).drop(STILL_IN)
+
+
+def _named(rejects: DataFrame) -> DataFrame:
+    """The rows whose events are gone from the source and in their session, as `__json` and `__freed`."""
+    return rejects.where(C.col(C.KEPT) == IN).select(C.col(C.EVENT).alias(C.JSON), _as_freed())
+
+
+def _forgetting(again: DataFrame, gone: DataFrame) -> DataFrame:
+    told = taken(again, gone, C.col(STILL_IN).desc())
+    is_gone = C.col(C.TAKEN) & C.col(STILL_IN)
+    return told.withColumn(C.VERDICT, F.when(is_gone, FORGOTTEN).otherwise(C.col(C.VERDICT))).drop(C.TAKEN)
+
+
+def matched(events: DataFrame, rejects: DataFrame, *order: Column) -> DataFrame:
+    """Of the events as many as these rows reject, each with the row that it is, as `__freed`.
+
+    order: which of equal events go first; none: any.
+    """
+    named = rejects.select(C.col(C.EVENT_HASH).alias(C.HASH), _as_freed())
+    wanted = named.withColumn("__nth", nth(C.col(C.FREED)))
+    found = joined(hashed(events).withColumn("__nth", nth(*order)), wanted, (C.HASH, "__nth"), "inner")
+    return found.select(*C.cols((*events.columns, C.HASH, C.FREED)))
+
+
+def _as_freed() -> Column:
+    return F.struct(*C.cols((*IDENTITY, C.REASON, C.KEPT))).alias(C.FREED)
+
+
+def judged_again(marked: DataFrame, rule: Rule, forgotten: int | None = None) -> DataFrame:
+    """Freed events with their verdict: `readmitted`, or `duplicate`; what was one and stays one is left out.
+
+    What is older than that which has been `forgotten` has none yet: it is late, but for an update in place.
+
+    An event that was apart leaves its population as well. In: what `mark_duplicates` returns, freed ones among others.
+    """
+    if C.FREED not in marked.columns:
+        return marked
+    was, verdict = C.col(C.FREED), C.col(C.VERDICT)
+    is_freed = was.isNotNull()
+    stays = is_freed & (was[C.REASON] == DUPLICATE) & verdict.eqNullSafe(F.lit(DUPLICATE))
+    enters = is_freed & verdict.isNull()
+    if forgotten is not None:
+        enters = enters & ((C.col(C.US) >= forgotten) | stays_in_place(marked, rule))
+    told = marked.where(~F.coalesce(stays, F.lit(False))).withColumn(
+        C.VERDICT, F.when(enters, READMITTED).otherwise(verdict)
+    )
+    moved = told.where(is_freed & (was[C.KEPT] == BESIDE)).withColumns(
+        {C.VERDICT: F.lit(MOVED), C.POPULATION: was[C.RUN_SEQ].cast("bigint"), C.FREED: _nothing(marked)}
+    )
+    return told.unionByName(moved, allowMissingColumns=True)
+
+
+def stays_in_place(marked: DataFrame, rule: Rule) -> Column:
+    """Whether an event is freed where a deletion of the same run takes one away: an update in place is made."""
+    of_place = Window.partitionBy(*C.cols((*rule.key, C.US)))
+    left = F.bool_or(C.col(C.VERDICT) == MOVED).over(of_place)
+    if C.FREED not in marked.columns:
+        return F.lit(False)
+    return F.coalesce((C.col(C.FREED)[C.REASON] == CORRECTION) & left, F.lit(False))
+
+
+def _nothing(marked: DataFrame) -> Column:
+    return F.lit(None).cast(marked.schema[C.FREED].dataType)

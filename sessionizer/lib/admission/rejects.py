@@ -1,0 +1,84 @@
+"""Rows of rejected_events: what a run adds, and what its changes take away."""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from sessionizer.lib import columns as C
+from sessionizer.lib.admission.validate import raw_us
+from sessionizer.lib.admission.verdicts import (
+    APART,
+    BEFORE_START,
+    BESIDE,
+    CORRECTION,
+    DUPLICATE,
+    FORGOTTEN,
+    IN,
+    INVALID,
+    LATE,
+    OUT,
+    REASONS,
+    WITHDRAWN,
+)
+from sessionizer.lib.bags import hashed, nth, taken
+from sessionizer.lib.joins import joined
+from sessionizer.lib.rule import Rule
+
+IDENTITY = (C.EVENT_HASH, C.ORDINAL, C.RUN_SEQ)
+
+
+def rejected(judged: DataFrame, rule: Rule) -> DataFrame:
+    """The rejected among judged events, as rows of `rejected_events` without the run's own columns.
+
+    Out: the key columns, event_time, reason, kept (`out`: in the source and in no session; `in`: gone from the source
+    and in its session still; `apart`: in a session of late events), watermark, horizon, event (canonical JSON; null
+    where the rule says to drop such events), event_hash (SHA-256 of it, hex), ordinal (1, 2, … among identical rows of
+    this run), source_version.
+    """
+    version = C.col(C.COMMIT_VERSION) if C.COMMIT_VERSION in judged.columns else F.lit(None)
+    verdict = C.col(C.VERDICT)
+    rows = hashed(judged.where(verdict.isin(*REASONS, APART)))
+    hash_only = verdict.isin(BEFORE_START, DUPLICATE, APART)
+    if rule.late_events == "drop":
+        hash_only = hash_only | (verdict == LATE)
+    if rule.invalid_events == "drop":
+        hash_only = hash_only | verdict.isin(*INVALID)
+    return rows.select(
+        *C.cols(rule.key),
+        F.timestamp_micros(raw_us(judged)).alias(C.EVENT_TIME),
+        F.when(verdict == APART, LATE).otherwise(verdict).alias(C.REASON),
+        kept(judged).alias(C.KEPT),
+        F.timestamp_micros(C.col(C.W)).alias(C.WATERMARK),
+        F.timestamp_micros(C.col(C.H)).alias(C.HORIZON),
+        F.when(~hash_only, C.col(C.JSON)).alias(C.EVENT),
+        C.col(C.HASH).alias(C.EVENT_HASH),
+        nth(version).alias(C.ORDINAL),
+        version.cast("bigint").alias(C.SOURCE_VERSION),
+    )
+
+
+def kept(judged: DataFrame) -> Column:
+    """What becomes of a rejected event: it stays out of sessions, in its session, or in one of late events."""
+    verdict = C.col(C.VERDICT)
+    told = F.when(verdict == APART, BESIDE)
+    if C.CHANGE_TYPE in judged.columns:
+        told = told.when((verdict == CORRECTION) & C.col(C.CHANGE_TYPE).isin("delete", "update_preimage"), IN)
+    return told.otherwise(OUT)
+
+
+def leaving(rejects: DataFrame, judged: DataFrame, rule: Rule) -> DataFrame:
+    """Rows of rejected_events that leave with a run: of events that are gone, or are judged anew.
+
+    Of equal events the rejected ones go first, then those apart, then those in sessions.
+    In: rows of the table; judged rows, reconciled. Out: the columns of the table.
+    """
+    lost = judged.where(C.col(C.VERDICT).isin(FORGOTTEN, WITHDRAWN))
+    gone = hashed(lost.where(C.col(C.FREED).isNull()) if C.FREED in judged.columns else lost).select(C.HASH)
+    may_go = (OUT, BESIDE) if rule.corrections == "apply" else (OUT,)
+    names = C.cols(tuple(rejects.columns))
+    numbered = rejects.where(C.col(C.KEPT).isin(*may_go)).withColumn(C.HASH, C.col(C.EVENT_HASH))
+    order = (C.col(C.KEPT).desc(), C.col(C.RUN_SEQ), C.col(C.ORDINAL))
+    away = taken(numbered, gone, *order).where(C.col(C.TAKEN)).select(*names)
+    if C.FREED not in judged.columns:
+        return away
+    anew = judged.where(C.col(C.FREED).isNotNull()).select(*[C.col(C.FREED)[name].alias(name) for name in IDENTITY])
+    return away.unionByName(joined(rejects, anew, IDENTITY, "left_semi")).dropDuplicates(list(IDENTITY))

@@ -1,0 +1,115 @@
+"""Rejected rows told anew: by the columns that the source has now, where some were renamed, dropped or retyped."""
+
+from collections.abc import Callable
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from sessionizer.lib import columns as C
+from sessionizer.lib.admission.rejects import IDENTITY
+from sessionizer.lib.admission.validate import event_time_us
+from sessionizer.lib.bags import hashed
+from sessionizer.lib.canonical import from_canonical_json
+from sessionizer.lib.joins import joined
+from sessionizer.lib.rule import Rule
+
+OLD = "__old"
+PHYSICAL = "delta.columnMapping.physicalName"  # what a column is called in the files, whatever it is renamed to
+
+
+def bare(data_type: T.DataType) -> T.DataType:
+    """A type as it is compared here: names, types, and names in the files."""
+    match data_type:
+        case T.StructType():
+            fields = [T.StructField(f.name, bare(f.dataType), True, _named(f)) for f in data_type.fields]
+            return T.StructType(fields)
+        case T.ArrayType():
+            return T.ArrayType(bare(data_type.elementType))
+        case T.MapType():
+            return T.MapType(bare(data_type.keyType), bare(data_type.valueType))
+    return data_type
+
+
+def is_told_otherwise(before: T.DataType, after: T.DataType) -> bool:
+    """Whether rows of this type before have another text now; of a field that is new they have none. In: bare types."""
+    match before, after:
+        case T.StructType(), T.StructType():
+            now = {_physical(f): f for f in after.fields}
+            met = [(f, now.get(_physical(f))) for f in before.fields]
+            return any(n is None or n.name != f.name or is_told_otherwise(f.dataType, n.dataType) for f, n in met)
+        case T.ArrayType(), T.ArrayType():
+            return is_told_otherwise(before.elementType, after.elementType)
+        case T.MapType(), T.MapType():
+            return is_told_otherwise(before.keyType, after.keyType) or is_told_otherwise(
+                before.valueType, after.valueType
+            )
+    return before != after
+
+
+def retold(
+    rejects: DataFrame, source: DataFrame | None, before: T.StructType, after: T.StructType, rule: Rule | None
+) -> DataFrame:
+    """The rows of rejected_events with the event, its hash and its ordinal by the columns of today.
+
+    A row that was kept whole tells itself; of the others the source as it was has the event.
+
+    In: rejects; the source as it was, None: all rows were kept whole; its columns then and now, bare. rule: what the
+    key and time of rejects are of; None: they are of another one.
+    """
+    kept = rejects.where(C.col(C.EVENT).isNotNull()).dropDuplicates([C.EVENT_HASH])
+    texts = kept.select(C.col(C.EVENT_HASH).alias(OLD), from_canonical_json(C.col(C.EVENT), before).alias("row"))
+    rows = texts.select(OLD, "row.*")
+    if source is not None:
+        near = source if rule is None else _at_places_of(rejects, source, rule)
+        rows = rows.unionByName(hashed(near).select(C.col(C.HASH).alias(OLD), *C.cols(tuple(before.names))))
+    was = {_physical(f): f for f in before.fields}
+    now = [_field(f, was.get(_physical(f)), lambda old: C.col(old.name)) for f in after.fields]
+    told = hashed(rows.dropDuplicates([OLD]).select(OLD, *now))
+    met = joined(rejects, told.select(C.col(OLD).alias(C.EVENT_HASH), C.HASH, C.JSON), (C.EVENT_HASH,), "left")
+    text = F.when(C.col(C.EVENT).isNotNull(), F.coalesce(C.col(C.JSON), C.col(C.EVENT)))
+    hash_now = F.coalesce(C.col(C.HASH), C.col(C.EVENT_HASH))
+    alike = Window.partitionBy(hash_now, C.col(C.RUN_SEQ)).orderBy(*C.cols(IDENTITY))
+    anew = {C.ORDINAL: F.row_number().over(alike), C.EVENT: text, C.EVENT_HASH: hash_now}
+    return met.withColumns(anew).select(*C.cols(tuple(rejects.columns)))
+
+
+def _at_places_of(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
+    """The rows of the source that have key and time of one that is rejected."""
+    places = rejects.select(*C.cols(rule.key), F.unix_micros(C.col(C.EVENT_TIME)).alias(C.US)).distinct()
+    timed = source.withColumn(C.US, event_time_us(source, rule))
+    return joined(timed, places, (*rule.key, C.US), "left_semi").drop(C.US)
+
+
+def _field(now: T.StructField, was: T.StructField | None, value: Callable[[T.StructField], Column]) -> Column:
+    """The value of a field in today's type and by today's name; of one that was not there, null."""
+    told = F.lit(None).cast(now.dataType) if was is None else _as_now(value(was), was.dataType, now.dataType)
+    return told.alias(now.name)
+
+
+def _as_now(value: Column, was: T.DataType, now: T.DataType) -> Column:
+    """The value as the source has it now: widened where Delta can do so; else nobody knows, and it is null."""
+    match was, now:
+        case T.StructType(), T.StructType():
+            before = {_physical(f): f for f in was.fields}
+            fields = [_field(f, before.get(_physical(f)), lambda old: value[old.name]) for f in now.fields]
+            return F.when(value.isNotNull(), F.struct(*fields))
+        case T.ArrayType(), T.ArrayType():
+            return F.transform(value, lambda one: _as_now(one, was.elementType, now.elementType))
+        case T.MapType(), T.MapType():
+            values = F.transform_values(value, lambda _, one: _as_now(one, was.valueType, now.valueType))
+            return F.transform_keys(values, lambda key, _: _as_now(key, was.keyType, now.keyType))
+    if was == now:
+        return value
+    numbers = isinstance(was, T.NumericType) and isinstance(now, T.NumericType)
+    if numbers or (isinstance(was, T.DateType) and isinstance(now, T.TimestampNTZType)):
+        return value.try_cast(now)
+    return F.lit(None).cast(now)
+
+
+def _physical(field: T.StructField) -> str:
+    return str(field.metadata.get(PHYSICAL, field.name))
+
+
+def _named(field: T.StructField) -> dict[str, str]:
+    return {PHYSICAL: field.metadata[PHYSICAL]} if PHYSICAL in field.metadata else {}

@@ -1,0 +1,215 @@
+"""Valid events: which rows of the source could be part of a session at all (SEMANTICS §1, §4, §6)."""
+
+import hashlib
+from collections.abc import Iterator
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from sessionizer.lib import columns as C
+from sessionizer.lib.admission.verdicts import (
+    BEFORE_START,
+    CORRECTED,
+    CORRECTION,
+    FORGOTTEN,
+    IN_THE_FUTURE,
+    LATE,
+    NON_POSITIVE_GAP,
+    NULL_KEY,
+    NULL_TIME,
+    WITHDRAWN,
+)
+from sessionizer.lib.bags import own_columns
+from sessionizer.lib.config import DynamicGap
+from sessionizer.lib.errors import ConfigError, SourceError, SourceMismatch
+from sessionizer.lib.expressions import column_problems, expression, name_problem
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.micros import steady
+from sessionizer.lib.time.watermarks import WatermarkState
+
+KEY_TYPES = (
+    T.StringType,
+    T.IntegralType,
+    T.DecimalType,
+    T.FloatType,
+    T.DoubleType,
+    T.BooleanType,
+    T.BinaryType,
+    T.DateType,
+    T.TimestampType,
+    T.TimestampNTZType,
+)
+TIME_TYPES = (T.TimestampType, T.TimestampNTZType, T.StringType)
+
+
+def validate(events: DataFrame, rule: Rule, clock: WatermarkState, in_flight: tuple[str, ...] = ()) -> DataFrame:
+    """Each event with its time and, if it is invalid or a change of the source, its verdict; `where` has been applied.
+
+    In: the source's columns (and, from a change feed, its `_change_type`, or `before_start`, `correction`, `late`).
+    in_flight: columns of ours that come along.
+    Out: the same columns, `__us` BIGINT (microseconds since the epoch, UTC; with a time unit in whole units, and the
+    time itself as `__raw_us`), `__gap` BIGINT (of a dynamic gap) and `__verdict` STRING: null for a valid event, else
+    the reason to reject it: the first of before_start, correction, late, null_time, null_key, non_positive_gap and
+    in_the_future (strictly more than `max_future_skew` ahead) counts. Of changes `corrected`, which comes before
+    in_the_future where they wait in quarantine, or for a row that is gone `withdrawn`, `forgotten` if it was invalid.
+    Errors: SourceError for a key or time column that is missing or of a type that cannot serve.
+    """
+    _check_zone(events)
+    _check_names(events, in_flight)
+    for problem in _column_problems(events.schema, rule):
+        raise problem
+    if rule.where is not None:
+        events = events.where(_condition(rule.where, events))
+    timed = events.withColumn(C.US, event_time_us(events, rule))
+    if isinstance(rule.gap, DynamicGap):
+        timed = timed.withColumn(C.GAP, _gap_us(rule.gap, events))
+    if rule.time_unit > 1:
+        timed = timed.withColumns({C.RAW_US: C.col(C.US), C.US: C.col(C.US) - F.pmod(C.US, F.lit(rule.time_unit))})
+    return timed.withColumn(C.VERDICT, _verdict(timed, rule, clock))
+
+
+def source_problems(columns: T.StructType, rule: Rule) -> Iterator[SourceMismatch]:
+    """What is wrong with the columns that a rule names, as far as names and types alone tell."""
+    yield from _column_problems(columns, rule)
+    if rule.dedupe is not None:
+        yield from column_problems(rule.dedupe.by, columns, "source.dedupe.by", compared=True)
+    types = {f.name.lower(): f.dataType for f in columns.fields}
+    if (kind := types.get(rule.event_time.lower())) is not None:
+        found = [_time_problem(rule.event_time, kind)]
+    else:
+        found = [name_problem(rule.event_time, columns, "source.event_time")]
+    found += [name_problem(a.of, columns, f"aggregates.{a.name}.of") for a in rule.aggregates if a.of is not None]
+    yield from (problem for problem in found if problem is not None)
+
+
+def raw_us(judged: DataFrame) -> Column:
+    """The event time as the source has it, in microseconds."""
+    return C.col(C.RAW_US if C.RAW_US in judged.columns else C.US)
+
+
+def schema_hash(rows: DataFrame, rule: object) -> str:
+    """A hash of the rule, and of the source's own columns: while it stays, so do the columns that they make."""
+    own = set(own_columns(rows))
+    fields = [f"{f.name} {f.dataType.simpleString()}" for f in rows.schema.fields if f.name in own]
+    return hashlib.sha256("\n".join([repr(rule), *fields]).encode()).hexdigest()[:16]
+
+
+def _gap_us(gap: DynamicGap, events: DataFrame) -> Column:
+    """The gap of each event in microseconds, raised to `at_least`; null or not positive as it is."""
+    value = expression(gap.expr, events, "session.gap.expr")
+    kind = events.select(value.alias("g")).schema["g"].dataType
+    if isinstance(kind, T.StringType):
+        value = value.try_cast("interval")
+    elif not isinstance(kind, T.DayTimeIntervalType | T.CalendarIntervalType):
+        raise ConfigError(
+            f"session.gap.expr must give an INTERVAL, and this is {kind.simpleString().upper()}",
+            value=gap.expr,
+            remedy="write INTERVAL 30 MINUTES, or make_dt_interval(0, 0, 0, seconds)",
+        )
+    us = F.unix_micros(F.try_add(F.timestamp_micros(C.col(C.US)), value)) - C.col(C.US)
+    return us if gap.at_least is None else F.when(us > 0, F.greatest(us, F.lit(gap.at_least)))
+
+
+def event_time_us(events: DataFrame, rule: Rule) -> Column:
+    """The event time in microseconds; null where there is none, or where a text is not a full date."""
+    time = expression(rule.event_time, events, "source.event_time")
+    time_type = events.select(time.alias("t")).schema["t"].dataType
+    if (problem := _time_problem(rule.event_time, time_type)) is not None:
+        raise problem
+    match time_type:
+        case T.TimestampType():
+            return F.unix_micros(time)
+        case T.TimestampNTZType():
+            return F.unix_micros(time.cast("timestamp"))
+    # A time without a date would otherwise be read as a time of today.
+    dated = F.when(time.rlike(r"^\s*[+-]?\d{4,6}-\d{1,2}-\d{1,2}"), time)
+    return F.unix_micros(dated.try_cast("timestamp"))
+
+
+def _condition(text: str, events: DataFrame) -> Column:
+    condition = expression(text, events, "source.where")
+    kind = events.select(condition.alias("c")).schema["c"].dataType
+    if not isinstance(kind, T.BooleanType):
+        raise ConfigError(
+            f"source.where must be true or false for each event, and this is {kind.simpleString().upper()}",
+            value=text,
+            remedy="write a comparison, such as event_type <> 'ping'",
+        )
+    return condition
+
+
+def _verdict(events: DataFrame, rule: Rule, clock: WatermarkState) -> Column:
+    us = C.col(C.US)
+    invalid: list[tuple[str, Column]] = [(NULL_TIME, us.isNull())]
+    if rule.null_keys == "reject" and rule.key:
+        invalid.append((NULL_KEY, reduce(or_, [C.col(name).isNull() for name in rule.key])))
+    if isinstance(rule.gap, DynamicGap):
+        invalid.append((NON_POSITIVE_GAP, C.col(C.GAP).isNull() | (C.col(C.GAP) <= 0)))
+    future = (IN_THE_FUTURE, us > steady(clock.now + rule.max_future_skew, us))
+    if C.CHANGE_TYPE not in events.columns:
+        return _first_that_holds([*invalid, future])
+    kind = C.col(C.CHANGE_TYPE)
+    is_gone = kind.isin("delete", "update_preimage")
+    was_invalid = is_gone & reduce(or_, [holds for _, holds in invalid])
+    known = [(reason, kind == reason) for reason in (BEFORE_START, CORRECTION, LATE)]
+    apart = [*known, (FORGOTTEN, was_invalid), (WITHDRAWN, is_gone)]
+    last = [future, (CORRECTED, kind == "update_postimage")]
+    if rule.corrections == "quarantine":  # both images of an update wait for the same
+        last.reverse()
+    return _first_that_holds([*apart, *invalid, *last])
+
+
+def _first_that_holds(rules: list[tuple[str, Column]]) -> Column:
+    (reason, holds), *others = rules
+    verdict = F.when(holds, reason)
+    for reason, holds in others:
+        verdict = verdict.when(holds, reason)
+    return verdict
+
+
+def _check_zone(events: DataFrame) -> None:
+    """A text or a TIMESTAMP_NTZ has no zone of its own: it would be read in the session's."""
+    zone = events.sparkSession.conf.get("spark.sql.session.timeZone")
+    if zone not in ("UTC", "Etc/UTC", "Z", "GMT", "+00:00"):
+        raise ConfigError(
+            "the time zone of the Spark session must be UTC",
+            value=zone,
+            remedy="set spark.sql.session.timeZone to UTC; results can be shown in any zone afterwards",
+        )
+
+
+def _check_names(events: DataFrame, in_flight: tuple[str, ...]) -> None:
+    """A column of the source that is named as one in flight would be taken for it."""
+    for name in events.columns:
+        if name.startswith("__") and name not in in_flight:
+            raise SourceError(
+                "the source must have no column whose name begins with __: such names are kept for what is computed",
+                value=name,
+                remedy="rename it in the source (ALTER TABLE … RENAME COLUMN, or ingest --rename)",
+            )
+
+
+def _column_problems(columns: T.StructType, rule: Rule) -> Iterator[SourceMismatch]:
+    yield from column_problems(rule.key, columns, "source.key")
+    yield from column_problems(rule.order_by, columns, "source.order_by", compared=True)
+    types = {f.name.lower(): f.dataType for f in columns.fields}
+    for name in rule.key:
+        if (kind := types.get(name.lower())) is not None and not isinstance(kind, KEY_TYPES):
+            yield SourceMismatch(
+                f"a key column must hold single values, and this one is {kind.simpleString().upper()}",
+                value=name,
+                remedy="name a column of text, numbers, dates or booleans in source.key",
+            )
+
+
+def _time_problem(text: str, kind: T.DataType) -> SourceMismatch | None:
+    if isinstance(kind, TIME_TYPES):
+        return None
+    return SourceMismatch(
+        f"source.event_time must be a TIMESTAMP, a TIMESTAMP_NTZ or a text, and this is {kind.simpleString().upper()}",
+        value=text,
+        remedy="write an expression such as timestamp_seconds(…), timestamp_millis(…) or timestamp_micros(…)",
+    )

@@ -1,0 +1,145 @@
+"""Canonical forms: one JSON text per row for its hash, one byte string per key for its id."""
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from sessionizer.lib import columns as C
+
+JSON_OPTIONS = {
+    "ignoreNullFields": "true",  # so that a column the source gains later does not change the hash of older rows
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+ID_LENGTH = 32  # hex digits: 128 bits
+
+
+def canonical_json(schema: T.StructType) -> Column:
+    """The columns of a row as one JSON text: by name, without nulls, times to the microsecond, map keys sorted."""
+    by_name = sorted(schema.fields, key=lambda field: field.name)
+    ordered = [sorted_maps(C.col(f.name), f.dataType).alias(f.name) for f in by_name]
+    return F.to_json(F.struct(*ordered), JSON_OPTIONS)
+
+
+def from_canonical_json(text: Column, schema: T.StructType) -> Column:
+    """The row, as a struct, that `canonical_json` has told. Spark reads maps from JSON by keys of text alone."""
+    read = F.from_json(text, _with_text_keys(schema), JSON_OPTIONS)
+    return F.struct(*[_with_maps(read[f.name], f.dataType, _with_own_keys).alias(f.name) for f in schema.fields])
+
+
+def _with_text_keys(data_type: T.DataType) -> Any:
+    match data_type:
+        case T.MapType():
+            return T.MapType(T.StringType(), _with_text_keys(data_type.valueType))
+        case T.ArrayType():
+            return T.ArrayType(_with_text_keys(data_type.elementType))
+        case T.StructType():
+            return T.StructType([T.StructField(f.name, _with_text_keys(f.dataType)) for f in data_type.fields])
+        case _:
+            return data_type
+
+
+def _with_own_keys(value: Column, of: T.MapType) -> Column:
+    values = F.transform_values(value, lambda _, one: _with_maps(one, of.valueType, _with_own_keys))
+    return F.transform_keys(values, lambda key, _: _own_key(key, of.keyType))
+
+
+def _own_key(key: Column, data_type: T.DataType) -> Column:
+    """A key as Spark writes it: times as numbers since the epoch."""
+    match data_type:
+        case T.DateType():
+            return F.date_from_unix_date(key.cast("int"))
+        case T.TimestampType() | T.TimestampNTZType():
+            return F.timestamp_micros(key.cast("bigint")).cast(data_type)
+        case _:
+            return key.cast(data_type)
+
+
+def from_text(text: Column, data_type: T.DataType) -> Column:
+    """The text as a value of the type; null if it is none, or a decimal of more digits than it holds."""
+    value = text.try_cast(data_type)
+    if not isinstance(data_type, T.DecimalType):
+        return value
+    return F.when(~text.rlike(rf"\.\d{{{data_type.scale}}}0*[1-9]|[eE]-"), value)
+
+
+def sorted_maps(value: Column, data_type: T.DataType) -> Column:
+    """The value with the entries of its maps in the order of their keys."""
+    return _with_maps(value, data_type, _sorted_map)
+
+
+def _sorted_map(value: Column, of: T.MapType) -> Column:
+    def entry(one: Column) -> Column:
+        return F.struct(one["key"].alias("key"), sorted_maps(one["value"], of.valueType).alias("value"))
+
+    entries = F.transform(F.map_entries(value), entry)
+    return F.map_from_entries(F.array_sort(entries, lambda a, b: compared(a["key"], b["key"])))
+
+
+def _with_maps(value: Column, data_type: T.DataType, made: Callable[[Column, T.MapType], Column]) -> Column:
+    """The value, and what is `made` of each map in it; maps within maps are left to that."""
+    match data_type:
+        case T.MapType():
+            return made(value, data_type)
+        case T.ArrayType() if holds_map(data_type.elementType):
+            return F.transform(value, lambda element: _with_maps(element, data_type.elementType, made))
+        case T.StructType() if holds_map(data_type):
+            fields = [_with_maps(value[f.name], f.dataType, made).alias(f.name) for f in data_type.fields]
+            return F.when(value.isNotNull(), F.struct(*fields))
+        case _:
+            return value
+
+
+def compared(a: Column, b: Column) -> Column:
+    """-1, 0 or 1, for `array_sort`."""
+    return F.when(a < b, -1).when(a > b, 1).otherwise(0)
+
+
+def holds_map(data_type: T.DataType) -> bool:
+    """Whether values of this type hold maps, which Spark does not compare."""
+    match data_type:
+        case T.MapType():
+            return True
+        case T.ArrayType():
+            return holds_map(data_type.elementType)
+        case T.StructType():
+            return any(holds_map(f.dataType) for f in data_type.fields)
+        case _:
+            return False
+
+
+def session_id(key: list[Column], key_types: list[T.DataType], start_us: Column, salt: Column | None = None) -> Column:
+    """The first 32 hex digits of SHA-256 over the key and the session's start (SEMANTICS §9).
+
+    Each key column is written as tag, length in bytes, ':' and value (`s5:alice`), a null as `n`, and the start in
+    microseconds behind '@': no two (key, start) pairs share a text, whatever the values hold. Integers of
+    any width share a tag, so that widening a column keeps the ids. `salt`: text that follows, null = nothing.
+    """
+    parts = [_tagged(k, t) for k, t in zip(key, key_types, strict=True)]
+    salted = [] if salt is None else [F.coalesce(salt, F.lit(""))]
+    return F.sha2(F.concat(*parts, F.lit("@"), start_us.cast("string"), *salted), 256).substr(1, ID_LENGTH)
+
+
+def _tagged(value: Column, key_type: T.DataType) -> Column:
+    match key_type:
+        case T.StringType():
+            tag, text = "s", value
+        case T.IntegralType():
+            tag, text = "i", value.cast("string")
+        case T.DecimalType():
+            tag, text = "d", value.cast("string")
+        case T.FloatType() | T.DoubleType():
+            tag, text = "f", (value.cast("double") + F.lit(0.0)).cast("string")  # -0.0 is 0.0
+        case T.BooleanType():
+            tag, text = "b", value.cast("string")
+        case T.BinaryType():
+            tag, text = "x", F.hex(value)
+        case T.DateType():
+            tag, text = "D", value.cast("string")
+        case _:
+            tag, text = "t", F.unix_micros(value.cast("timestamp")).cast("string")
+    tagged = F.concat(F.lit(tag), F.octet_length(text).cast("string"), F.lit(":"), text)
+    return F.coalesce(tagged, F.lit("n"))

@@ -1,0 +1,22 @@
+"""The config: what a sessions table is made from, and by which rule."""
+
+from sessionizer.lib.config.aggregate import Aggregate
+from sessionizer.lib.config.config import Config, json_schema
+from sessionizer.lib.config.outputs import Limits
+from sessionizer.lib.config.sliding import Sliding
+from sessionizer.lib.config.source import Dedupe, Source
+from sessionizer.lib.config.types import DynamicGap, StartTimestamp, StartVersion, location_kind
+
+__all__ = [
+    "Aggregate",
+    "Config",
+    "Dedupe",
+    "DynamicGap",
+    "Limits",
+    "Sliding",
+    "Source",
+    "StartTimestamp",
+    "StartVersion",
+    "json_schema",
+    "location_kind",
+]

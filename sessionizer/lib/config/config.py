@@ -1,0 +1,165 @@
+"""The whole config: how its parts go together. Checked when built, then frozen."""
+
+import hashlib
+import json
+from itertools import combinations
+from typing import Any, Literal, Self
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from sessionizer.lib import columns as C
+from sessionizer.lib.config.aggregate import Aggregate
+from sessionizer.lib.config.outputs import Limits, Outputs
+from sessionizer.lib.config.sessions import SessionRule, Sessions
+from sessionizer.lib.config.sliding import BESIDE, Sliding
+from sessionizer.lib.config.source import Source
+from sessionizer.lib.config.time import Time
+from sessionizer.lib.config.types import File, Section, SparkValue, beside, broken_rule, first_repeated, overlap
+
+
+class Config(Section):
+    """Config of one sessions table."""
+
+    source: Source = Field(description="The table of events")
+    sessions: Sessions = Field(description="The table of sessions")
+    session: SessionRule = Field(default=SessionRule(), description="What ends a session")
+    time: Time = Field(default=Time(), description="When sessions are complete, and which events are late")
+    late_events: Literal["quarantine", "drop", "amend", "separate", "fail"] = Field(
+        "quarantine",
+        description="quarantine: kept in rejected_events; drop: only key, time and hash kept; amend: accepted, final "
+        "sessions are recomputed; separate: sessions of their own, flagged is_late; fail: the run stops",
+    )
+    invalid_events: Literal["quarantine", "drop", "fail"] = Field(
+        "quarantine",
+        description="quarantine: kept in rejected_events; drop: only key, time and hash kept; fail: the run stops",
+    )
+    corrections: Literal["apply", "quarantine", "fail"] = Field(
+        "apply",
+        description="Updates and deletes in the source: apply recomputes the sessions they touch; quarantine records "
+        "them in rejected_events; fail stops the run",
+    )
+    aggregates: tuple[Aggregate, ...] = Field((), description="Columns computed over the events of a session")
+    outputs: Outputs = Field(
+        default_factory=Outputs, validate_default=True, description="The tables written beside the sessions"
+    )
+    limits: Limits = Field(default=Limits(), description="How much one run takes")
+    sliding: Sliding | None = Field(None, description="Sliding windows of the same events, for `slide`")
+    expectations: File | None = Field(
+        None, description="A Great Expectations suite, JSON or YAML, that sessions must meet before a run writes them"
+    )
+    spark: dict[str, SparkValue] = Field({}, description="Settings passed to the SparkSession as they are")
+
+    @field_validator("aggregates")
+    @classmethod
+    def _columns_differ(cls, aggregates: tuple[Aggregate, ...], info: ValidationInfo) -> tuple[Aggregate, ...]:
+        source = info.data.get("source")
+        taken = (*C.FIXED_SESSION_COLUMNS, *(source.key if source else ()))
+        if repeated := first_repeated((*taken, *(name for a in aggregates for name in a.result_columns))):
+            raise broken_rule(
+                "must have names that nothing else in the sessions table has", "Choose another name", repeated
+            )
+        return aggregates
+
+    @field_validator("outputs", mode="before")
+    @classmethod
+    def _default_to_beside_sessions(cls, outputs: object, info: ValidationInfo) -> object:
+        given = outputs.model_dump() if isinstance(outputs, Outputs) else outputs
+        if not isinstance(given, dict) or "sessions" not in info.data:
+            return outputs
+        table = info.data["sessions"].table
+        defaults = {name: beside(table, name) for name in ("rejected_events", "runs")}
+        return defaults | {name: location for name, location in given.items() if location}
+
+    @model_validator(mode="after")
+    def _tables_lie_apart(self) -> Self:
+        tables = {"source.table": self.source.table, "sessions.table": self.sessions.table} | {
+            f"outputs.{name}": location for name, location in self.outputs if location is not None
+        }
+        if self.sliding is not None:
+            tables |= {f"sliding.{name}": getattr(self.sliding, name) for name in ("table", *BESIDE)}
+        for (one, here), (other, there) in combinations(tables.items(), 2):
+            if overlap(here, there):
+                raise broken_rule(
+                    f"{one} and {other} must not be the same place, nor one inside the other",
+                    f"Set {other} to a folder or name of its own",
+                    here if here == there else (here, there),
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _scope_is_part_of_the_key(self) -> Self:
+        per, key = self.time.watermark.per, {name.lower() for name in self.source.key}
+        if isinstance(per, str):
+            if per == "key" and not key:
+                raise broken_rule("time.watermark.per must be table where source.key is []", "Remove it", per)
+            return self
+        if not per:
+            raise broken_rule("time.watermark.per must name a key column, or be table or key", "Write per: table")
+        if other := next((name for name in per if name.lower() not in key), None):
+            raise broken_rule(
+                "time.watermark.per must name columns of source.key: one session could else have two watermarks",
+                f"Use some of: {', '.join(self.source.key)}",
+                other,
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _columns_of_the_optional_tables_differ(self) -> Self:
+        key = self.source.key
+        there = {name.lower() for name in key} | ({C.EVENT_TIME} & {self.source.event_time.lower()})
+        results = (name for a in self.aggregates for name in a.result_columns)
+        order = (name for name in self.source.order_by if name.lower() not in there)
+        tables = {"session_updates": (*C.OF_UPDATES, *key, *results), "event_sessions": (*C.OF_MEMBERS, *order)}
+        for name, columns in tables.items():
+            if getattr(self.outputs, name) is not None and (repeated := first_repeated(columns)):
+                raise broken_rule(
+                    f"outputs.{name} must not have two columns of one name", "Choose another name", repeated
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _windows_go_with_the_rest(self) -> Self:
+        if self.sliding is None:
+            return self
+        results = (name for a in self.sliding.aggregates for name in a.result_columns)
+        if repeated := first_repeated((*C.FIXED_WINDOW_COLUMNS, *self.source.key, *results)):
+            raise broken_rule(
+                "sliding.aggregates must have names that nothing else in the windows table has, and source.key names "
+                "that it has not",
+                "Choose another name",
+                repeated,
+            )
+        if self.late_events == "separate":
+            why = "an event that is too late for its windows has none of its own"
+            raise _not_with_sliding("late_events: separate", why, "Use quarantine, drop, amend or fail")
+        if self.time.watermark.per == "key":
+            why = "windows do not idle, so that those of a key that never returns would stay open forever"
+            raise _not_with_sliding("time.watermark.per: key", why, "Use table, or a list of key columns")
+        return self
+
+    def rule_summary(self) -> dict[str, object]:
+        """The fields that decide what a session row is; values as in the file, unset options absent."""
+        aggregates, per = sorted(self.aggregates, key=lambda aggregate: aggregate.name), self.time.watermark.per
+        return {
+            **self.source.model_dump(mode="json", include={"key", "event_time", "where", "order_by", "null_keys"}),
+            **self.session.model_dump(mode="json", exclude_none=True),
+            **({"dedupe": self.source.dedupe.model_dump(mode="json")} if self.source.dedupe else {}),
+            **({} if per == "table" else {"watermark_per": per if isinstance(per, str) else list(per)}),
+            "aggregates": [a.model_dump(mode="json", exclude_defaults=True) for a in aggregates],
+        }
+
+    def fingerprint(self) -> str:
+        """SHA-256 of `rule_summary`: sessions of different fingerprints do not belong in one table."""
+        canonical = json.dumps(self.rule_summary(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _not_with_sliding(what: str, why: str, remedy: str) -> PydanticCustomError:
+    rule = f"{what} does not go with sliding: {why}"
+    return broken_rule(rule, f"{remedy}, or write a config of its own for `slide`", "sliding")
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of the config file."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema()}

@@ -1,0 +1,141 @@
+"""Columns and SQL expressions that the configuration names, resolved against a frame."""
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from sessionizer.lib import columns as C
+from sessionizer.lib.engine import analysis
+from sessionizer.lib.errors import ConfigError, SourceMismatch
+
+_RESHAPING = re.compile("window|_metadata", re.IGNORECASE)
+# What Spark takes for the present when it becomes a time: in the text as it is written, and as it is analysed.
+_WORDS = "(?:now|today|tomorrow|yesterday)"
+_NOW = re.compile(rf"\b(?:date|timestamp\w*)\s*(?:'\s*{_WORDS}\s*'|\"\s*{_WORDS}\s*\")", re.IGNORECASE)
+_NAME = re.compile(r"[A-Za-z_]\w*")
+# Names that mean something where no column has them.
+_LITERALS = (
+    *("true", "false", "null", "current_date", "current_time", "current_timestamp", "localtimestamp"),
+    *("user", "current_user", "session_user", "grouping__id"),
+)
+_CAST_NOW = re.compile(rf"\b(?:cast|date|timestamp|\w*to_\w+)\(\s*{_WORDS}\s*(?=[ ,)])", re.IGNORECASE)
+
+
+def expression(text: str, frame: DataFrame, field: str) -> Column:
+    """The column of this name, else the SQL expression; `field` names it in errors."""
+    if text.lower() in (name.lower() for name in frame.columns):
+        return C.col(text)
+    try:
+        parsed = F.expr(text)
+        # Resolves the names now, where the error can be named; WHERE takes only what is computed row by row. A remote
+        # Spark is asked only for columns that are not known.
+        frame.where(parsed.isNotNull()).select(F.lit(1)).schema  # noqa: B018
+    except ParseException as error:
+        raise ConfigError(
+            f"{field} is neither a column nor an SQL expression", value=text, remedy=first_line(error)
+        ) from error
+    except AnalysisException as error:
+        raise SourceMismatch(
+            f"{field} does not fit the source table",
+            value=text,
+            remedy=f"{first_line(error)} The table has: {', '.join(frame.columns)}",
+        ) from error
+    _check_repeatable(parsed, text, frame, field)
+    return parsed
+
+
+def expression_of(text: str, names: DataFrame, field: str, hint: str = "") -> Column:
+    """The same over names that are not those of the source: what does not fit them is an error of the config.
+
+    names: of it only the schema counts; WHERE would find columns that a frame no longer has, so it gets another one.
+    """
+    try:
+        return expression(text, names.sparkSession.createDataFrame([], names.schema), field)
+    except SourceMismatch as error:
+        said = first_line(cause) if isinstance(cause := error.__cause__, Exception) else error.rule
+        raise ConfigError(
+            f"{field} does not fit what it can use",
+            value=text,
+            remedy=f"{said} It can use: {', '.join(names.columns) or 'no names'}{hint}",
+        ) from error
+
+
+def _check_repeatable(parsed: Column, text: str, frame: DataFrame, field: str) -> None:
+    """Raise a ConfigError unless the value follows from the row alone, and is the same whenever it is computed."""
+    found = analysis(parsed, frame)
+    if found.elsewhere or (_RESHAPING.search(text) and found.reshapes()):
+        raise ConfigError(
+            f"{field} must be computed from each row by itself, as it is",
+            value=text,
+            remedy="write it without subqueries, window(…), session_window(…) and _metadata; "
+            "join what is elsewhere into the source table",
+        )
+    tells_the_time = found.present or _NOW.search(text) or _CAST_NOW.search(found.text)
+    if tells_the_time or not found.repeatable:
+        raise ConfigError(
+            f"{field} must give the same value whenever it is computed: a run that was cut off is computed again",
+            value=text,
+            remedy="write it without rand(), uuid(), now(), current_user(), 'today' and the like",
+        )
+
+
+def require_columns(names: Sequence[str], frame: DataFrame, field: str, *, compared: bool = False) -> None:
+    """Raise a SourceMismatch if the frame lacks one of these columns (named without case, as Spark does).
+
+    compared: or if their values cannot be, as those of a MAP.
+    """
+    for problem in column_problems(names, frame.schema, field, compared=compared):
+        raise problem
+
+
+def column_problems(
+    names: Sequence[str], columns: T.StructType, field: str, *, compared: bool = False
+) -> Iterator[SourceMismatch]:
+    """The same of columns alone: each problem by itself."""
+    known = {f.name.lower(): f.dataType for f in columns.fields}
+    for name in names:
+        kind = known.get(name.lower())
+        if compared and kind is not None and not _is_ordered(kind):
+            yield SourceMismatch(
+                f"{field} must name columns whose values can be compared, and this is {kind.simpleString().upper()}",
+                value=name,
+                remedy="name another column, or ingest what matters of it as a column of its own",
+            )
+        if kind is None:
+            rule = f"{field} names a column that the source table does not have"
+            yield SourceMismatch(rule, value=name, remedy=_near(name, columns.names))
+
+
+def name_problem(text: str, columns: T.StructType, field: str) -> SourceMismatch | None:
+    """What is wrong with an expression that is a name alone, if the source has nothing of this name."""
+    known = (*(name.lower() for name in columns.names), *_LITERALS)
+    if not _NAME.fullmatch(text) or text.lower() in known:
+        return None
+    return SourceMismatch(f"{field} does not fit the source table", value=text, remedy=_near(text, columns.names))
+
+
+def _near(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name.lower(), [other.lower() for other in known], n=1)
+    meant = [other for other in known if other.lower() in near][:1]
+    return "".join(f"did you mean {other}? The" for other in meant) + (
+        f"{' ' if meant else 'the '}table has: {', '.join(known) or 'no columns'}"
+    )
+
+
+def _is_ordered(kind: T.DataType) -> bool:
+    match kind:
+        case T.StructType():
+            return all(_is_ordered(f.dataType) for f in kind.fields)
+        case T.ArrayType():
+            return _is_ordered(kind.elementType)
+    return not isinstance(kind, T.MapType | T.VariantType)
+
+
+def first_line(error: Exception) -> str:
+    """What Spark says first; the rest is plan and stack."""
+    return str(error).strip().splitlines()[0]

@@ -1,0 +1,88 @@
+"""What a session is: the part of the configuration that the pure steps need."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sessionizer.lib.config import Aggregate, Config, Dedupe, DynamicGap
+from sessionizer.lib.durations import HOUR
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How events become sessions (SEMANTICS §2, §4 to §8). All durations are microseconds."""
+
+    key: tuple[str, ...]
+    gap: int | DynamicGap
+    event_time: str = "event_time"
+    where: str | None = None
+    order_by: tuple[str, ...] = ()
+    null_keys: Literal["reject", "group"] = "reject"
+    dedupe: Dedupe | None = None
+    gap_boundary: Literal["joins", "splits"] = "joins"
+    max_duration: int | None = None
+    watermark_from: Literal["max_event_time", "min_event_time"] = "max_event_time"
+    watermark_per: Literal["table", "key"] | tuple[str, ...] = "table"
+    watermark_delay: int = 0
+    allowed_lateness: int = 24 * HOUR
+    lateness: Literal["event", "session"] = "event"
+    revive: bool = False
+    watermark_idle_after: int | None = None  # without events for longer, the watermark follows the clock
+    max_future_skew: int = HOUR
+    idle_after: int | None = None
+    idle_clock: Literal["event_time", "processing_time"] = "event_time"
+    late_events: Literal["quarantine", "drop", "amend", "separate", "fail"] = "quarantine"
+    invalid_events: Literal["quarantine", "drop", "fail"] = "quarantine"
+    corrections: Literal["apply", "quarantine", "fail"] = "apply"
+    aggregates: tuple[Aggregate, ...] = ()
+    time_unit: int = 1  # event times are truncated to it
+    tells_events: bool = False  # whether a run also tells which session each event went into
+
+    @classmethod
+    def of(cls, config: Config) -> "Rule":
+        """The rule that a configuration file states."""
+        source, session, time = config.source, config.session, config.time
+        idle = time.idle_timeout
+        return cls(
+            key=tuple(source.key),
+            gap=session.gap,
+            event_time=source.event_time,
+            where=source.where,
+            order_by=tuple(source.order_by),
+            null_keys=source.null_keys,
+            dedupe=source.dedupe,
+            gap_boundary=session.gap_boundary,
+            max_duration=session.max_duration,
+            watermark_from=time.watermark.from_,
+            watermark_per=time.watermark.per,
+            watermark_delay=time.watermark.delay,
+            watermark_idle_after=time.watermark.idle_after,
+            allowed_lateness=time.allowed_lateness,
+            lateness=time.lateness,
+            revive=time.revive,
+            max_future_skew=time.max_future_skew,
+            idle_after=idle.after if idle else None,
+            idle_clock=idle.clock if idle else "event_time",
+            late_events=config.late_events,
+            invalid_events=config.invalid_events,
+            corrections=config.corrections,
+            aggregates=tuple(config.aggregates),
+            tells_events=bool(config.outputs.event_sessions or config.outputs.session_updates),
+        )
+
+    @property
+    def scope(self) -> tuple[str, ...]:
+        """The key columns that a watermark belongs to; none: one watermark for the table."""
+        if self.watermark_per == "table":
+            return ()
+        return self.key if self.watermark_per == "key" else self.watermark_per
+
+    @property
+    def freezes(self) -> bool:
+        """Whether final sessions stay out of what comes within their gap (SEMANTICS §6)."""
+        return self.lateness == "session" and not self.revive and self.late_events != "amend"
+
+    @property
+    def bucket(self) -> int:
+        """Events of a key in one bucket this wide are always less than a gap apart, and within one longest session."""
+        width = self.gap.at_least or 1 if isinstance(self.gap, DynamicGap) else self.gap
+        return width if self.max_duration is None else min(width, self.max_duration)

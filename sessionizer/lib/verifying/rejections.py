@@ -1,0 +1,78 @@
+"""Rejections judged again, each by what its run knew: what verify finds wrong in rejected_events."""
+
+from functools import reduce
+from operator import and_
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from sessionizer.lib import columns as C
+from sessionizer.lib.admission.verdicts import DUPLICATE, IN, IN_THE_FUTURE, INVALID, LATE
+from sessionizer.lib.joins import joined
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.verifying.bag import APART, REJECTED, ROW, THERE, of_rejects
+
+FORGOTTEN = "forgotten_us"  # of these runs: what ended before it had been forgotten
+LIMIT = "limit_us"  # of the runs that are known: the latest event time that was not in the future
+
+
+def without_cause(rejects: DataFrame, runs: DataFrame, rule: Rule) -> dict[str, DataFrame]:
+    """Rows of rejected_events that say of themselves that they are wrong, by the rule that they break.
+
+    runs: run_seq, horizon TIMESTAMP (null: it had one for each scope), `forgotten_us` and `limit_us` BIGINT of the runs
+    that are known.
+    """
+    told = rejects.withColumn("__own", C.col(C.HORIZON)).drop(C.HORIZON)
+    met = joined(told, F.broadcast(runs), (C.RUN_SEQ,), "left")
+    reason, time = C.col(C.REASON), C.col(C.EVENT_TIME)
+    judged = F.unix_micros(time) - F.pmod(F.unix_micros(time), F.lit(rule.time_unit))
+    horizon = F.greatest(F.unix_micros(F.coalesce(C.col(C.HORIZON), F.col("__own"))), F.col(FORGOTTEN))
+    not_ahead = judged <= F.col(LIMIT)
+    wrong = {
+        "late events are older than the horizon of their run": (reason == LATE) & (judged >= horizon),
+        "events of the future were ahead of their run": (reason == IN_THE_FUTURE) & not_ahead,
+    }
+    return {name: met.where(condition).select(*_shown(rule)) for name, condition in wrong.items()}
+
+
+def not_of_the_source(near: DataFrame, rejects: DataFrame, rule: Rule) -> dict[str, DataFrame]:
+    """Rows of rejected_events that the source does not have, or has as valid events.
+
+    In: what `alike` returns, of the whole source; rows of rejected_events.
+    """
+    out = rejects.where(C.col(C.KEPT) != IN).withColumn(C.HASH, C.col(C.EVENT_HASH))
+    known = of_rejects(near, rejects)
+    missing = known.where(F.col(THERE) < F.col(REJECTED) + F.size(APART))
+    valid = known.where(F.col(ROW).isNotNull() & F.col(ROW)[C.VERDICT].isNull())
+    by_itself = C.col(C.REASON).isin(*INVALID) & (C.col(C.REASON) != IN_THE_FUTURE)
+    return {
+        "what is rejected is in the source": joined(out, missing, (C.HASH,), "left_semi").select(*_shown(rule)),
+        "invalid events break a rule": joined(out.where(by_itself), valid, (C.HASH,), "left_semi").select(
+            *_shown(rule)
+        ),
+    }
+
+
+def wrong_copies(there: DataFrame, accepted: DataFrame, rejects: DataFrame, rule: Rule) -> dict[str, DataFrame]:
+    """Duplicates of nothing, and accepted events that are copies of each other.
+
+    In: what `alike` returns, of the whole source; the accepted ones; rows of rejected_events.
+    """
+    assert rule.dedupe is not None
+    ids, near = (*rule.key, *rule.dedupe.by), rule.dedupe.within
+    duplicates = rejects.where(C.col(C.REASON) == DUPLICATE)
+    copies = of_rejects(there, duplicates).where(F.col(ROW).isNotNull()).select(f"{ROW}.*")
+    accepted = accepted.where(reduce(and_, [C.col(name).isNotNull() for name in rule.dedupe.by]))
+    originals = accepted.select(*C.cols(ids), C.col(C.US).alias("__original"))
+    alone = joined(copies, originals, ids, "left_anti", F.abs(F.col("__original") - C.col(C.US)) <= near)
+    before = F.lag(C.col(C.US)).over(Window.partitionBy(*C.cols(ids)).orderBy(C.US))
+    twice = accepted.withColumn("__before", before).where(C.col(C.US) - F.col("__before") <= near)
+    time = F.timestamp_micros(C.col(C.US)).alias(C.EVENT_TIME)
+    return {
+        "duplicates are copies of accepted events": alone.select(*C.cols(rule.key), time),
+        "no accepted event is a copy of another": twice.select(*C.cols(rule.key), time),
+    }
+
+
+def _shown(rule: Rule) -> list[str]:
+    return [*(C.quoted(name) for name in rule.key), C.EVENT_TIME, C.REASON]

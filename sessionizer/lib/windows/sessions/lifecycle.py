@@ -1,0 +1,182 @@
+"""Lifecycle: from merged islands to finished session rows with their state (SEMANTICS §5, §9)."""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from sessionizer.lib import columns as C
+from sessionizer.lib.aggregates.binding import Aggregate, state_struct, with_sql_columns
+from sessionizer.lib.canonical import session_id
+from sessionizer.lib.durations import DAY
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.micros import floor_div, steady
+from sessionizer.lib.time.watermarks import WatermarkState, with_clock
+from sessionizer.lib.windows.sessions.intervals import keeps_arrival, keeps_arrival_of_key
+
+OPEN, CLOSED, FINAL = "open", "closed", "final"
+GAP, FLUSH, MAX_DURATION, IDLE = "gap", "flush", "max_duration", "idle"
+TRAIL = (C.ABSORBED, C.FRESH, C.BUCKETS, C.RANGE)
+
+
+def settle(
+    sessions: DataFrame,
+    rule: Rule,
+    before: WatermarkState,
+    after: WatermarkState,
+    aggregates: tuple[Aggregate, ...],
+) -> DataFrame:
+    """Session rows as the table holds them, in the state that the watermarks after the run give them.
+
+    The first that holds: `final` iff expires_at < horizon; `closed` iff watermark > expires_at, or watermark >
+    session_start + max_duration, or idle; else `open`. All strict. With `watermark.per: key`, all rows of a key that
+    has had no new event for the idle timeout are final. Sessions of late events apart (`is_late`) are always final.
+    What ended before that which has been forgotten does not come back.
+
+    In: what `intervals.merge_islands` returns; the watermarks as they stand before and after the run.
+    Out: the columns of the sessions table but run_id, and those of `TRAIL` that the input has.
+    """
+    key_types = [sessions.schema[name].dataType for name in _spelled(rule.key, sessions)]
+    salted = _salted(sessions, rule, before)
+    timed = with_clock(salted, rule, after, beside=C.col(C.START))
+    reach, start, end = C.col(C.REACH), C.col(C.START), C.col(C.END)
+    is_late = C.col(C.POPULATION).isNotNull() if C.POPULATION in sessions.columns else F.lit(False)
+    idle = _idle(rule, after)
+    final = is_late | _known(reach < C.col(C.H))
+    if rule.idle_after is not None and keeps_arrival_of_key(rule):
+        of_key = F.max(last_arrival(sessions)).over(Window.partitionBy(*C.cols(rule.key)))
+        timed = timed.withColumn(C.LAST_ARRIVAL, of_key)
+        if not after.looks_back:
+            key_idle = _known(steady(after.now, start) - C.col(C.LAST_ARRIVAL) > rule.idle_after)
+            final, idle = final | key_idle, idle | key_idle
+    by_watermark = is_late | _known(C.col(C.W) > reach)
+    ended = by_watermark | idle
+    if rule.max_duration is not None:
+        ended = ended | _known(C.col(C.W) > start + rule.max_duration)
+    status = F.when(final, FINAL).when(ended, CLOSED).otherwise(OPEN)
+    computed_id = session_id(C.cols(rule.key), key_types, start, C.col(C.SALT) if C.SALT in salted.columns else None)
+    rows = _unforgotten(timed, after).select(
+        *C.cols(rule.key),
+        _own_id(computed_id, sessions, rule).alias(C.SESSION_ID),
+        F.timestamp_micros(start).alias(C.SESSION_START),
+        F.timestamp_micros(end).alias(C.SESSION_END),
+        F.timestamp_micros(reach).alias(C.EXPIRES_AT),
+        ((end - start) / F.lit(1e6)).alias(C.DURATION_SECONDS),
+        C.col(C.COUNT).alias(C.EVENT_COUNT),
+        *[result for a in aggregates for result in a.finish()],
+        status.alias(C.STATUS),
+        F.when(final | ended, _end_reason(rule, idle & ~by_watermark, is_late)).alias(C.END_REASON),
+        final.alias(C.IS_FINAL),
+        is_late.alias(C.IS_LATE),
+        F.date_from_unix_date(floor_div(start, DAY).cast("int")).alias(C.SESSION_DATE),
+        F.when(~final, _state(rule, aggregates)).alias(C.STATE),
+        *[C.col(name) for name in TRAIL if name in sessions.columns],
+    )
+    trail = _supersedes() if C.ABSORBED in sessions.columns else no_ids()
+    return with_sql_columns(_without_stayers(rows.withColumn(C.SUPERSEDES, trail), rule), aggregates)
+
+
+def _unforgotten(sessions: DataFrame, clock: WatermarkState) -> DataFrame:
+    if clock.forgotten is None:
+        return sessions
+    return sessions.where(C.col(C.REACH) >= clock.forgotten)
+
+
+def last_arrival(sessions: DataFrame) -> Column:
+    """When the last event of a session, or of its key as far as its rows remember, arrived; null of those apart."""
+    arrived = C.col(C.ARRIVED)
+    if C.LAST_ARRIVAL in sessions.columns:
+        arrived = F.greatest(arrived, C.col(C.LAST_ARRIVAL))
+    return F.when(C.col(C.POPULATION).isNull(), arrived) if C.POPULATION in sessions.columns else arrived
+
+
+def late_salt(population: Column) -> Column:
+    """What ids of sessions apart hash, too, so that they meet no other: the flag and the number of the run."""
+    return F.concat(F.lit("late#"), population.cast("string"))
+
+
+def _salted(sessions: DataFrame, rule: Rule, before: WatermarkState) -> DataFrame:
+    """The sessions with `__salt`: text that ids hash too, where key and start do not tell them apart (SEMANTICS §6).
+
+    That is so for sessions apart; and with `lateness: session` and no revival, where a new one may lie within the gap
+    of a final one, for what starts before the horizon that events were judged by.
+    """
+    salts = []
+    if C.POPULATION in sessions.columns:
+        salts.append(F.when(C.col(C.POPULATION).isNotNull(), late_salt(C.col(C.POPULATION))))
+    if rule.freezes:
+        sessions = with_clock(sessions, rule, before)
+        salts.append(F.when(C.col(C.START) < C.col(C.H), F.lit(f"#{before.run_seq}")))
+    salted = sessions.withColumn(C.SALT, F.coalesce(*salts)) if salts else sessions
+    return salted.drop(C.W, C.H, C.MARK, C.FLUSHED)
+
+
+def _without_stayers(rows: DataFrame, rule: Rule) -> DataFrame:
+    """Of recomputed sessions: an id that stays in its island has not been taken over."""
+    if C.RANGE not in rows.columns:
+        return rows
+    stay = F.collect_set(C.col(C.SESSION_ID)).over(Window.partitionBy(*C.cols(rule.key), C.col(C.RANGE)))
+    vanished = F.filter(C.col(C.SUPERSEDES), lambda i: ~F.array_contains(F.col("__stay"), i))
+    return rows.withColumn("__stay", stay).withColumn(C.SUPERSEDES, vanished).drop("__stay")
+
+
+def table_columns(rule: Rule, aggregates: tuple[Aggregate, ...]) -> tuple[str, ...]:
+    """The columns of the sessions table in order, but run_id, which comes before the last."""
+    results = [name for a in aggregates for name in a.result_columns]
+    return (*rule.key, *C.BEFORE_AGGREGATES, *results, *C.AFTER_AGGREGATES, C.STATE)
+
+
+def no_ids() -> Column:
+    """An empty trail."""
+    return F.array().cast("array<string>")
+
+
+def _idle(rule: Rule, clock: WatermarkState) -> Column:
+    if rule.idle_after is None:
+        return F.lit(False)
+    if rule.idle_clock == "processing_time":
+        return _known(steady(clock.now, C.col(C.START)) - C.col(C.ARRIVED) > rule.idle_after)
+    return _known(C.col(C.W) - C.col(C.END) > rule.idle_after)
+
+
+def _end_reason(rule: Rule, idle: Column, is_late: Column) -> Column:
+    reason = F.when(~is_late & (C.col(C.REACH) >= C.col(C.FLUSHED)), FLUSH)
+    if rule.max_duration is not None:
+        # Cut by it, too: the next event lay beyond the longest duration and still within reach.
+        reason = reason.when(C.col(C.START) + rule.max_duration < C.col(C.REACH), MAX_DURATION)
+    return reason.when(idle, IDLE).otherwise(GAP)
+
+
+def _state(rule: Rule, aggregates: tuple[Aggregate, ...]) -> Column:
+    state = state_struct(aggregates)
+    if keeps_arrival(rule):
+        state = state.withField(C.STATE_ARRIVED, C.col(C.ARRIVED))
+    if keeps_arrival_of_key(rule):
+        state = state.withField(C.STATE_LAST_ARRIVAL, C.col(C.LAST_ARRIVAL))
+    if rule.watermark_per == "key":
+        # The mark is where the horizon is: it never goes back, even if more lateness is allowed.
+        state = state.withField(C.STATE_WATERMARK, C.col(C.W)).withField(C.STATE_FLUSH_MARK, C.col(C.H))
+    return state
+
+
+def _own_id(computed: Column, sessions: DataFrame, rule: Rule) -> Column:
+    """A row of the table that starts as before keeps its id, also one that holds a run's number (SEMANTICS §6)."""
+    if rule.lateness == "event" or C.ABSORBED not in sessions.columns:
+        return computed
+    same_start = F.filter(C.col(C.ABSORBED), lambda row: row[C.START] == C.col(C.START))
+    return F.coalesce(F.get(same_start, F.lit(0))[C.SESSION_ID], computed)
+
+
+def _known(condition: Column) -> Column:
+    return F.coalesce(condition, F.lit(False))
+
+
+def _spelled(names: tuple[str, ...], frame: DataFrame) -> list[str]:
+    """The names as the frame spells them: Spark compares without case."""
+    known = {name.lower(): name for name in frame.columns}
+    return [known[name.lower()] for name in names]
+
+
+def _supersedes() -> Column:
+    """The ids that this session took over, and those that they had taken over, without its own."""
+    absorbed = C.col(C.ABSORBED)
+    vanished = F.concat(absorbed[C.SESSION_ID], F.flatten(absorbed[C.SUPERSEDES]))
+    return F.array_sort(F.array_distinct(F.filter(vanished, lambda i: i != C.col(C.SESSION_ID))))

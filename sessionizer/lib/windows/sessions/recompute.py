@@ -1,0 +1,205 @@
+"""Recompute: sessions made again from events, where merging what is stored cannot give them.
+
+Affected intervals of a key and all existing sessions of it in range go through *islands*; every island that holds an
+affected interval is recomputed from the accepted events in it, and replaces the sessions in it. One closure, no
+iteration. Serves whatever adds or takes away events that final sessions have, and chains beyond `max_duration`.
+"""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from sessionizer.lib import columns as C
+from sessionizer.lib.accepted import ADDS, JOINS, LEAVES
+from sessionizer.lib.bags import hashed
+from sessionizer.lib.config import DynamicGap
+from sessionizer.lib.joins import joined
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.windows.sessions.intervals import apart, bare_intervals, keeps_arrival
+from sessionizer.lib.windows.sessions.islands import mark_islands
+
+MERGE, ALONE, REDO = "merge", "alone", "redo"
+ROLE = "__role"
+OLD = "__old"
+NEWS = "__news"
+OTHERS, EDGES = "__others", "__edges"
+
+
+def mark_roles(intervals: DataFrame, rule: Rule) -> DataFrame:
+    """Intervals with their island and what becomes of it.
+
+    `redo`: the island holds an affected interval, absorbs a final session, or is a chain longer than `max_duration`
+    with something new; of a chain only what follows the session that holds the earliest change. `alone`: the
+    untouched rest of such a chain, each session for itself. `merge`: all others.
+
+    In: what `new_intervals`, `state_intervals` and `bare_intervals` return, together.
+    Out: the same, `__island`, `__role` STRING and, of islands to redo, `__low` and `__high` BIGINT (inclusive).
+    """
+    identity = C.cols(apart(intervals, rule))
+    by_time = Window.partitionBy(*identity).orderBy(C.START, C.END)
+    marked = mark_islands(intervals, rule).withColumn("__n", F.row_number().over(by_time))
+    island = Window.partitionBy(*identity, C.col(C.ISLAND))
+    existing, start = C.col(C.LIVE).isNotNull(), C.col(C.START)
+    affected = F.coalesce(C.col(C.EFFECT).isin(ADDS, LEAVES), F.lit(False))
+    final = F.coalesce(C.col(C.LIVE)[C.IS_FINAL], F.lit(False))
+    first = F.min(F.when(~existing, start)).over(island)
+    seen = marked.withColumns(
+        {
+            "__first": first,
+            "__affected": F.max(affected | final).over(island) & first.isNotNull(),
+            "__from": F.min(start).over(island),
+            C.HIGH: F.max(C.col(C.END)).over(island),
+        }
+    )
+    long = F.lit(False)
+    if rule.max_duration is not None:
+        long = C.col(C.HIGH) - F.col("__from") > rule.max_duration
+        before = F.max(F.when(existing & (start <= F.col("__first")), start)).over(island)
+        seen = seen.withColumns({"__long": long, "__from": F.least(before, F.col("__first"))})
+        long = F.col("__long")
+    redo = F.col("__first").isNotNull() & (F.col("__affected") | long)
+    role = (
+        F.when(redo & (~existing | (start >= F.col("__from"))), REDO)
+        .when(existing & (redo | long), ALONE)
+        .otherwise(MERGE)
+    )
+    roles = seen.withColumn(ROLE, role)
+    number = F.when(C.col(ROLE) == ALONE, -F.col("__n").cast("bigint")).otherwise(C.col(C.ISLAND))
+    return roles.withColumns({C.ISLAND: number, C.LOW: F.when(C.col(ROLE) == REDO, F.col("__from"))}).drop(
+        "__first", "__affected", "__from", "__n", "__long"
+    )
+
+
+def role_columns() -> dict[str, Column]:
+    """Aggregate columns over `mark_roles`: how many intervals to redo."""
+    return {REDO: F.count_if(C.col(ROLE) == REDO)}
+
+
+def to_merge(marked: DataFrame) -> DataFrame:
+    """The intervals that merge as they are; final sessions that nothing has touched stay as they are."""
+    final = F.coalesce(C.col(C.LIVE)[C.IS_FINAL], F.lit(False))
+    return marked.where((C.col(ROLE) != REDO) & ~final).drop(ROLE, C.LOW, C.HIGH)
+
+
+def to_redo(marked: DataFrame, rule: Rule) -> DataFrame:
+    """The islands to recompute.
+
+    Out: key and population, `__range` (its number), `__low`, `__high`, `__old` (its sessions), `__news` (the spans of
+    events that have come, where rows remember arrivals).
+    """
+    redo = marked.where(C.col(ROLE) == REDO)
+    old = F.struct(C.col(C.LIVE), C.col(C.END))
+    number = C.col(C.ISLAND)
+    if C.POPULATION in marked.columns:  # another one for each population
+        number = number + F.coalesce(C.col(C.POPULATION), F.lit(0)) * 2**32
+    grouped = redo.groupBy(*C.cols(apart(marked, rule)), number.alias(C.RANGE))
+    come = F.when(C.col(C.EFFECT).isin(JOINS, ADDS), F.struct(C.col(C.START), C.col(C.END)))
+    return grouped.agg(
+        F.min(C.col(C.LOW)).alias(C.LOW),
+        F.max(C.col(C.HIGH)).alias(C.HIGH),
+        F.collect_list(F.when(C.col(C.LIVE).isNotNull(), old)).alias(OLD),
+        *([F.collect_list(come).alias(NEWS)] if keeps_arrival(rule) else []),
+    )
+
+
+def may_span_others(rule: Rule) -> bool:
+    """Whether final sessions may lie in the time of an island, and out of its reach.
+
+    By gaps of their own they end before what begins ahead of them; by `lateness: session` they stay as they are.
+    """
+    by_gap = rule.max_duration is not None and isinstance(rule.gap, DynamicGap)
+    return by_gap or (rule.lateness == "session" and not rule.revive)
+
+
+def with_others(ranges: DataFrame, final: DataFrame, rule: Rule) -> DataFrame:
+    """The ranges with `__others`: where final sessions lie in their time that are not of them.
+
+    Those that overlap are told together: when the first begins and the last ends, all times at which one does, the
+    farthest reach, the number of events.
+    """
+    identity = apart(ranges, rule)
+    rows = bare_intervals(final.where(~C.col(C.IS_LATE)), rule)
+    if C.POPULATION in identity:
+        rows = rows.withColumn(C.POPULATION, F.lit(None).cast("bigint"))
+    own = F.col(OLD)[C.LIVE][C.SESSION_ID].alias("__own")
+    named = F.broadcast(ranges.select(*C.cols((*identity, C.RANGE, C.LOW, C.HIGH)), own))
+    overlap = (C.col(C.START) <= C.col(C.HIGH)) & (C.col(C.END) >= C.col(C.LOW))
+    met = joined(rows, named, identity, "inner", overlap)
+    others = met.where(~F.array_contains("__own", C.col(C.LIVE)[C.SESSION_ID]))
+    of_range = (*identity, C.RANGE)
+    by_time = Window.partitionBy(*C.cols(of_range)).orderBy(C.START, C.END)
+    before = F.max(C.col(C.END)).over(by_time.rowsBetween(Window.unboundedPreceding, -1))
+    told = others.withColumn("__ahead", F.when(C.col(C.START) > before, 1).otherwise(0))
+    number = F.sum("__ahead").over(by_time.rowsBetween(Window.unboundedPreceding, 0))
+    together = told.withColumn("__number", number).groupBy(*C.cols(of_range), "__number")
+    places = together.agg(
+        F.min(C.col(C.START)).alias(C.START),
+        F.max(C.col(C.END)).alias(C.END),
+        F.max(C.col(C.REACH)).alias(C.REACH),
+        F.sum(C.col(C.COUNT)).alias(C.COUNT),
+        F.array_union(F.collect_set(C.col(C.START)), F.collect_set(C.col(C.END))).alias(EDGES),
+    )
+    place = F.struct(*C.cols((C.START, C.END, C.REACH, C.COUNT, EDGES)))
+    return joined(ranges, places.groupBy(*C.cols(of_range)).agg(F.collect_list(place).alias(OTHERS)), of_range, "left")
+
+
+def bounds(ranges: DataFrame) -> DataFrame:
+    """`__low` and `__high` of the events to read."""
+    low, high = C.col(C.LOW), C.col(C.HIGH)
+    if OTHERS in ranges.columns:
+        low = F.least(low, F.array_min(F.col(OTHERS)[C.START]))
+        high = F.greatest(high, F.array_max(F.col(OTHERS)[C.END]))
+    return ranges.select(low.alias(C.LOW), high.alias(C.HIGH))
+
+
+def within_ranges(events: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame:
+    """The accepted events that lie in a range of their key and population, with its `__range`.
+
+    Those of other sessions in its time are left out: as many as these hold. Where more lie there, which ones are
+    theirs is not known: those at their edges, of these such as reach no farther, then the earliest.
+    """
+    identity = apart(ranges, rule)
+    if C.POPULATION in events.columns and C.POPULATION not in identity:
+        events = events.where(C.col(C.POPULATION).isNull()).drop(C.POPULATION)
+    if C.POPULATION in identity and C.POPULATION not in events.columns:
+        events = events.withColumn(C.POPULATION, F.lit(None).cast("bigint"))
+    others = tuple(name for name in (OTHERS,) if name in ranges.columns)
+    named = F.broadcast(ranges.select(*C.cols((*identity, C.RANGE, C.LOW, C.HIGH, *others))))
+    us = C.col(C.US)
+    inside = us.between(C.col(C.LOW), C.col(C.HIGH))
+    if not others:
+        return joined(events, named, identity, "inner", inside).drop(C.LOW, C.HIGH)
+    amid = F.filter(OTHERS, lambda place: us.between(place[C.START], place[C.END]))
+    met = joined(events, named, identity, "inner", inside | F.coalesce(F.size(amid) > 0, F.lit(False)))
+    placed, place = hashed(met).withColumn("__place", F.get(amid, F.lit(0))), F.col("__place")
+    gap = C.col(C.GAP) if isinstance(rule.gap, DynamicGap) else F.lit(rule.gap)
+    likely = F.array_contains(place[EDGES], us).desc(), (us + gap <= place[C.REACH]).desc(), us, C.col(C.HASH)
+    number = F.row_number().over(Window.partitionBy(*C.cols((*identity, C.RANGE)), place[C.START]).orderBy(*likely))
+    left = placed.withColumn("__number", number).where(place.isNull() | (F.col("__number") > place[C.COUNT]))
+    return left.where(inside).select(*C.cols((*events.columns, C.RANGE)))
+
+
+def with_absorbed(merged: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame:
+    """Recomputed sessions with `__absorbed`: the sessions of the table whose time they overlap.
+
+    Where nothing has come to them, `__arrived` stays what these remember.
+    """
+    identity = (*apart(ranges, rule), C.RANGE)
+
+    def overlaps(start: Column, end: Column) -> Column:
+        return (start <= C.col(C.END)) & (end >= C.col(C.START))
+
+    names = (*identity, OLD, *((NEWS,) if NEWS in ranges.columns else ()))
+    overlapping = F.filter(OLD, lambda row: overlaps(row[C.LIVE][C.START], row[C.END]))
+    met = joined(merged, F.broadcast(ranges.select(*C.cols(names))), identity, "inner")
+    met = met.withColumn(C.ABSORBED, F.transform(overlapping, lambda row: row[C.LIVE]))
+    if C.ARRIVED in met.columns:
+        before = F.array_max(C.col(C.ABSORBED)[C.ARRIVED])
+        is_new = F.exists(NEWS, lambda span: overlaps(span[C.START], span[C.END])) | (F.size(C.col(C.ABSORBED)) == 0)
+        met = met.withColumn(C.ARRIVED, F.when(is_new, C.col(C.ARRIVED)).otherwise(before))
+        met = met.withColumn(C.LAST_ARRIVAL, F.array_max(C.col(C.ABSORBED)[C.LAST_ARRIVAL]))
+    return met.drop(OLD, NEWS)
+
+
+def old_rows(ranges: DataFrame) -> DataFrame:
+    """The sessions of the table in the ranges, as `__live` structs in `row`."""
+    return ranges.select(F.explode(OLD).alias("row")).select(F.col("row")[C.LIVE].alias("row"))

@@ -1,0 +1,284 @@
+"""Session windows: gap, boundary, `max_duration`, aggregates, ids, state (SEMANTICS §2, §5, §9)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from sessionizer.lib import columns as C
+from sessionizer.lib.accepted import ADDS, JOINS, LEAVES, PENDING, AcceptedChanges, Again
+from sessionizer.lib.aggregates.binding import Aggregate
+from sessionizer.lib.canonical import session_id
+from sessionizer.lib.compare import ADDED, tolerances
+from sessionizer.lib.compute import Compute
+from sessionizer.lib.durations import EVER
+from sessionizer.lib.joins import joined
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.micros import timestamp
+from sessionizer.lib.time.spans import Spans, near_spans, overlapping, within_times
+from sessionizer.lib.time.watermarks import WatermarkState, with_clock
+from sessionizer.lib.windows.sessions.changes import HOW, counts, merged_changes, recomputed_changes, told
+from sessionizer.lib.windows.sessions.fold import bucket, fold
+from sessionizer.lib.windows.sessions.intervals import (
+    LIVE_TYPE,
+    apart,
+    arriving,
+    bare_intervals,
+    keeps_arrival_of_key,
+    merge_islands,
+    new_intervals,
+    state_intervals,
+)
+from sessionizer.lib.windows.sessions.islands import mark_islands
+from sessionizer.lib.windows.sessions.lifecycle import last_arrival, late_salt, settle, table_columns
+from sessionizer.lib.windows.sessions.max_duration import walk
+from sessionizer.lib.windows.sessions.recompute import (
+    OTHERS,
+    REDO,
+    bounds,
+    mark_roles,
+    may_span_others,
+    role_columns,
+    to_merge,
+    to_redo,
+    with_absorbed,
+    with_others,
+    within_ranges,
+)
+from sessionizer.lib.windows.windows import Around, Merged, Stored
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """Sessions by a rule. now: the run's wall clock, in microseconds."""
+
+    rule: Rule
+    aggregates: tuple[Aggregate, ...]
+    now: int
+
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the sessions table."""
+        return table_columns(self.rule, self.aggregates)
+
+    def bucket(self) -> Column:
+        """The gap-wide bucket of an event."""
+        return bucket(self.rule.bucket)
+
+    def fold(self, judged: DataFrame) -> DataFrame:
+        """Partial sessions of judged rows."""
+        return fold(judged, self.rule, self.aggregates, C.VERDICT)
+
+    def counts(self) -> Mapping[str, Column]:
+        """What the ledger tells of sessions."""
+        return counts()
+
+    def judge_places(self, folded: DataFrame, around: Around, stored: Stored, clock: WatermarkState) -> DataFrame:
+        """By groups (KIP-94): one enters unless its merged reach lies before the horizon, strictly (SEMANTICS §6)."""
+        rule, asks = self.rule, F.coalesce(C.col(C.EFFECT).isin(JOINS, ADDS, PENDING), F.lit(False))
+        groups = folded.where(asks).withColumn("__there", F.lit(False))
+        names = (*rule.key, C.START, C.END, C.REACH)
+        low = timestamp(around.low)
+        final = stored.final.where(C.col(C.EXPIRES_AT) >= low) if rule.revive and stored.final is not None else None
+        for rows in (stored.live, final):
+            if rows is not None:
+                places = bare_intervals(rows.where(~C.col(C.IS_LATE)), rule)
+                there = places.select(*C.cols(names), F.lit(True).alias("__there"))
+                groups = groups.unionByName(there, allowMissingColumns=True)
+        marked = with_clock(mark_islands(groups, rule), rule, clock)
+        group = Window.partitionBy(*C.cols(rule.key), C.col(C.ISLAND))
+        enters = ~(F.max(C.col(C.REACH)).over(group) < C.col(C.H))
+        told = marked.withColumn(C.ENTERS, enters).where(~F.col("__there"))
+        others = folded.where(~asks)
+        return told.select(*C.cols((*folded.columns, C.ENTERS))).unionByName(others, allowMissingColumns=True)
+
+    def merge(self, changes: AcceptedChanges, stored: Stored, compute: Compute) -> Merged:
+        """Sessions merged with the live ones; recomputed from events where that does not give them."""
+        rule, aggregates = self.rule, self.aggregates
+        intervals = new_intervals(changes.partials, rule, self.now)
+        if changes.again is not None:
+            places = self._places_again(changes, changes.again, stored, compute)
+            intervals = intervals.unionByName(places, allowMissingColumns=True)
+        elif stored.live is not None:
+            known = state_intervals(stored.live, rule, aggregates)
+            intervals = intervals.unionByName(known, allowMissingColumns=True)
+        if rule.max_duration is None and changes.low is None and not changes.looks_back and not self._revives(stored):
+            return Merged(self._merged(mark_islands(intervals, rule)))
+        if C.LIVE not in intervals.columns:
+            intervals = intervals.withColumn(C.LIVE, F.lit(None).cast(LIVE_TYPE))
+        intervals = self._with_final(intervals, changes, stored)
+        if changes.before.forgotten is not None:
+            intervals = self._unforgotten(intervals, changes.before.forgotten)
+        marked, seen = compute.observed(mark_roles(intervals, rule), role_columns())
+        others = to_merge(marked)
+        if changes.looks_back:  # what is only looked at stays as it is
+            others = others.where(F.lit(False))
+        # Nothing is compared with rows that are not there.
+        merged = self._merged(others.drop(C.LIVE) if stored.is_empty else others)
+        if not seen[REDO]:
+            return Merged(merged)
+        ranges = compute.held(to_redo(marked, rule))
+        spans = _spans(ranges, compute)
+        if stored.final is not None and may_span_others(rule):
+            near = stored.final.where(overlapping(C.col(C.SESSION_START), C.col(C.SESSION_END), spans))
+            spanning, found = compute.observed(with_others(ranges, near, rule), {OTHERS: F.count(OTHERS)})
+            if found[OTHERS]:
+                ranges, spans = spanning, _spans(spanning, compute)
+        inside = within_ranges(changes.accepted(spans), ranges, rule)
+        if rule.tells_events:
+            inside = compute.held(inside)
+        redone = self._recomputed(inside, ranges, compute)
+        if keeps_arrival_of_key(rule):
+            merged, redone = self._with_last_arrivals(merged, compute.held(redone))
+        return Merged(merged, redone, ranges, inside, spans)
+
+    def settle(self, windows: DataFrame, before: WatermarkState, after: WatermarkState) -> DataFrame:
+        """Session rows in their state."""
+        return settle(windows, self.rule, before, after, self.aggregates)
+
+    def reaches(self, merged: Merged, stored: Stored, changes: AcceptedChanges) -> DataFrame:
+        """Of the sessions as they have become; those apart are final already."""
+        names, found = (*self.rule.key, C.REACH), []
+        for frame in merged.each():
+            main = frame.where(C.col(C.POPULATION).isNull()) if C.POPULATION in frame.columns else frame
+            found.append(main.select(*C.cols(names)))
+        return found[0] if len(found) == 1 else found[0].unionByName(found[1])
+
+    def diff(self, settled: Merged, stored: Stored, changes: AcceptedChanges, after: WatermarkState) -> DataFrame:
+        """Merged sessions with news or in another state; recomputed ones that the table has not just so."""
+        rule = self.rule
+        found = merged_changes(settled.windows, each_watermark=rule.watermark_per == "key")
+        if settled.recomputed is None or settled.ranges is None:
+            return told(found, self.columns())
+        table = stored.all()
+        # An island with new events is one session with more events than any before, unless it is cut or loses some.
+        all_differ = rule.max_duration is None and not changes.leaves and changes.again is None
+        compared = (
+            None if table is None or all_differ else table.where(within_times(C.col(C.SESSION_START), settled.spans))
+        )
+        names = tuple(n for n in self.columns() if n not in HOW)
+        # Where no event has come or gone, a sum that differs in its last digits is the same.
+        within = {} if changes.again is None else tolerances(rule) | {C.STATE: ADDED}
+        redone = recomputed_changes(settled.recomputed, settled.ranges, compared, names, within)
+        return told(found.unionByName(redone, allowMissingColumns=True), self.columns())
+
+    def _merged(self, marked: DataFrame) -> DataFrame:
+        return merge_islands(marked, self.rule, self.aggregates, with_buckets=self.rule.tells_events)
+
+    def _recomputed(self, inside: DataFrame, ranges: DataFrame, compute: Compute) -> DataFrame:
+        rule, whole = self.rule, self.rule.max_duration is None
+        folded = arriving(fold(inside, rule, self.aggregates, C.RANGE, fine=not whole), rule, self.now)
+        marked = mark_islands(folded, rule, C.RANGE) if whole else walk(compute.held(folded), rule, C.RANGE)
+        return with_absorbed(merge_islands(marked, rule, self.aggregates, C.RANGE), ranges, rule)
+
+    def _with_last_arrivals(self, *frames: DataFrame) -> tuple[DataFrame, ...]:
+        """The sessions with `__last_arrival` of their key, whichever way they were made."""
+        key = C.cols(self.rule.key)
+        told = [frame.select(*key, last_arrival(frame).alias(C.LAST_ARRIVAL)) for frame in frames]
+        last = reduce(DataFrame.unionByName, told).groupBy(*key).agg(F.max(C.LAST_ARRIVAL).alias(C.LAST_ARRIVAL))
+        return tuple(joined(frame.drop(C.LAST_ARRIVAL), last, self.rule.key, "left") for frame in frames)
+
+    def _revives(self, stored: Stored) -> bool:
+        """Whether events may join final sessions."""
+        return self.rule.revive and stored.final is not None
+
+    def _with_final(self, intervals: DataFrame, changes: AcceptedChanges, stored: Stored) -> DataFrame:
+        """The intervals, and the final rows that what is recomputed may touch: of its keys, and in its time.
+
+        In its reach, too, but for those that nothing in their reach joins: they hold what is added or leaves amid them.
+        """
+        rule, low, high = self.rule, changes.low, changes.high
+        if rule.revive:
+            low, high = min((t for t in (low, changes.earliest) if t is not None), default=None), None
+        if low is None or stored.final is None:
+            return intervals
+        affected = F.lit(rule.revive) | C.col(C.EFFECT).isin(ADDS, LEAVES)
+        places = intervals.where(C.col(C.LIVE).isNull() & affected)
+        near, amid = self._near(stored.final, low, high), None
+        if rule.freezes and changes.again is None:
+            places = places.select(*C.cols(rule.key), C.col(C.START), C.col(C.END))
+            start, end = F.unix_micros(C.col(C.SESSION_START)), F.unix_micros(C.col(C.SESSION_END))
+            amid = C.col(C.IS_LATE) | ((C.col(C.START) <= end) & (C.col(C.END) >= start))
+        else:
+            places = places.select(*C.cols(rule.key)).distinct()
+        near = joined(near, places, rule.key, "left_semi", amid)
+        if changes.again is None:  # else they are there
+            found = bare_intervals(near.where(~C.col(C.IS_LATE)), rule)
+            intervals = intervals.unionByName(found, allowMissingColumns=True)
+        if changes.populations:
+            intervals = intervals.unionByName(self._apart(near, changes), allowMissingColumns=True)
+        return intervals
+
+    def _unforgotten(self, intervals: DataFrame, forgotten: int) -> DataFrame:
+        """Those of the table, and of the new ones what may concern them, or what is to come: not what lies before.
+
+        Where cuts depend on all before them, what leaves before the first session that is left makes it anew, from its
+        key's first event on: nobody knows any more where the chain began.
+        """
+        existing, start = C.col(C.LIVE).isNotNull(), C.col(C.START)
+        first = F.min(F.when(existing, start)).over(Window.partitionBy(*C.cols(apart(intervals, self.rule))))
+        told = intervals.withColumn("__first", F.least(first, F.lit(forgotten)))
+        if self.rule.max_duration is not None:
+            reaches = ~existing & (C.col(C.EFFECT) == LEAVES) & (start < first)
+            whole = {
+                C.START: F.when(reaches, F.lit(-EVER)).otherwise(start),
+                C.END: F.when(reaches, F.greatest(C.col(C.END), first)).otherwise(C.col(C.END)),
+                C.REACH: F.when(reaches, F.greatest(C.col(C.REACH), first)).otherwise(C.col(C.REACH)),
+                "__first": F.when(reaches, F.lit(-EVER)).otherwise(F.col("__first")),
+            }
+            told = told.withColumns(whole)
+        left = told.where(existing | (C.col(C.END) >= F.col("__first")))
+        return left.withColumn(C.START, F.when(existing, start).otherwise(F.greatest(start, "__first"))).drop("__first")
+
+    def _near(self, table: DataFrame, low: int, high: int | None) -> DataFrame:
+        """Rows that intervals within these times may touch; with `max_duration` all that follow, too."""
+        near = C.col(C.EXPIRES_AT) >= timestamp(low)
+        if self.rule.max_duration is None and high is not None:
+            near = near & (C.col(C.SESSION_START) <= timestamp(high))
+        return table.where(near)
+
+    def _apart(self, near: DataFrame, changes: AcceptedChanges) -> DataFrame:
+        """Sessions of late events apart, of the populations that lose events: which one they are of, their ids tell."""
+        rule, start = self.rule, F.unix_micros(C.col(C.SESSION_START))
+        types = [f.dataType for f in near.select(*C.cols(rule.key)).schema.fields]
+        numbers = [F.lit(n).cast("bigint") for n in changes.populations]
+        mine = [
+            F.when(session_id(C.cols(rule.key), types, start, late_salt(n)) == C.col(C.SESSION_ID), n) for n in numbers
+        ]
+        late = near.where(C.col(C.IS_LATE)).withColumn(C.POPULATION, F.coalesce(*mine, F.lit(None).cast("bigint")))
+        told = bare_intervals(late, rule, C.POPULATION)
+        return told.where(C.col(C.POPULATION).isNotNull())
+
+    def _places_again(self, changes: AcceptedChanges, again: Again, stored: Stored, compute: Compute) -> DataFrame:
+        """What is made again: the places of the events of the span, and of sessions there, which may have lost theirs.
+
+        They come as what leaves: nothing has arrived there.
+        """
+        rule = self.rule
+        events = again.of_keys(changes.accepted([(again.low, again.high - 1)]), rule.key)
+        if C.POPULATION in events.columns:
+            events = events.where(C.col(C.POPULATION).isNull()).drop(C.POPULATION)
+        affected = arriving(fold(events, rule, self.aggregates), rule, self.now).withColumn(C.EFFECT, F.lit(LEAVES))
+        table = stored.all()
+        if table is None:
+            return affected
+        main = again.of_keys(table.where(~C.col(C.IS_LATE)), rule.key)
+        touched = (C.col(C.SESSION_START) < timestamp(again.high)) & (C.col(C.SESSION_END) >= timestamp(again.low))
+        places = arriving(bare_intervals(main.where(touched), rule).drop(C.LIVE), rule, self.now)
+        empty = places.withColumns({C.EFFECT: F.lit(LEAVES), C.COUNT: F.lit(0).cast("bigint")})
+        affected, seen = compute.observed(
+            affected.unionByName(empty, allowMissingColumns=True),
+            {"low": F.min(C.col(C.START)), "high": F.max(C.col(C.REACH))},
+        )
+        # What is accepted or gone with it may lie elsewhere: copies of its events.
+        lows, highs = [seen["low"], changes.low], [seen["high"], changes.high]
+        low = min((t for t in lows if t is not None), default=again.low)
+        high = max((t for t in highs if t is not None), default=again.high)
+        near = self._near(main, low, high)
+        return affected.unionByName(bare_intervals(near, rule), allowMissingColumns=True)
+
+
+def _spans(ranges: DataFrame, compute: Compute) -> Spans:
+    """Where the events of ranges lie."""
+    return near_spans([(row[0], row[1]) for row in compute.rows(bounds(ranges))])

@@ -1,0 +1,49 @@
+"""The few Delta primitives; nothing else in the project reads or writes a table."""
+
+from sessionizer.tables.delta.appends import Unreadable, appended
+from sessionizer.tables.delta.changes import changed, first_retyped
+from sessionizer.tables.delta.commits import (
+    BYTES_WRITTEN,
+    CUT_OFF,
+    FILES_WRITTEN,
+    GONE,
+    ROWS_WRITTEN,
+    Commit,
+    Entry,
+    Superseded,
+    told,
+)
+from sessionizer.tables.delta.settings import (
+    A_MONTH,
+    CHANGE_FEED,
+    LOG_KEPT,
+    REMOVED_FILES_KEPT,
+    STATISTICS,
+    cores_of,
+    read_any_version,
+)
+from sessionizer.tables.delta.table import Table
+
+__all__ = [
+    "A_MONTH",
+    "BYTES_WRITTEN",
+    "CHANGE_FEED",
+    "CUT_OFF",
+    "FILES_WRITTEN",
+    "GONE",
+    "LOG_KEPT",
+    "REMOVED_FILES_KEPT",
+    "ROWS_WRITTEN",
+    "STATISTICS",
+    "Commit",
+    "Entry",
+    "Superseded",
+    "Table",
+    "Unreadable",
+    "appended",
+    "changed",
+    "cores_of",
+    "first_retyped",
+    "read_any_version",
+    "told",
+]

@@ -1,0 +1,89 @@
+"""Rows that commits have added, read from the files that the log names: of tables that record no change feed."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from sessionizer.lib import columns as C
+from sessionizer.tables.delta.read import Reading, takes_rows_away
+from sessionizer.tables.delta.settings import physical
+
+Values = tuple[tuple[str, str | None], ...]  # of the partition columns, by their names in the log
+
+
+@dataclass(frozen=True)
+class Unreadable(Exception):
+    """A commit is no mere addition of rows (`removes`), or the log has it no longer."""
+
+    version: int
+    removes: bool
+
+
+def appended(table: Reading, first: int, last: int) -> DataFrame:
+    """The rows that the commits of these versions, both inclusive, have added, with the columns of the last one.
+
+    What a commit only lays elsewhere (OPTIMIZE) is no news. Errors: Unreadable.
+    """
+    schema = table.schema if last == table.version else table.schema_at(last)
+    latest, parts, root = table.schema, list[DataFrame](), table.root
+    apart = {physical(latest[name]) for name in table.partition_columns}  # which a column keeps when it is renamed
+    inside = [field for field in schema.fields if physical(field) not in apart]
+    partition = [field.name for field in schema.fields if physical(field) in apart]
+    columns = T.StructType([_in_file(field) for field in inside])
+    reader = table.spark.read.schema(columns).option("__globPaths__", "false")
+    for values, paths in _by_partition(table, first, last).items():
+        rows, given = reader.parquet(*[_located(path, root) for path in paths]), dict(values)
+        found = {f.name: C.col(physical(f)).cast(_shape(f.dataType, lambda part: part.name)) for f in inside}
+        found |= {n: F.lit(given.get(physical(schema[n]))).cast(schema[n].dataType) for n in partition}
+        parts.append(rows.select(*[found[name].alias(name) for name in schema.names]))
+    return reduce(DataFrame.unionByName, parts) if parts else table.read().limit(0)
+
+
+def _by_partition(table: Reading, first: int, last: int) -> dict[Values, list[str]]:
+    """The added files, by the values of their partition."""
+    found: dict[Values, list[str]] = {}
+    for version in range(first, last + 1):
+        for added in _added(table, version):
+            found.setdefault(tuple(sorted(added["partitionValues"].items())), []).append(added["path"])
+    return found
+
+
+def _added(table: Reading, version: int) -> Iterator[dict[str, Any]]:
+    there = False
+    for action in table.actions(version):
+        there = True
+        if takes_rows_away(action):
+            raise Unreadable(version, removes=True)
+        if action.get("add", {}).get("dataChange"):
+            yield action["add"]
+    if not there:
+        raise Unreadable(version, removes=False)
+
+
+def _located(path: str, root: str) -> str:
+    """Where a file lies; the log has paths as URIs, mostly relative to the table."""
+    return unquote(path) if urlparse(path).scheme else f"{root}/{unquote(path)}"
+
+
+def _in_file(field: T.StructField) -> T.StructField:
+    return T.StructField(physical(field), _shape(field.dataType, physical))
+
+
+def _shape(data_type: T.DataType, named: Callable[[T.StructField], str]) -> T.DataType:
+    """The type with its parts named so; all of them may be null, as Spark takes them to be in files."""
+    match data_type:
+        case T.StructType():
+            parts = [T.StructField(named(part), _shape(part.dataType, named)) for part in data_type.fields]
+            return T.StructType(parts)
+        case T.ArrayType():
+            return T.ArrayType(_shape(data_type.elementType, named))
+        case T.MapType():
+            return T.MapType(_shape(data_type.keyType, named), _shape(data_type.valueType, named))
+        case _:
+            return data_type

@@ -1,0 +1,83 @@
+"""The change feed of a table, beside changes of its columns."""
+
+from collections.abc import Iterator
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from sessionizer.lib import columns as C
+from sessionizer.lib.errors import TableError
+from sessionizer.tables.delta.read import Reading
+from sessionizer.tables.delta.settings import COLUMN_MAPPING, THOUGH_RETYPED, physical
+
+WHOLE = [T.ByteType, T.ShortType, T.IntegerType, T.LongType]
+
+
+def changed(table: Reading, first: int, last: int) -> DataFrame:
+    """The change feed of these versions, both inclusive, its columns typed as in the last of them.
+
+    Without column mapping Delta hands over changes with the columns of today, and refuses to where one was widened.
+    """
+    then, now = (table.schema, table.schema) if last == table.version else (table.schema_at(last), table.schema)
+    mapped = table.setting(COLUMN_MAPPING) not in (None, "none")
+    grown = [] if mapped else [n for n in retyped(then, now) if _is_widened(then[n].dataType, now[n].dataType)]
+    if not grown:
+        table.spark.conf.unset(THOUGH_RETYPED)
+        return table.changes(first, last)
+    table.spark.conf.set(THOUGH_RETYPED, "true")
+    return table.changes(first, last).withColumns({name: C.col(name).cast(then[name].dataType) for name in grown})
+
+
+def first_retyped(table: Reading, first: int, last: int) -> int | None:
+    """The first version behind `first` in which a column has another type than there; None: none is known."""
+    try:
+        columns = table.schema_at(first)
+        if not retyped(columns, table.schema_at(last)):
+            return None
+        return next((v for v in range(first + 1, last + 1) if retyped(columns, table.schema_at(v))), None)
+    except (PySparkException, Py4JJavaError, TableError):  # the log has it no longer; whoever reads it tells better
+        return None
+
+
+def retyped(one: T.StructType, other: T.StructType) -> list[str]:
+    """The columns of the one that have another type in the other, whatever they are called there.
+
+    A struct that gains or loses parts has the same type still.
+    """
+    theirs = {physical(field): field.dataType for field in other.fields}
+    return [f.name for f in one.fields if physical(f) in theirs and any(_apart(f.dataType, theirs[physical(f)]))]
+
+
+def _apart(one: T.DataType, other: T.DataType) -> Iterator[bool]:
+    """Whether the parts that both have are of other types."""
+    match one, other:
+        case T.StructType(), T.StructType():
+            theirs = {physical(field): field.dataType for field in other.fields}
+            for field in one.fields:
+                if physical(field) in theirs:
+                    yield from _apart(field.dataType, theirs[physical(field)])
+        case T.ArrayType(), T.ArrayType():
+            yield from _apart(one.elementType, other.elementType)
+        case T.MapType(), T.MapType():
+            yield from _apart(one.keyType, other.keyType)
+            yield from _apart(one.valueType, other.valueType)
+        case T.NullType(), _:
+            yield False
+        case _:
+            yield one.simpleString() != other.simpleString()
+
+
+def _is_widened(then: T.DataType, now: T.DataType) -> bool:
+    """Whether Delta lets the one grow to the other."""
+    match then, now:
+        case T.IntegralType(), T.IntegralType():
+            return WHOLE.index(type(then)) < WHOLE.index(type(now))
+        case T.DecimalType(), T.DecimalType():
+            return then.precision < now.precision
+        case T.IntegralType(), T.DecimalType():
+            return True
+        case ((T.FloatType() | T.ByteType() | T.ShortType() | T.IntegerType()), T.DoubleType()):
+            return True
+    return isinstance(then, T.DateType) and isinstance(now, T.TimestampNTZType)

@@ -1,0 +1,102 @@
+"""What a table's log says: by the JVM where there is one beside this process, by public means elsewhere."""
+
+from functools import cached_property
+
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from sessionizer.lib import columns as C
+from sessionizer.lib.engine import is_remote
+from sessionizer.lib.errors import TableError
+from sessionizer.tables.delta.jvm_log import JvmLog
+from sessionizer.tables.delta.place import Place, check_nothing_else
+from sessionizer.tables.delta.public_log import PublicLog
+from sessionizer.tables.delta.settings import SMALL, physical
+
+
+class DeltaLog(Place):
+    """What the log says of the latest version, and the lines of its entries."""
+
+    @cached_property
+    def _log(self) -> JvmLog | PublicLog:
+        return PublicLog(self) if is_remote(self.spark) else JvmLog(self)
+
+    def exists(self) -> bool:
+        """Whether there is a Delta table. Errors: TableError if something else is there."""
+        if self.by_name:
+            return self.spark.catalog.tableExists(self.location)
+        if self._log.exists():
+            return True
+        if (folder := self.local_path) is not None:
+            check_nothing_else(folder, self.location, self.field)
+        return False
+
+    def require(self, remedy: str) -> None:
+        """Raise a TableError unless the table exists."""
+        if not self.exists():
+            raise TableError(f"{self.field} does not exist", value=self.location, remedy=remedy)
+
+    @property
+    def version(self) -> int:
+        """The latest version."""
+        return self._log.version()
+
+    @property
+    def id(self) -> str:
+        """The table's own id; a table that is dropped and made again has another."""
+        return self._log.id()
+
+    @property
+    def schema(self) -> T.StructType:
+        """The columns."""
+        return self._log.schema()
+
+    def schema_at(self, version: int) -> T.StructType:
+        """The columns as of a version, however old, whose log is there still."""
+        return self._log.schema_at(version)
+
+    def size(self) -> tuple[int, int]:
+        """Number of files and of bytes, latest version."""
+        return self._log.size()
+
+    def setting(self, name: str) -> str | None:
+        """A table property, or None."""
+        return self._log.setting(name)
+
+    def transaction(self, app_id: str) -> int | None:
+        """The last transaction version of this application, or None."""
+        return self._log.transaction(app_id)
+
+    def transactions(self) -> list[str]:
+        """The ids of all applications that have written with a fence."""
+        return self._log.transactions()
+
+    def kept_us(self) -> tuple[int, int]:
+        """How long, in microseconds, Delta keeps removed files and the log of this table."""
+        return self._log.kept_us()
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """The columns that the table is partitioned by."""
+        return self._log.partition_columns()
+
+    def small_files(self, condition: str) -> int:
+        """How many files smaller than SMALL could be made fewer, in the partitions that the condition allows."""
+        there, names = self.schema, self.partition_columns
+        partition = [F.col("partitionValues")[physical(there[n])].cast(there[n].dataType).alias(n) for n in names]
+        files = self._log.files().select("size", *partition)
+        small = files.where(F.expr(condition) & (F.col("size") < SMALL))
+        several = small.groupBy(*[C.col(n) for n in names]).count().where("count > 1")
+        return int(several.agg(F.coalesce(F.sum("count"), F.lit(0))).collect()[0][0])
+
+    def checkpoint(self) -> None:
+        """Sum up the log in a checkpoint; Delta then removes the parts of the log that it need not keep."""
+        with self.lock():
+            self._log.checkpoint()
+
+    def _actions(self, version: int, *, whole: bool = False) -> list[str]:
+        """The lines of a commit; of a long one the first is mostly enough. None where it is not there."""
+        lines = self._log.lines(version, whole=whole)
+        if lines == []:
+            raise self.damaged(version)
+        return lines or []

@@ -1,0 +1,91 @@
+"""Properties of tables, and settings of Spark for single commits: the fence, what it says, how a MERGE writes."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from sessionizer.lib.engine import is_remote
+from sessionizer.tables.delta.commits import Commit
+
+CHANGE_FEED = "delta.enableChangeDataFeed"
+REMOVED_FILES_KEPT = "delta.deletedFileRetentionDuration"
+LOG_KEPT = "delta.logRetentionDuration"
+A_MONTH = "interval 30 days"
+FENCES_KEPT = "delta.setTransactionRetentionDuration"
+STATISTICS = "delta.dataSkippingStatsColumns"
+COLUMN_MAPPING = "delta.columnMapping.mode"
+# Bytes: files that are compacted, and what comes of them at most. Files that a first load has made by time are larger.
+SMALL, LARGE = 8 << 20, 32 << 20
+SHUFFLED = 2 * SMALL  # bytes before Parquet that make a file which is not small
+# Delta refuses versions that it need not keep any more (a week), though what they need is mostly there.
+WITHIN_RETENTION = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
+THOUGH_RETYPED = "spark.databricks.delta.changeDataFeed.unsafeBatchReadOnIncompatibleSchemaChanges.enabled"
+AS_IT_IS = {"spark.databricks.delta.merge.materializeSource": "none"}
+ALSO_OTHERS = {"spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false"}
+# Of two partitions a task writes both at once, so that Spark need not sort the rows, which are in order of time.
+BOTH_AT_ONCE = {"spark.sql.maxConcurrentOutputFileWriters": "3"}  # one more than are open
+
+
+def physical(column: T.StructField) -> str:
+    """The name that a column has in files and in the log."""
+    return str(column.metadata.get("delta.columnMapping.physicalName", column.name))
+
+
+def read_any_version(spark: SparkSession) -> None:
+    """From here on this session reads each version whose files are there, however old it is."""
+    spark.conf.set(WITHIN_RETENTION, "false")
+
+
+@contextmanager
+def committing(spark: SparkSession, commit: Commit) -> Iterator[None]:
+    """Commits inside carry the fence and the metadata of this one."""
+    fence = {
+        "spark.databricks.delta.write.txnAppId": commit.app_id,
+        "spark.databricks.delta.write.txnVersion": str(commit.txn),
+    }
+    with having(spark, fence), saying(spark, commit.metadata):
+        yield
+
+
+def saying(spark: SparkSession, metadata: str | None) -> AbstractContextManager[None]:
+    """Commits inside carry this text."""
+    return having(spark, {} if metadata is None else {"spark.databricks.delta.commitInfo.userMetadata": metadata})
+
+
+@contextmanager
+def having(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Spark's own settings are put back as they were; Delta's are of one write, so that no fence ever stays."""
+    before = {name: spark.conf.get(name, None) for name in settings if name.startswith("spark.sql.")}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in settings:
+            if (was := before.get(name)) is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, was)
+
+
+def cores_of(spark: SparkSession) -> int:
+    """How many tasks Spark does at once."""
+    if not is_remote(spark):
+        return spark.sparkContext.defaultParallelism
+    return spark.range(1 << 20).select(F.spark_partition_id()).distinct().count()  # as many parts as that is
+
+
+def by_all_cores() -> dict[str, str]:
+    """Settings for a MERGE of many rows: else Delta gives each partition of the table to one task, however large.
+
+    As many tasks as the join has, but that small ones are put together, so that files do not become small.
+    """
+    return {
+        "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+        "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(SHUFFLED),
+    }

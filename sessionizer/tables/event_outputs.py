@@ -1,0 +1,65 @@
+"""event_sessions and session_updates: which session each event went into, and what the session came to with it."""
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sessionizer.lib import columns as C
+from sessionizer.lib.time.watermarks import latest
+from sessionizer.lib.windows.sessions.memberships import INSERT, KIND, OLD_ID, REMOVE
+from sessionizer.tables.delta import Commit, Table
+from sessionizer.tables.manifest import Manifest
+
+COMPLETE_FROM = "sessionizer.completeFrom"
+WHOLE = "sessionizer.whole"  # of a table that was there before the first session, or was made anew with all
+
+
+class EventOutput:
+    """One of the two optional tables; both keep the rows of a session under its present id."""
+
+    def __init__(self, spark: SparkSession, location: str, name: str) -> None:
+        self.table = Table(spark, location, f"outputs.{name}")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the events of all sessions came to it, and not only of those that changed since it was made."""
+        return self.table.setting(WHOLE) is not None
+
+    def forgettable(self, before: int) -> str:
+        """The condition on rows of events before this time (microseconds, exclusive)."""
+        return f"{C.EVENT_TIME} < timestamp_micros({before}L)"
+
+    def noted(self, time: int) -> dict[str, str]:
+        """The properties that say that such rows may lack."""
+        return {COMPLETE_FROM: str(latest(time, self.complete_from()))}
+
+    def complete_from(self) -> int | None:
+        """The event time from which on no row has been removed while its session stays; None: none has."""
+        return None if (told := self.table.setting(COMPLETE_FROM)) is None else int(told)
+
+    def forget(self, sessions: DataFrame, commit: Commit) -> None:
+        """Remove the rows of these sessions, once."""
+        self.table.remove(sessions.select(C.SESSION_ID), f"t.{C.SESSION_ID} = s.{C.SESSION_ID}", commit)
+
+    def write(self, rows: DataFrame, manifest: Manifest, commit: Commit, *, adds_only: bool) -> None:
+        """Add a run's rows, move those of sessions that were taken over, replace those of recomputed ones; once.
+
+        A rebuild replaces all, and the columns: they are those of its rule.
+        rows: what `memberships.event_sessions` or `session_updates` returns. adds_only: nothing is moved or replaced.
+        """
+        told = rows.withColumn(C.RUN_ID, F.lit(manifest.run_id))
+        if manifest.mode == "rebuild":
+            if not self.is_whole:
+                self.table.change_setting(WHOLE, "true")
+            self.table.overwrite(told.drop(KIND, OLD_ID), commit, [])
+            return
+        if adds_only:
+            self.table.append(told.drop(KIND, OLD_ID), commit)
+            return
+        self.table.merge(
+            told,
+            f"t.{C.SESSION_ID} = s.{OLD_ID} AND s.{KIND} <> '{INSERT}'",
+            commit,
+            delete_when=f"s.{KIND} = '{REMOVE}'",
+            insert_when=f"s.{KIND} = '{INSERT}'",
+            update=(C.SESSION_ID, C.RUN_ID),
+        )

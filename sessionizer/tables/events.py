@@ -1,0 +1,287 @@
+"""The source: the events table, read version by version."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from sessionizer.lib import columns as C
+from sessionizer.lib.config import Config, Limits, StartTimestamp, StartVersion
+from sessionizer.lib.durations import DAY
+from sessionizer.lib.errors import SourceError
+from sessionizer.lib.expressions import require_columns
+from sessionizer.lib.time.spans import Spans
+from sessionizer.tables.delta import (
+    BYTES_WRITTEN,
+    FILES_WRITTEN,
+    GONE,
+    ROWS_WRITTEN,
+    Entry,
+    Table,
+    Unreadable,
+    appended,
+    changed,
+    first_retyped,
+)
+from sessionizer.tables.manifest import Manifest
+from sessionizer.tables.source import ANEW, require_source
+
+NO_CHANGES = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE")
+RESHAPES = ("RENAME COLUMN", "DROP COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS", "REPLACE COLUMNS")
+
+
+@dataclass(frozen=True)
+class Increment:
+    """Source versions that one run reads: `first` to `last`, both inclusive; `first` None: all rows at `last`."""
+
+    first: int | None
+    last: int
+    files: int = 0
+    bytes: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to read, only a position to take."""
+        return self.first is not None and self.first > self.last
+
+
+class Events:
+    """The events table."""
+
+    def __init__(self, spark: SparkSession, config: Config) -> None:
+        self.spark = spark
+        self.config = config
+        self.table = Table(spark, config.source.table, "source.table")
+
+    def require(self) -> None:
+        """Raise unless the table is there and records its changes."""
+        require_source(self.table, self.config)
+
+    def plan(self, done: Manifest | None, to_version: int | None) -> Increment | None:
+        """What the next run reads, within `limits`; None where nothing is left.
+
+        Errors: SourceError where the source is no longer the table, or no longer at the version, that was read.
+        """
+        latest, limits = self.table.version, self.config.limits
+        if to_version is not None and to_version > latest:
+            raise SourceError(
+                f"--to-version must be a version of the source, and its latest is {latest}", value=to_version
+            )
+        last = latest if to_version is None else to_version
+        if done is None or done.source_to_version is None:
+            return self._first(last, limits)
+        self.check_same(done)
+        first = done.source_to_version + 1
+        return None if first > last else self._within(first, last, limits)
+
+    def read(self, increment: Increment) -> DataFrame:
+        """The rows of an increment with their `_commit_version` and, from the change feed, `_change_type`."""
+        if increment.is_empty:
+            return self.table.read(increment.last if increment.last >= 0 else None).limit(0)
+        if increment.first is None:
+            rows = self.table.read(increment.last)
+            return rows.withColumn(C.COMMIT_VERSION, F.lit(increment.last).cast("bigint"))
+        if self.config.source.changes == "appends":
+            return self._appended(increment.first, increment.last)
+        try:
+            rows = changed(self.table, increment.first, increment.last)
+        except PySparkException as error:
+            raise self._unreadable(increment, error) from error
+        return rows.drop(C.COMMIT_TIMESTAMP)
+
+    def _appended(self, first: int, last: int) -> DataFrame:
+        try:
+            rows = appended(self.table, first, last)
+        except Unreadable as error:
+            if error.removes:
+                raise SourceError(
+                    f"version {error.version} of the source updates, deletes or overwrites rows, and source.changes is "
+                    "appends",
+                    remedy=f"set source.changes: feed, `sessionizer init`, and then {ANEW}",
+                ) from error
+            raise SourceError(
+                f"the source's log no longer has version {error.version}, which has not been read", remedy=ANEW
+            ) from error
+        except PySparkException as error:
+            raise self._unreadable(Increment(first, last), error) from error
+        told = {C.CHANGE_TYPE: F.lit("insert"), C.COMMIT_VERSION: F.lit(last).cast("bigint")}
+        return rows.withColumns(told)
+
+    def as_of(self, version: int, spans: Spans | None) -> DataFrame:
+        """All rows at a version that lie in these spans of time (microseconds, inclusive), and maybe others.
+
+        Files are left closed by the statistics of `event_time`, where it is a column, else of `prune_by`.
+        """
+        if version < 0:
+            return self.table.read().limit(0)
+        try:
+            rows = self.table.read(version)
+        except (PySparkException, Py4JJavaError) as error:
+            if any(sign in str(error) for sign in GONE):
+                raise _gone(version, error) from error
+            raise
+        within = self._within_spans(rows, spans) if spans is not None else None
+        return rows if within is None else rows.where(within)
+
+    def columns_at(self, version: int) -> T.StructType:
+        """The columns as of a version, with what they are called in the files."""
+        latest = version < 0 or version == self.table.version
+        return self.table.schema if latest else self.table.schema_at(version)
+
+    @contextmanager
+    def telling_anew(self, version: int) -> Iterator[None]:
+        """Name the error that comes where a version is no longer there that rejected rows are told by."""
+        try:
+            yield
+        except (PySparkException, Py4JJavaError) as error:
+            raise SourceError(
+                "columns of the source were renamed, dropped or retyped, and rejected events that were kept as hashes "
+                f"cannot be found again: version {version}, which has these columns as they were, cannot be read",
+                value=_first_line(error),
+                remedy=f"bring its files back; {ANEW}",
+            ) from error
+
+    def _within_spans(self, rows: DataFrame, spans: Spans) -> Column | None:
+        types = {f.name.lower(): f.dataType for f in rows.schema.fields}
+        name, margin = self.config.source.event_time, 0
+        if not isinstance(types.get(name.lower()), T.TimestampType):
+            if self.config.source.prune_by is None:
+                return None
+            name, margin = self.config.source.prune_by, DAY  # a day may be that of another time zone
+            require_columns((name,), rows, "source.prune_by")
+        kind = types.get(name.lower())
+        if not isinstance(kind, T.TimestampType | T.DateType):
+            return None
+
+        def edge(us: int) -> Column:
+            return F.timestamp_micros(F.lit(us)).cast(kind)
+
+        parts = [C.col(name).between(edge(low - margin), edge(high + margin)) for low, high in spans]
+        return reduce(or_, parts, C.col(name).isNull() if margin else F.lit(False))
+
+    @contextmanager
+    def reading(self, increment: Increment) -> Iterator[None]:
+        """Name the error that comes only when the rows are read: files that are no longer there."""
+        try:
+            yield
+        except (PySparkException, Py4JJavaError) as error:
+            text = str(error)
+            vacuumed = any(name in text for name in GONE) and (self.table.by_name or self.table.location in text)
+            if increment.is_empty and vacuumed:
+                raise _gone(increment.last, error) from error
+            if increment.first is not None and (vacuumed or any(sign in text for sign in NO_CHANGES)):
+                raise self._unreadable(increment, error) from error
+            raise
+
+    def _unreadable(self, increment: Increment, error: Exception) -> SourceError:
+        return SourceError(
+            f"the source's changes of versions {increment.first} to {increment.last} cannot be read",
+            value=_first_line(error),
+            remedy="they were vacuumed, or made while its change data feed was off, or with columns of other types; "
+            + ANEW,
+        )
+
+    def check_same(self, done: Manifest) -> None:
+        """Raise unless this is the table that a run has read, with the versions that it has read."""
+        latest = self.table.version
+        if self.table.id != done.source_id:
+            raise SourceError(
+                "the source is not the table that was read before: it was dropped and made again",
+                value=self.table.id,
+                remedy=f"point source.table at the table with the id {done.source_id}; {ANEW}",
+            )
+        if done.source_to_version is not None and done.source_to_version > latest:
+            raise SourceError(
+                f"the source has gone back: version {done.source_to_version} was read before",
+                value=latest,
+                remedy=f"bring the table back to where it was; {ANEW}",
+            )
+
+    def goes_on(self, done: Manifest, last: int) -> bool:
+        """Whether this table, as of this version, has what a run has read, and what came to it since."""
+        return self.table.id == done.source_id and last >= (done.source_to_version or 0)
+
+    def _first(self, last: int, limits: Limits) -> Increment | None:
+        """Where the very first run begins: a snapshot, unless `start` or `limits` say otherwise."""
+        start = self.config.source.start
+        if start == "latest":
+            return Increment(last + 1, last)
+        if isinstance(start, StartVersion):
+            return self._from(start.version, last, limits)
+        if isinstance(start, StartTimestamp):
+            since = int(start.timestamp.timestamp() * 1_000_000)
+            versions = [e.version for e in self.table.history() if e.timestamp_us >= since]
+            return self._from(min(versions), last, limits) if versions else None
+        if limits.max_versions_per_run is not None or limits.max_events_per_run is not None:
+            oldest = min(e.version for e in self.table.history())
+            last = oldest if self._feed_reaches_back_to(oldest + 1, last) else last
+        return self._snapshot(last)
+
+    def _from(self, first: int, last: int, limits: Limits) -> Increment | None:
+        if first > last + 1:
+            return None  # taking a position now would let the versions before `first` in later
+        return Increment(first, last) if first > last else self._within(first, last, limits)
+
+    def _snapshot(self, version: int) -> Increment:
+        files, size = self.table.size() if version == self.table.version else (0, 0)
+        return Increment(None, version, files, size)
+
+    def _feed_reaches_back_to(self, first: int, last: int) -> bool:
+        if first > last:
+            return True
+        read = self._appended if self.config.source.changes == "appends" else self.table.changes
+        try:
+            read(first, last).limit(1).collect()  # `limit(0)` would not even look
+        except (PySparkException, Py4JJavaError, SourceError):
+            return False
+        return True
+
+    def _within(self, first: int, last: int, limits: Limits) -> Increment:
+        """As many versions from `first` on as the limits allow, and at least one.
+
+        Delta hands over no changes from before to behind a change of columns. Where changes of rows are not made, each
+        commit of them is by itself: what it changes may have come just before, and stays as it came.
+        """
+        if limits.max_versions_per_run is not None:
+            last = min(last, first + limits.max_versions_per_run - 1)
+        apart = self.config.corrections == "quarantine"
+        if apart and self.table.removes_rows(first):
+            last = first
+        if last > first and (retyped := first_retyped(self.table, first, last)) is not None:
+            last = retyped - 1
+        read, rows = list[Entry](), 0
+        for version in range(first, last + 1):
+            entry = self.table.entry(version)
+            reshapes = entry is not None and entry.operation in RESHAPES
+            if version > first and (reshapes or (apart and self.table.removes_rows(version))):
+                last = version - 1
+                break
+            rows += entry.metric(ROWS_WRITTEN) if entry else 0
+            if limits.max_events_per_run is not None and rows > limits.max_events_per_run and version > first:
+                last = version - 1
+                break
+            read += [entry] if entry else []
+        return Increment(
+            first, last, sum(e.metric(FILES_WRITTEN) for e in read), sum(e.metric(BYTES_WRITTEN) for e in read)
+        )
+
+
+def _gone(version: int, error: Exception) -> SourceError:
+    return SourceError(
+        f"the source cannot be read as of version {version}, which is the one that was consumed",
+        value=_first_line(error),
+        remedy="its files were vacuumed, or its log was cleaned up; if it has newer versions, "
+        f"`sessionizer run` consumes them and then this works again; else {ANEW}",
+    )
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next((line for line in lines if "[" in line), lines[0])

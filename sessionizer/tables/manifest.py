@@ -1,0 +1,107 @@
+"""The manifest of a run: what a commit to `sessions` says of itself; the last one *is* the position."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sessionizer.lib import columns as C
+from sessionizer.lib.rule import Rule
+
+Mode = Literal["run", "backfill", "readmit", "rebuild", "verify", "forget"]
+MARK = "sessionizer_run"
+POLICY = (
+    *("watermark_from", "watermark_delay", "allowed_lateness", "lateness", "revive"),
+    *("max_future_skew", "idle_after", "idle_clock", "late_events", "invalid_events", "corrections"),
+)
+OF_STATES = ("watermark_delay", "allowed_lateness", "idle_after", "idle_clock")  # those that say when a row is what
+
+
+class Manifest(BaseModel):
+    """Everything that recomputing a run's outcome needs. Times: microseconds since the epoch, UTC."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    run_id: str
+    run_seq: int = Field(description="Version of sessions that was read + 1: the fence")
+    mode: Mode = "run"
+    arguments: Mapping[str, Any] = {}
+    product_version: str
+    source_id: str
+    side_tables: Mapping[str, str] = Field({}, description="Ids of rejected_events and the optional tables, by name")
+    source_from_version: int | None = Field(description="First version read; None: all rows as of the last")
+    source_to_version: int | None = Field(description="Last version consumed; None: nothing yet")
+    source_began: int | None = Field(None, description="First version that any run has read; None: from the start")
+    source_files: int = 0
+    source_bytes: int = 0
+    sessions_version: int = Field(description="Version of sessions that was read")
+    now: int
+    events_came_at: int | None = Field(None, description="Clock of the last run that has read events")
+    started_at: int
+    watermark_before: int | None
+    watermark_after: int | None
+    horizon_before: int | None
+    horizon_after: int | None
+    flush_mark_before: int | None
+    flush_mark_after: int | None
+    scopes_before: tuple[str, ...] | None = Field(None, description="Watermarks of scopes, each as JSON")
+    scopes_after: tuple[str, ...] | None = None
+    forgotten: int | None = Field(None, description="Final rows that ended before it are gone for good")
+    policy: Mapping[str, Any] = Field(description="The parts of the rule that decide what is accepted, and when")
+    rule_fingerprint: str
+    rule: Mapping[str, Any]
+    source_schema: str = Field(description="Hash of rule and source: while it stays, so do the sessions' columns")
+    source_columns: str = Field("", description="Those of the source, as JSON, which rejected rows are told by")
+    retold: bool = Field(False, description="Rejected rows were told anew: columns of the source have changed")
+    events: Mapping[str, int]
+    rejected: Mapping[str, int]
+    sessions: Mapping[str, int] = Field(
+        description="Counts; none: all rows are new, and were counted as they were written"
+    )
+    live_sessions: int | None = Field(description="Rows that are not final, after the run; None: not counted yet")
+
+    def text(self) -> str:
+        """The JSON that goes into the commit."""
+        return self.model_dump_json(exclude_defaults=False, by_alias=True).replace("{", f'{{"kind":"{MARK}",', 1)
+
+    @classmethod
+    def parse(cls, text: str | None) -> "Manifest | None":
+        """The manifest in a commit's metadata, or None where there is none."""
+        if not text or MARK not in text:
+            return None
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError:
+            return None
+
+    def told(self, name: str) -> int | None:
+        """`watermark_after`, `horizon_before` and so on; where scopes have their own, of the one furthest behind."""
+        scopes = self.scopes_before if name.endswith("_before") else self.scopes_after
+        if not scopes:
+            return getattr(self, name)  # type: ignore[no-any-return]
+        field = C.SCOPE_WATERMARK if name.startswith("watermark") else C.SCOPE_FLUSH_MARK
+        found = [json.loads(line).get(field) for line in scopes]
+        return min((us for us in found if us is not None), default=None)
+
+    def differs(self, summary: Mapping[str, Any]) -> list[str]:
+        """Where a rule is not the one that the rows follow."""
+        old = self.rule
+        return [f"{k}: {old.get(k)!r} → {summary.get(k)!r}" for k in {**old, **summary} if old.get(k) != summary.get(k)]
+
+    @property
+    def read_nothing(self) -> bool:
+        """Whether there was no version of the source to read."""
+        first, last = self.source_from_version, self.source_to_version
+        return first is not None and first > (-1 if last is None else last)
+
+    def as_judged(self, rule: Rule, names: tuple[str, ...] = POLICY) -> Rule:
+        """The rule with the policy of this run, or a part of it, which may have been changed since."""
+        known: dict[str, Any] = {name: value for name, value in self.policy.items() if name in names}
+        return replace(rule, **known)
+
+
+def policy(rule: Rule) -> dict[str, Any]:
+    """The fields of a rule that runs may change without a rebuild."""
+    return {name: getattr(rule, name) for name in POLICY}

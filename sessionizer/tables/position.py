@@ -1,0 +1,76 @@
+"""Where a table of sessions or windows stands, as its history tells: the last manifest in force."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from sessionizer.lib.errors import TableError
+from sessionizer.tables.delta import Entry
+from sessionizer.tables.manifest import Manifest
+
+HARMLESS = {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "COMPUTE STATISTICS"}
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where the table stands: its version, and the manifest in force (None: no run yet).
+
+    restored: the version of the RESTORE that has brought the table back to it, so that later runs are undone.
+    """
+
+    version: int
+    manifest: Manifest | None
+    restored: int | None = None
+
+
+class Log(Protocol):
+    """A table's history, whoever reads it."""
+
+    @property
+    def version(self) -> int:
+        """The latest version."""
+
+    def history(self, limit: int | None = None) -> Iterator[Entry]:
+        """Commits, newest first."""
+
+
+def position_of(sessions: Log) -> Position:
+    """The latest version and the last manifest in force: a RESTORE puts an older one in force again."""
+    version = sessions.version
+    manifest, restored = next(in_force(sessions, version))
+    return Position(version, manifest, restored)
+
+
+def in_force(sessions: Log, version: int) -> Iterator[tuple[Manifest | None, int | None]]:
+    """The manifests that count as of a version, newest first, and the last RESTORE behind them; None at the end.
+
+    Commits of upkeep repeat a manifest. They are no runs, and the manifest may be older than a run beside which
+    they were made; only where the log no longer has any run the newest of them stands for the last one.
+    """
+    reach, found = version, False
+    restored: int | None = None
+    repeated: tuple[Manifest, int | None] | None = None
+    for entry in sessions.history():
+        if entry.version > reach:
+            continue
+        manifest = Manifest.parse(entry.metadata)
+        if entry.operation == "RESTORE":
+            reach, restored = _restored_version(entry), entry.version if restored is None else restored
+        elif manifest is not None and entry.operation in HARMLESS:
+            repeated = repeated or (manifest, restored)
+        elif manifest is not None:
+            found = True
+            yield manifest, restored
+    if repeated is not None and not found:
+        yield repeated
+    yield None, restored
+
+
+def _restored_version(entry: Entry) -> int:
+    if version := entry.parameters.get("version"):
+        return int(version)
+    raise TableError(
+        "sessions was restored by timestamp, and its history does not say to which version",
+        value=entry.parameters.get("timestamp"),
+        remedy="restore it once more, by version: RESTORE … TO VERSION AS OF …",
+    )

@@ -1,0 +1,38 @@
+"""The tables and their views in DuckDB: no Spark, and nothing can be changed."""
+
+import duckdb
+
+from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
+from sessionizer.tables.queries.views import views_named_in
+
+LOCKED = (
+    "SET TimeZone = 'UTC'",
+    "SET python_enable_replacements = false",  # no query sees the variables of this program
+    "SET enable_external_access = false",  # nor other files
+    "SET lock_configuration = true",
+)
+
+
+def connect(tables: LocalTableSet, query: str) -> duckdb.DuckDBPyConnection:
+    """A connection that knows the tables and views that a query names, those that exist.
+
+    Errors: NeedsSpark for a table that only Spark reads, and for a view over the change feed.
+    """
+    views = list(
+        views_named_in(query, [f'"{name.replace(chr(34), chr(34) * 2)}"' for name in tables.config.source.key])
+    )
+    if feed := next((view.name for view in views if "feed" in view.reads), None):
+        raise NeedsSpark(f"{feed} reads Delta's change feed")
+    connection, known = duckdb.connect(), set()
+    for name, table in tables.existing().items():
+        if name in query.lower() or any(name in view.reads for view in views):
+            connection.register(f"_{name}", table.dataset())
+            connection.execute(f'CREATE TEMP VIEW "{name}" AS FROM "_{name}"')
+            known.add(name)
+    for view in views:
+        if view.reads <= known:
+            text = view.text.format(**{name: f'"_{name}"' for name in view.reads})
+            connection.execute(f'CREATE OR REPLACE TEMP VIEW "{view.name}" AS {text}')
+    for setting in LOCKED:
+        connection.execute(setting)
+    return connection

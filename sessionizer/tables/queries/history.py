@@ -1,0 +1,136 @@
+"""A table of sessions or windows as it was: by version, by time, by run; and its changes since."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from sessionizer.lib import columns as C
+from sessionizer.lib.errors import TableError, UsageError
+from sessionizer.tables.delta import CHANGE_FEED, GONE
+from sessionizer.tables.manifest import Manifest
+from sessionizer.tables.position import HARMLESS
+from sessionizer.tables.runs import Runs
+from sessionizer.tables.window_table import WindowTable
+
+# The same of its log and of its changes.
+OF_LOG_OR_FEED = ("DELTA_TRUNCATED_TRANSACTION_LOG", "DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE")
+
+
+@dataclass(frozen=True)
+class RunCommit:
+    """A run, and the version of the table that it made; None: the history no longer has it."""
+
+    run_id: str | None
+    run_seq: int
+    version: int | None
+
+
+BEFORE_ALL_RUNS = RunCommit(None, 0, -1)
+
+
+class History:
+    """What a table was, and how it came to be what it is. runs: its ledger."""
+
+    def __init__(self, home: WindowTable, runs: Runs) -> None:
+        self.home = home
+        self.table = home.table
+        self.name = home.layout.name
+        self.runs = runs.table
+
+    def version_at(self, us: int) -> int:
+        """The latest version that is not after this time. Errors: TableError if there is none (any more)."""
+        oldest = None
+        for oldest in self.table.history():
+            if oldest.timestamp_us <= us:
+                return oldest.version
+        made = oldest is not None and oldest.version == 0
+        raise TableError(
+            f"the {self.name} table has no version of that time: "
+            + ("it was made later" if made else "Delta has cleaned up the log of those days"),
+            remedy="" if oldest is None else f"the oldest version it knows is {oldest.version}",
+        )
+
+    def as_of(self, version: int | None = None, us: int | None = None) -> DataFrame:
+        """All rows as of a version, or of a time (the last version that is not after it), or as they are.
+
+        Errors: UsageError for a version that is not there yet, TableError for one that is gone.
+        """
+        self.home.require()
+        if us is not None:
+            version = self.version_at(us)
+        return self.table.read() if version is None else self.read(version)
+
+    def read(self, version: int) -> DataFrame:
+        """All rows as of a version; to be called, and the rows to be read, within `reading`."""
+        latest = self.table.version
+        if version > latest:
+            raise UsageError(f"the {self.name} table has no such version, its latest is {latest}", value=version)
+        return self.table.read(version)
+
+    def changes(self, first: int, last: int) -> DataFrame:
+        """The change feed from version `first` to `last`, inclusive; within `reading`, as above."""
+        if self.table.setting(CHANGE_FEED) != "true":
+            raise TableError(
+                f"the {self.name} table does not record its changes",
+                remedy=f"turn the table property {CHANGE_FEED} on and read from the next run on; "
+                "`changes --mode append` and `--mode complete` need no change feed",
+            )
+        if first > last:
+            return self.table.changes(last, last).limit(0)
+        return self.table.changes(first, last)
+
+    @contextmanager
+    def reading(self, what: str, remedy: str = "") -> Iterator[None]:
+        """Name the error that Delta has for versions whose log or files are gone, at once or while rows are read."""
+        try:
+            yield
+        except (PySparkException, Py4JJavaError) as error:
+            if not any(name in str(error) for name in (*GONE, *OF_LOG_OR_FEED)):
+                raise
+            kept = "how long they are kept: delta.deletedFileRetentionDuration, a week by default"
+            raise TableError(
+                f"{what} cannot be read any more: files or part of the log are gone, were never there, or are of other "
+                "columns",
+                remedy=f"{remedy}; {kept}" if remedy else kept,
+            ) from error
+
+    def now(self) -> tuple[int, RunCommit]:
+        """The latest version, and the run in force there: the last one, unless a RESTORE has undone it."""
+        position = self.home.position()
+        run = BEFORE_ALL_RUNS if position.manifest is None else self.run(position.manifest.run_id)
+        return position.version, run
+
+    def run(self, name: str) -> RunCommit:
+        """The run of this run_id or run_seq; 0 is the time before all runs. Errors: UsageError if there is none."""
+        if name == "0":
+            return BEFORE_ALL_RUNS
+        for entry in self.table.history():
+            if entry.operation in HARMLESS:  # such commits may repeat the manifest of the last run
+                continue
+            manifest = Manifest.parse(entry.metadata)
+            if manifest is not None and name in (manifest.run_id, str(manifest.run_seq)):
+                return RunCommit(manifest.run_id, manifest.run_seq, entry.version)
+        if self.runs.exists():
+            ledger = self.runs.read().where((C.col(C.RUN_ID) == name) | (C.col(C.RUN_SEQ).cast("string") == name))
+            for row in ledger.select(C.RUN_ID, C.RUN_SEQ).limit(1).collect():
+                return RunCommit(row[0], row[1], None)
+        raise UsageError("there is no such run", value=name, remedy="`sessionizer status` shows the last runs")
+
+    def later_runs(self, since: RunCommit, last: RunCommit) -> list[str]:
+        """The ids of the runs after one, up to the last, which may not be in the ledger yet."""
+        later = (C.col(C.RUN_SEQ) > since.run_seq) & (C.col(C.RUN_SEQ) <= last.run_seq)
+        ids = {str(row[0]) for row in self.runs.read().where(later).select(C.RUN_ID).collect()}
+        return sorted(ids | {str(last.run_id)} if last.run_seq > since.run_seq else ids)
+
+    def feed_start(self, now_us: int) -> int:
+        """The oldest version whose changes Delta still gives: within the retention of removed files."""
+        oldest, kept_us = self.table.version, self.table.kept_us()[0]
+        for entry in self.table.history():
+            if entry.timestamp_us <= now_us - kept_us:
+                break
+            oldest = entry.version
+        return oldest

@@ -1,0 +1,217 @@
+"""Tables on a path, read without Spark: in a second, and by one process. Nothing here writes."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from pyspark.sql import types as T
+
+from sessionizer.lib.config import Config, location_kind
+from sessionizer.lib.errors import TableError
+from sessionizer.tables.delta.commits import Commit, Entry, entry_of
+from sessionizer.tables.delta.place import check_nothing_else
+from sessionizer.tables.delta.settings import COLUMN_MAPPING
+from sessionizer.tables.source import require_source
+
+READABLE_FEATURES = {"timestampNtz", "vacuumProtocolCheck"}  # of those that Delta tables may ask readers for
+PARTITION = "partition."  # what the names of partition columns begin with in a list of files
+OF_WINDOWS = {"windows": "table", "rejected_window_events": "rejected_events", "window_runs": "runs"}
+REMOTE = "spark.remote"
+OF_CLUSTERS = ("SPARK_REMOTE", "PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR")  # variables
+NEAR = 10  # commits that a first look at the history takes
+
+
+class NeedsSpark(Exception):
+    """Why a table cannot be read without Spark."""
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of a table, the values of its partition, and its rows as the log counts them (None: it does not)."""
+
+    path: str
+    partition: Mapping[str, Any]
+    rows: int | None
+
+    def count(self) -> int:
+        """How many rows it has."""
+        return self._open().metadata.num_rows if self.rows is None else self.rows
+
+    def read(self, columns: Sequence[str] | None = None) -> Any:
+        """Its rows as a pyarrow table, those of these columns that it has."""
+        return self._open().read(columns)
+
+    def _open(self) -> Any:
+        from pyarrow.parquet.core import ParquetFile  # noqa: PLC0415  (unlike a dataset it does without pandas)
+
+        return ParquetFile(self.path, coerce_int96_timestamp_unit="us")
+
+
+class LocalTable:
+    """A Delta table at a path. Errors: NeedsSpark for one that only Spark reads."""
+
+    def __init__(self, location: str, field: str) -> None:
+        """`field` is the configuration key that names the table, for errors."""
+        if location_kind(location) != "path":
+            raise NeedsSpark(f"{field} is a {location_kind(location)}, not a path on this machine")
+        self.location = location
+        self.field = field
+
+    def exists(self) -> bool:
+        """Whether there is a Delta table. Errors: TableError if something else is there."""
+        if DeltaTable.is_deltatable(self.location):
+            return True
+        check_nothing_else(Path(self.location), self.location, self.field)
+        return False
+
+    def require(self, remedy: str) -> None:
+        """Raise a TableError unless the table exists."""
+        if not self.exists():
+            raise TableError(f"{self.field} does not exist", value=self.location, remedy=remedy)
+
+    @property
+    def version(self) -> int:
+        """The latest version, when first asked."""
+        return self._log.version()
+
+    def setting(self, name: str) -> str | None:
+        """A table property, or None."""
+        return self._log.metadata().configuration.get(name)
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of its columns."""
+        return [field.name for field in self._log.schema().fields]
+
+    @property
+    def schema(self) -> T.StructType:
+        """Its columns, as Spark has them."""
+        return T.StructType.fromJson(json.loads(self._log.schema().to_json()))
+
+    @property
+    def id(self) -> str:
+        """The id that Delta gave it when it was made."""
+        return str(self._log.metadata().id)
+
+    def has_fence(self, commit: Commit) -> bool:
+        """Whether this transaction of the application, or a later one, is in the table."""
+        last = self._log.transaction_version(commit.app_id)
+        return last is not None and last >= commit.txn
+
+    def history(self, limit: int | None = None) -> Iterator[Entry]:
+        """Commits, newest first; ends where the log was cleaned up."""
+        told = 0
+        if limit == 0:
+            return
+        for most in [limit] if limit is not None else [NEAR, None]:
+            try:
+                commits = self._log.history(most)
+            except DeltaError as error:
+                raise self._beyond(error) from error
+            yield from (self._entry(commit) for commit in commits[told:])
+            told = len(commits)
+
+    def _entry(self, commit: dict[str, Any]) -> Entry:
+        found = entry_of(commit["version"], commit)
+        log = Path(self.location) / "_delta_log" / f"{found.version:020d}.json"
+        if found.tells_rows or not log.exists():
+            return found
+        return found.with_rows_of(json.loads(line) for line in log.read_text().splitlines())  # of another writer
+
+    def files(self) -> list[File]:
+        """The files of the latest version."""
+        self._check_readable()
+        actions = self._log.get_add_actions(flatten=True)
+        listed = {name: list(actions.column(name).to_pylist()) for name in actions.column_names}
+        partitions = [name for name in listed if name.startswith(PARTITION)]
+        return [
+            File(
+                str(Path(self.location) / unquote(path)),
+                {name.removeprefix(PARTITION): listed[name][i] for name in partitions},
+                listed["num_records"][i] if "num_records" in listed else None,
+            )
+            for i, path in enumerate(listed["path"])
+        ]
+
+    def dataset(self) -> Any:
+        """All rows as a pyarrow dataset, which opens only the files and columns that a query needs."""
+        from pyarrow.dataset import ParquetReadOptions  # noqa: PLC0415  (half a second: it imports pandas)
+        from pyarrow.fs import LocalFileSystem, SubTreeFileSystem  # noqa: PLC0415
+
+        self._check_readable()
+        # Arrow's own: the package's files call Python from threads, also while it ends, which aborts the process.
+        files = SubTreeFileSystem(str(Path(self.location).absolute()), LocalFileSystem())
+        options = ParquetReadOptions(coerce_int96_timestamp_unit="us")
+        try:
+            return self._log.to_pyarrow_dataset(filesystem=files, parquet_read_options=options)
+        except DeltaError as error:
+            raise self._beyond(error) from error
+
+    def _check_readable(self) -> None:
+        protocol, mapping = self._log.protocol(), self.setting(COLUMN_MAPPING) or "none"
+        wanted = set(protocol.reader_features or ())
+        if mapping != "none" or not wanted <= READABLE_FEATURES:
+            what = ", ".join(sorted(wanted - READABLE_FEATURES)) or "columnMapping"
+            raise NeedsSpark(f"{self.field} uses {what}")
+
+    @cached_property
+    def _log(self) -> DeltaTable:
+        try:
+            return DeltaTable(self.location)
+        except DeltaError as error:
+            raise self._beyond(error) from error
+
+    def _beyond(self, error: DeltaError) -> NeedsSpark:
+        return NeedsSpark(f"{self.field} cannot be opened without it ({str(error).splitlines()[0]})")
+
+
+class LocalTableSet:
+    """The tables of one configuration, as `TableSet` has them. Errors: NeedsSpark unless all lie on paths."""
+
+    def __init__(self, config: Config) -> None:
+        if elsewhere := _elsewhere(config):
+            raise NeedsSpark(f"{elsewhere} says where paths lie")
+        self.config = config
+        self.events = LocalTable(config.source.table, "source.table")
+        self.sessions = LocalTable(config.sessions.table, "sessions.table")
+        self.rejected_events = LocalTable(config.outputs.rejected_events, "outputs.rejected_events")
+        self.runs = LocalTable(config.outputs.runs, "outputs.runs")
+        self.event_outputs = [
+            LocalTable(place, f"outputs.{name}")
+            for name in ("event_sessions", "session_updates")
+            if (place := getattr(config.outputs, name)) is not None
+        ]
+        self.of_windows = {
+            name: LocalTable(getattr(config.sliding, field), f"sliding.{field}")
+            for name, field in OF_WINDOWS.items()
+            if config.sliding is not None
+        }
+
+    def require(self) -> None:
+        """Raise unless the tables that every configuration has are there, and the source records its changes."""
+        require_source(self.events, self.config)
+        for table in (self.sessions, self.rejected_events, self.runs):
+            table.require("`sessionizer init` makes it")
+
+    def existing(self) -> dict[str, LocalTable]:
+        """The tables that queries may name, those that exist."""
+        found = {
+            "events": self.events,
+            "sessions": self.sessions,
+            "rejected_events": self.rejected_events,
+            "runs": self.runs,
+        }
+        return {name: table for name, table in (found | self.of_windows).items() if table.exists()}
+
+
+def _elsewhere(config: Config) -> str | None:
+    """What may have Spark take a path for one that is not on this machine."""
+    settings = [name for name in (REMOTE, "spark.hadoop.fs.defaultFS") if name in config.spark]
+    return next((name for name in (*settings, *(n for n in OF_CLUSTERS if n in os.environ))), None)

@@ -1,0 +1,227 @@
+"""Where the tables stand, by Spark or without it; and totals over all runs, for a monitoring system."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from sessionizer.lib import columns as C
+from sessionizer.lib.durations import DAY, HOUR, MINUTE, SECOND
+from sessionizer.lib.errors import SessionizerError
+from sessionizer.lib.windows.sessions.lifecycle import FINAL, OPEN
+from sessionizer.tables.delta import BYTES_WRITTEN, LOG_KEPT, REMOVED_FILES_KEPT, Entry, Table
+from sessionizer.tables.manifest import Manifest
+from sessionizer.tables.position import position_of
+from sessionizer.tables.queries.local import LocalTable, LocalTableSet, NeedsSpark
+from sessionizer.tables.runs import EVENTS, FILES, TIMES, Runs, change_columns
+from sessionizer.tables.table_set import TableSet
+from sessionizer.tables.window_table import WindowTable
+
+SMALL_BYTES, SMALL_LIVE = 32 << 20, 200_000  # compressed bytes of new events, and live rows: what counts as little
+KEPT = {REMOVED_FILES_KEPT: "interval 1 week", LOG_KEPT: "interval 30 days"}  # with what Delta has by itself
+SPANS = {"sessions": (C.SESSION_START, C.SESSION_END, C.EXPIRES_AT), "windows": (C.WINDOW_START, C.WINDOW_END)}
+UNITS = {"second": SECOND, "minute": MINUTE, "hour": HOUR, "day": DAY, "week": 7 * DAY}
+
+
+@dataclass(frozen=True)
+class Status:
+    """What the tables say of sessions, or of windows. Times: microseconds.
+
+    behind: commits of the source after the last one consumed. kept: how long the source keeps what runs have to read:
+    its removed files, and the log that names them. oldest: start, end and, of a session, expires_at of the open one
+    that began first; None: none is open. totals: sums over the ledger, by its column. last_runs: rows of the ledger,
+    newest first.
+    """
+
+    manifest: Manifest | None
+    latest_version: int
+    behind: Sequence[Entry]
+    kept: int
+    by_status: Mapping[str, int]
+    oldest: Mapping[str, int] | None
+    runs: int
+    totals: Mapping[str, int]
+    last_runs: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over all runs of the ledger, so that they only grow; the last run; and the keys that are live now.
+
+    runs: by mode. rejected, seconds: by reason, by phase.
+    keys: those with a row that may still change; idle_keys: those of them without an open one.
+    last_run: its row of the ledger, times in microseconds.
+    """
+
+    runs: Mapping[str, int]
+    sums: Mapping[str, int]
+    rejected: Mapping[str, int]
+    seconds: Mapping[str, float]
+    keys: int
+    idle_keys: int
+    manifest: Manifest | None
+    last_run: Mapping[str, Any] | None
+
+
+def read_status(tables: TableSet, last_runs: int) -> dict[str, Status]:
+    """By Spark: any table. Of sessions and, where they have been made, of windows."""
+    tables.require()
+    found = {"sessions": _status(tables.sessions, tables.runs, tables.events.table, last_runs)}
+    if tables.config.sliding is not None and tables.windows.table.exists():
+        found["windows"] = _status(tables.windows, tables.window_runs, tables.events.table, last_runs)
+    return found
+
+
+def _status(home: WindowTable, runs: Runs, events: Table, last_runs: int) -> Status:
+    manifest, rows = home.position().manifest, home.table.read()
+    status = _status_column(rows)
+    counts = rows.groupBy(status.alias("status")).count().collect()
+    times = F.min(F.struct(*[F.unix_micros(C.col(n)).alias(n) for n in SPANS[home.layout.name]])).alias("oldest")
+    oldest = rows.where(~C.col(C.IS_FINAL) & (status == OPEN)).agg(times).collect()[0]["oldest"]
+    sums = runs.sums(EVENTS)
+    return Status(
+        manifest,
+        *_source(events, manifest),
+        {row["status"]: row["count"] for row in counts},
+        oldest and oldest.asDict(),
+        sums["runs"],
+        {name: sums[name] for name in EVENTS},
+        runs.last(last_runs),
+    )
+
+
+def read_local_status(tables: LocalTableSet, last_runs: int) -> dict[str, Status]:
+    """Without Spark. Errors: NeedsSpark."""
+    tables.require()
+    found = {"sessions": _local_status(tables.sessions, tables.runs, tables.events, SPANS["sessions"], last_runs)}
+    if (windows := tables.of_windows.get("windows")) is not None and windows.exists():
+        runs = tables.of_windows["window_runs"]
+        found["windows"] = _local_status(windows, runs, tables.events, SPANS["windows"], last_runs)
+    return found
+
+
+def _local_status(
+    home: LocalTable, runs: LocalTable, events: LocalTable, span: tuple[str, ...], last_runs: int
+) -> Status:
+    import pyarrow as pa  # noqa: PLC0415
+
+    manifest = position_of(home).manifest
+    try:
+        (by_status, oldest), ledger = _counts(home, span), _rows(runs)
+    except (OSError, pa.ArrowException) as error:
+        raise NeedsSpark(f"a file cannot be read without it ({str(error).splitlines()[0]})") from error
+    ledger.sort(key=lambda row: -row[C.RUN_SEQ])
+    return Status(
+        manifest,
+        *_source(events, manifest),
+        by_status,
+        oldest,
+        len(ledger),
+        {name: sum(row[name] or 0 for row in ledger) for name in EVENTS},
+        ledger[:last_runs],
+    )
+
+
+def _source(events: Table | LocalTable, manifest: Manifest | None) -> tuple[int, Sequence[Entry], int]:
+    """Its latest version, the commits that no run has read, how long it keeps what they removed."""
+    latest = events.version
+    behind = list(events.history(_waiting(manifest, latest)))
+    return latest, behind, min(microseconds_of(events.setting(name) or usual) for name, usual in KEPT.items())
+
+
+def read_totals(home: WindowTable, runs: Runs) -> Totals:
+    """From the ledger and the live rows, in a second or so."""
+    ledger, last = runs.table.read(), runs.last(1)
+    live = home.live()
+    is_open = F.bool_or(_status_column(live) == OPEN).alias("is_open")
+    by_key = live.groupBy(*C.cols(home.key), F.lit(0).alias("__any")).agg(is_open)
+    keys = by_key.agg(F.count(F.lit(1)), F.count_if(~C.col("is_open"))).collect()[0]
+    return Totals(
+        runs={row["mode"]: row["count"] for row in ledger.groupBy("mode").count().collect()},
+        sums=runs.sums((*EVENTS, *change_columns(runs.of), *FILES)),
+        rejected=_summed(ledger, "rejected"),
+        seconds=_summed(ledger, "seconds"),
+        keys=keys[0],
+        idle_keys=keys[1],
+        manifest=home.position().manifest,
+        last_run=last[0] if last else None,
+    )
+
+
+def _status_column(rows: DataFrame) -> Column:
+    """The status of sessions; windows are open until they are final."""
+    return C.col(C.STATUS) if C.SESSION_START in rows.columns else F.when(C.col(C.IS_FINAL), FINAL).otherwise(OPEN)
+
+
+def microseconds_of(interval: str) -> int:
+    """What `interval 30 days`, a property of Delta's, says."""
+    parts = re.findall(r"(\d+) (second|minute|hour|day|week)", interval)
+    return sum(int(number) * UNITS[unit] for number, unit in parts)
+
+
+def _counts(home: LocalTable, span: tuple[str, ...]) -> tuple[dict[str, int], dict[str, int] | None]:
+    """Rows by status, and the oldest open one. Of final ones the log knows how many: history stays closed."""
+    files = home.files()
+    final = sum(file.count() for file in files if file.partition[C.IS_FINAL])
+    statuses: Counter[str] = Counter()
+    times: list[tuple[int, ...]] = []
+    for file in files:
+        if not file.partition[C.IS_FINAL]:
+            has_status = C.SESSION_START in span
+            rows = file.read([*([C.STATUS] if has_status else []), *span])
+            found = rows[C.STATUS].to_pylist() if has_status else [OPEN] * rows.num_rows
+            statuses.update(found)
+            spans = zip(*[_as_numbers(rows[name]).to_pylist() for name in span], strict=True)
+            times += [span for status, span in zip(found, spans, strict=True) if status == OPEN]
+    return {**statuses, FINAL: final}, dict(zip(span, min(times), strict=True)) if times else None
+
+
+def _as_numbers(times: Any) -> Any:
+    """A column of times as microseconds: Python's know no years beyond 9999."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    return pa.chunked_array([part.view(pa.int64()) for part in times.chunks], pa.int64())
+
+
+def _rows(table: LocalTable) -> list[dict[str, Any]]:
+    """All rows of a small table; times in microseconds, as numbers, which know years beyond 9999."""
+    found: list[dict[str, Any]] = []
+    for file in table.files():
+        rows = file.read()
+        for name in set(TIMES) & set(rows.column_names):
+            rows = rows.set_column(rows.column_names.index(name), name, _as_numbers(rows[name]))
+        found += rows.to_pylist(maps_as_pydicts="strict")
+    return [{name: row.get(name) for name in table.columns} for row in found]
+
+
+def _waiting(manifest: Manifest | None, latest: int) -> int:
+    """How many versions of the source no run has read; none of them is looked at before the first run."""
+    consumed = manifest.source_to_version if manifest else None
+    return 0 if consumed is None else max(latest - consumed, 0)
+
+
+def is_small(tables: LocalTableSet) -> bool:
+    """Whether the next run has little to do, as far as the logs tell at once, without Spark."""
+    try:
+        manifest = position_of(tables.sessions).manifest
+        if manifest is None:
+            return False
+        live = manifest.live_sessions
+        if live is None:  # the commit's files know
+            live = sum(file.count() for file in tables.sessions.files() if not file.partition[C.IS_FINAL])
+        if live > SMALL_LIVE:
+            return False
+        behind = tables.events.history(_waiting(manifest, tables.events.version))
+        return sum(entry.metric(BYTES_WRITTEN) for entry in behind) < SMALL_BYTES
+    except (NeedsSpark, SessionizerError):
+        return False
+
+
+def _summed(ledger: Any, name: str) -> dict[str, Any]:
+    """A map column, summed by its keys."""
+    rows = ledger.select(F.explode(name)).groupBy("key").agg(F.sum("value").alias("value"))
+    return {row["key"]: row["value"] for row in rows.orderBy("key").collect()}

@@ -1,0 +1,27 @@
+"""The views of `tables/sql`: one SELECT a file, in SQL that Spark and DuckDB both know."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from string import Formatter
+
+
+@dataclass(frozen=True)
+class View:
+    """A view. reads: the frames that stand in braces in its text."""
+
+    name: str
+    text: str
+    reads: frozenset[str]
+
+
+def views_named_in(query: str, key: Sequence[str]) -> Iterator[View]:
+    """The views that a query may mean: a look into its text, which finds too many rather than too few.
+
+    key: the key columns, as the engine quotes them, which a view has as `{key}`; none: all rows are of one.
+    """
+    columns = ", ".join(key).replace("{", "{{").replace("}", "}}") or "1"
+    for file in sorted(files("sessionizer.tables").joinpath("sql").iterdir(), key=lambda f: f.name):
+        name, text = file.name.removesuffix(".sql"), file.read_text(encoding="utf-8").replace("{key}", columns)
+        if name in query.lower():
+            yield View(name, text, frozenset(field for _, field, _, _ in Formatter().parse(text) if field))

@@ -1,0 +1,126 @@
+"""rejected_events: every event that no session took, with the reason and the whole row."""
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from sessionizer.lib import columns as C
+from sessionizer.lib.admission.verdicts import BEFORE_START, CORRECTION, DUPLICATE, IN_THE_FUTURE, LATE, OUT
+from sessionizer.lib.config import Config
+from sessionizer.tables.delta import Commit, Table
+from sessionizer.tables.manifest import Manifest
+
+AFTER_KEY: Mapping[str, T.DataType] = {
+    C.EVENT_TIME: T.TimestampType(),
+    C.REASON: T.StringType(),
+    C.KEPT: T.StringType(),
+    C.WATERMARK: T.TimestampType(),
+    C.HORIZON: T.TimestampType(),
+    C.EVENT: T.StringType(),
+    C.EVENT_HASH: T.StringType(),
+    C.ORDINAL: T.IntegerType(),
+    C.SOURCE_VERSION: T.LongType(),
+    C.RUN_ID: T.StringType(),
+    C.RUN_SEQ: T.LongType(),
+}
+KEPT_OUT = (BEFORE_START, LATE, DUPLICATE, IN_THE_FUTURE, CORRECTION)  # other reasons speak for themselves
+FOR_GOOD = frozenset({BEFORE_START, CORRECTION})  # whatever is computed again
+BY_MARK = frozenset({LATE, DUPLICATE, IN_THE_FUTURE})  # the same of what is older than that which has been forgotten
+
+
+class RejectedEvents:
+    """The rejected_events table."""
+
+    def __init__(self, config: Config, table: Table) -> None:
+        self.config = config
+        self.table = table
+
+    def create_if_missing(self, source_schema: T.StructType) -> bool:
+        """Make the table, empty, unless it is there; whether it was made."""
+        return self.table.create_if_missing(rejected_schema(self.config, source_schema), {})
+
+    def before(self, run_seq: int) -> DataFrame | None:
+        """The rows that runs before this one have written; None: there are none."""
+        return None if self.is_empty else self.table.read().where(C.col(C.RUN_SEQ) < run_seq)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has ever been rejected, as the table's log tells at once."""
+        return self.table.size()[0] == 0
+
+    @property
+    def is_of_runs(self) -> bool:
+        """Whether runs have rejected any of these: lines that nobody could read are of none."""
+        return not self.is_empty and not self.table.read().where(C.col(C.RUN_SEQ).isNotNull()).isEmpty()
+
+    def bar(self, undoing: Commit) -> None:
+        """As of any table."""
+        self.table.bar(undoing)
+
+    def restore(self, undoing: Commit, last: int) -> None:
+        """Undo the transactions after `last`, once. Lines that nobody could read are of none, and stay."""
+        with self.table.lock():
+            if (version := self.table.version_before(undoing, last)) is not None:
+                before = self.table.read(version).where(C.col(C.RUN_SEQ).isNotNull())
+                noted = Commit(undoing.note, undoing.txn, undoing.note)
+                self.table.overwrite(self._with_unread(before), noted, [])
+
+    def forgettable(self, run_seq: int) -> tuple[tuple[str, Mapping[str, str]], ...]:
+        """Of runs up to this one: which rows may go, and which may lose the event itself.
+
+        Rows that are invalid in themselves may go. Those that were valid stay, as with `late_events: drop`: key, time
+        and hash say which events the sessions are made without. A line that nobody could read has no run, and stays.
+        """
+        old, kept = f"{C.RUN_SEQ} <= {run_seq}", ", ".join(f"'{reason}'" for reason in KEPT_OUT)
+        return (
+            (f"{old} AND {C.REASON} NOT IN ({kept})", {}),
+            (f"{old} AND {C.REASON} IN ({kept}) AND {C.KEPT} = '{OUT}' AND {C.EVENT} IS NOT NULL", {C.EVENT: "NULL"}),
+        )
+
+    def write(self, rejected: DataFrame | None, gone: DataFrame | None, manifest: Manifest, commit: Commit) -> None:
+        """Add the rejected events of a run and remove those that the source no longer has, once.
+
+        gone: rows of this table. Either may be None.
+        """
+        new = None if rejected is None else _of_run(rejected, manifest)
+        if gone is None:
+            if new is not None:
+                self.table.append(new, commit)
+            return
+        old = gone.withColumn(C.CHANGE, F.lit("delete"))
+        self.table.merge(
+            old if new is None else old.unionByName(new.withColumn(C.CHANGE, F.lit("insert"))),
+            " AND ".join(f"t.{name} = s.{name}" for name in (C.EVENT_HASH, C.ORDINAL, C.RUN_SEQ))
+            + f" AND s.{C.CHANGE} = 'delete'",
+            commit,
+            delete_when=f"s.{C.CHANGE} = 'delete'",
+        )
+
+    def write_anew(self, rejected: DataFrame, stay: DataFrame | None, manifest: Manifest, commit: Commit) -> None:
+        """Put the rejected events of a rebuild in the place of all rows, with the columns of its rule, once.
+
+        stay: rows with these columns that outlast it, or None. So do lines that nobody could read.
+        """
+        rows = _of_run(rejected, manifest)
+        if stay is not None:
+            rows = rows.unionByName(stay)
+        self.table.overwrite(self._with_unread(rows), commit, [])
+
+    def _with_unread(self, rows: DataFrame) -> DataFrame:
+        """The rows, and those of the table that are of no run and no key: lines that nobody could read."""
+        unread = self.table.read().where(C.col(C.RUN_SEQ).isNull()).select(*C.cols(tuple(AFTER_KEY)))
+        return rows.unionByName(unread, allowMissingColumns=True)
+
+
+def _of_run(rejected: DataFrame, manifest: Manifest) -> DataFrame:
+    """Rows with the columns that tell which run has added them."""
+    return rejected.withColumns({C.RUN_ID: F.lit(manifest.run_id), C.RUN_SEQ: F.lit(manifest.run_seq).cast("bigint")})
+
+
+def rejected_schema(config: Config, source_schema: T.StructType) -> T.StructType:
+    """The columns of rejected_events; the key columns have the types of the source."""
+    types = {f.name.lower(): f.dataType for f in source_schema.fields}
+    keys = [T.StructField(name, types.get(name.lower(), T.StringType())) for name in config.source.key]
+    return T.StructType([*keys, *[T.StructField(name, data_type) for name, data_type in AFTER_KEY.items()]])
