@@ -63,7 +63,7 @@ def test_what_comes_before_and_behind_a_session_does_not_wake_it(play: Plays) ->
         """
         u | start | end | status | why
         a | 3     | 5   | open   | -
-        a | 6     | 6   | closed | idle
+        a | 6     | 6   | closed | max_duration
         a | 9     | 9   | open   | -
         """
     )

@@ -63,7 +63,7 @@ def plan(kind: Kind, say: Say, now: int | None = None) -> Plan:
         if row[WHAT] != STAYS:
             day = days.setdefault(str(row[DAY]), {DAY: str(row[DAY]), COMES: 0, GOES: 0, CHANGES: 0})
             day[row[WHAT]] = row["count"]
-    first = told.where(F.col(WHAT) != STAYS).orderBy(DAY, WHAT, F.to_json(F.coalesce(AFTER, BEFORE))).limit(EXAMPLES)
+    first = told.where(F.col(WHAT) != STAYS).orderBy(DAY, WHAT, F.to_json(AFTER), F.to_json(BEFORE)).limit(EXAMPLES)
     new, old = (set(frame.columns) - set(HOW) for frame in (rows, table))
     return Plan(
         of=kind.name,
