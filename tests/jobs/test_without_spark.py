@@ -11,10 +11,13 @@ import pytest
 from sessionizer.jobs.commands.status import status, status_without_spark
 from sessionizer.jobs.config_file import load_config
 from sessionizer.jobs.console import print_json
+from sessionizer.jobs.queries import listing, lookups, lookups_duckdb, sql_duckdb
 from sessionizer.jobs.queries import sql as by_spark
-from sessionizer.jobs.queries import sql_duckdb
+from sessionizer.jobs.queries.lookups import LookUp
 from sessionizer.lib.errors import TableError, UsageError
 from sessionizer.tables.queries.local import NeedsSpark
+from tests.oracle import us
+from tests.text_tables import clock
 from tests.warehouse import Warehouse
 
 HEAVY = ("pyspark", "delta", "deltalake", "duckdb", "pandas", "numpy", "pyarrow", "matplotlib", "jinja2")
@@ -55,6 +58,9 @@ def test_status_and_sql_need_no_java(lake_to_see: Warehouse) -> None:
     done = process("-m", "sessionizer.jobs.cli", "status", "--json", cwd=lake_to_see.folder, **nowhere)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["sessions"] == {"open": 2, "closed": 0, "final": 2}
+    done = process("-m", "sessionizer.jobs.cli", "sessions", "--key", "bob", cwd=lake_to_see.folder, **nowhere)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[1].split()[0] == "bob"
     query = ("sql", "--engine", "duckdb", "--csv", 'SELECT "user", total FROM live_sessions ORDER BY 1')
     done = process("-m", "sessionizer.jobs.cli", *query, cwd=lake_to_see.folder, **nowhere)
     assert (done.returncode, done.stdout, done.stderr) == (0, "user,total\nbob,12\ncleo,6\n", "")
@@ -124,6 +130,39 @@ def test_json_has_no_numbers_that_json_has_not(lake_to_see: Warehouse) -> None:
 def test_duckdb_changes_nothing_and_sees_nothing_else(lake_to_see: Warehouse, query: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         sql_duckdb.checked_query(lake_to_see.config, query)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        LookUp(),
+        LookUp(key=("ann",)),
+        LookUp(key=("nobody's",)),
+        LookUp(key_from=("b",)),
+        LookUp(key_to=("bob",), backward=True),
+        LookUp(key_from=("ann",), key_to=("bob",), limit=2),
+        LookUp(earliest_end=us(clock("10:25")), latest_start=us(clock("10:30"))),
+        LookUp(latest_end=us(clock("10:25")) - 1),
+        LookUp(only_open=True),
+        LookUp(retention=0),
+        LookUp(retention=600_000_000, backward=True, limit=1),
+    ],
+)
+def test_look_ups_say_the_same_as_by_spark(lake_to_see: Warehouse, asked: LookUp) -> None:
+    found = sql_duckdb.documents(lookups_duckdb.look_up(lake_to_see.config, asked, whole=True))
+    assert found == lookups.as_documents(lake_to_see.tables, asked)
+
+
+@pytest.mark.parametrize(
+    "asked", [LookUp(version=1), LookUp(at=1), LookUp(key=("ann", "b")), LookUp(key=("a",), key_from=("b",))]
+)
+def test_look_ups_that_only_spark_answers_and_those_that_nobody_does(lake_to_see: Warehouse, asked: LookUp) -> None:
+    with pytest.raises((NeedsSpark, UsageError)) as caught:
+        lookups_duckdb.look_up(lake_to_see.config, asked, whole=True)
+    if caught.type is UsageError:
+        with pytest.raises(UsageError) as by_spark_too:
+            lookups.as_documents(lake_to_see.tables, asked)
+        assert str(by_spark_too.value) == str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -204,3 +243,21 @@ def test_the_shell_completes_commands_and_options(words: str, completed: str, tm
     code = "import sys; sys.argv = ['sessionizer']; from sessionizer.jobs.cli import main; main()"
     asked = {"_SESSIONIZER_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
     assert process("-c", code, cwd=tmp_path, **asked).stdout.split() == [completed]
+
+
+def test_the_tables_are_listed(lake_to_see: Warehouse, capsys: pytest.CaptureFixture[str]) -> None:
+    found = listing.listed(lake_to_see.config)
+    assert found == listing.listed_by_spark(lake_to_see.spark, lake_to_see.config)
+    assert {one.table: one.rows for one in found} == {"events": 9, "sessions": 4, "rejected_events": 1, "runs": 3}
+    listing.show(found)
+    assert "live_sessions" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [("SELECT * FROM sesions", "did you mean sessions?"), ("SELECT * FROM zzz", "there are events, final_sessions")],
+)
+def test_a_misspelt_table_is_answered_with_the_nearest(lake_to_see: Warehouse, query: str, says: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        by_spark.query_frame(lake_to_see.spark, lake_to_see.config, query)
+    assert says in str(caught.value)

@@ -1,10 +1,14 @@
 """`sessions`, `windows` and `changes`: what the tables say of a key, and what a run has changed."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sessionizer.jobs.command_line import options as opt
+
+if TYPE_CHECKING:
+    from sessionizer.jobs.queries.lookups import LookUp, WindowLookUp
 
 app = typer.Typer()
 
@@ -31,8 +35,7 @@ def sessions(
     as_json: opt.Json = False,
 ) -> None:
     """Look up the sessions of a key, or of a range of keys, in time order."""
-    from sessionizer.jobs.queries.lookups import LookUp, as_documents, show
-    from sessionizer.tables.table_set import TableSet
+    from sessionizer.jobs.queries.lookups import LookUp
 
     asked = LookUp(
         key=tuple(key or ()),
@@ -47,9 +50,7 @@ def sessions(
         limit=limit,
         retention=None if retention is None else opt.duration(retention, "--retention"),
     )
-    with opt.session(config, quiet=as_json) as (spark, loaded, _):
-        tables = TableSet(spark, loaded)
-        opt.result(as_documents(tables, asked) if as_json else None, as_json, lambda: show(tables, asked, wide=wide))
+    _find(config, asked, as_json=as_json, wide=wide)
 
 
 @app.command(
@@ -100,8 +101,7 @@ def windows(
     as_json: opt.Json = False,
 ) -> None:
     """Look up the sliding windows of a key, or of a range of keys, in time order."""
-    from sessionizer.jobs.queries.lookups import WindowLookUp, as_documents, show
-    from sessionizer.tables.table_set import TableSet
+    from sessionizer.jobs.queries.lookups import WindowLookUp
 
     asked = WindowLookUp(
         key=tuple(key or ()),
@@ -114,6 +114,23 @@ def windows(
         limit=limit,
         retention=None if retention is None else opt.duration(retention, "--retention"),
     )
-    with opt.session(config, quiet=as_json) as (spark, loaded, _):
-        tables = TableSet(spark, loaded)
-        opt.result(as_documents(tables, asked) if as_json else None, as_json, lambda: show(tables, asked, wide=wide))
+    _find(config, asked, as_json=as_json, wide=wide)
+
+
+def _find(config: Path, asked: "LookUp | WindowLookUp", *, as_json: bool, wide: bool) -> None:
+    """Answer a look-up, without Spark where that is possible."""
+    from sessionizer.jobs.queries import lookups, lookups_duckdb, sql_duckdb
+    from sessionizer.tables.queries.local import NeedsSpark
+    from sessionizer.tables.table_set import TableSet
+
+    before = opt.ready(config)
+    try:
+        query = lookups_duckdb.look_up(before.config, asked, whole=as_json)
+    except NeedsSpark as reason:
+        with opt.session(before, f"starting Spark, since {reason}", quiet=as_json) as (spark, loaded, _):
+            tables = TableSet(spark, loaded)
+            document = lookups.as_documents(tables, asked) if as_json else None
+            opt.result(document, as_json, lambda: lookups.show(tables, asked, wide=wide))
+    else:
+        document = sql_duckdb.documents(query) if as_json else None
+        opt.result(document, as_json, lambda: lookups_duckdb.show(query, asked, wide=wide))

@@ -63,6 +63,21 @@ def sql(
         answer(by_spark, by_spark.query_frame(spark, loaded, query))
 
 
+@app.command(rich_help_panel=opt.ASK, epilog="Example: sessionizer show · sessionizer show --json")
+def show(config: opt.Config = opt.CONFIG, as_json: opt.Json = False) -> None:
+    """List the tables of the config: what a row of each is, how many there are, where they lie."""
+    from sessionizer.jobs.queries import listing
+    from sessionizer.tables.queries.local import NeedsSpark
+
+    before = opt.ready(config)
+    try:
+        found = listing.listed(before.config)
+    except NeedsSpark as reason:
+        with opt.session(before, f"starting Spark, since {reason}", quiet=as_json) as (spark, loaded, _):
+            found = listing.listed_by_spark(spark, loaded)
+    opt.result(listing.as_document(found), as_json, lambda: listing.show(found))
+
+
 @app.command(
     rich_help_panel=opt.BEGIN,
     epilog="Example: sessionizer advise · sessionizer advise --plot gaps.html · sessionizer advise --sample 500000",

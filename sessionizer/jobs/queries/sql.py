@@ -1,9 +1,10 @@
 """sql: read-only queries over the tables."""
 
+import difflib
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from itertools import count
 from typing import Any
@@ -20,10 +21,11 @@ from sessionizer.lib.engine import plan_text
 from sessionizer.lib.errors import UsageError
 from sessionizer.lib.expressions import first_line
 from sessionizer.tables.queries.history import History
-from sessionizer.tables.queries.views import views_named_in
+from sessionizer.tables.queries.views import view_names, views_named_in
 from sessionizer.tables.table_set import TableSet
 
 ONE_QUERY = "sql takes one query (SELECT …) and changes nothing"
+_NO_TABLE = re.compile(r"TABLE_OR_VIEW_NOT_FOUND.*?`([^`]+)`")
 _RUNS = re.compile(r"^[\s:|+-]*'?ScriptTransformation\b|\b(?:try_)?reflect\(|\bjava_method\(", re.MULTILINE)
 JSON_OPTIONS = {
     "ignoreNullFields": "false",
@@ -37,7 +39,7 @@ def query_frame(spark: SparkSession, config: Config, query: str) -> DataFrame:
 
     Errors: UsageError for what is not a query (a statement that would change something) or does not resolve.
     """
-    views(spark, config, query)
+    known = views(spark, config, query)
     text = query.strip().rstrip(";")
     try:
         _check_runs_nothing(spark.sql(f"SELECT * FROM (\n{text}\n)"), text)  # only a query may stand in parentheses
@@ -45,7 +47,16 @@ def query_frame(spark: SparkSession, config: Config, query: str) -> DataFrame:
     except ParseException as error:
         raise UsageError(ONE_QUERY, value=text, remedy=first_line(error)) from error
     except AnalysisException as error:
-        raise UsageError("the query does not fit the tables", value=text, remedy=first_line(error)) from error
+        remedy = first_line(error)
+        if (lacking := _NO_TABLE.search(remedy)) is not None:
+            remedy = f"there is no {lacking[1]}; {_nearest(lacking[1], known)}"
+        raise UsageError("the query does not fit the tables", value=text, remedy=remedy) from error
+
+
+def _nearest(name: str, tables: Iterable[str]) -> str:
+    names = sorted({*tables, *view_names()})
+    near = difflib.get_close_matches(name.lower(), names, n=1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
 
 
 def _check_runs_nothing(query: DataFrame, text: str) -> None:
@@ -55,8 +66,10 @@ def _check_runs_nothing(query: DataFrame, text: str) -> None:
         raise UsageError(ONE_QUERY, value=text, remedy=remedy)
 
 
-def views(spark: SparkSession, config: Config, query: str) -> None:
+def views(spark: SparkSession, config: Config, query: str) -> set[str]:
     """Register the tables that exist as views, and of the views in `tables/sql` those that the query names.
+
+    Returns the names of the tables.
 
     Each of those files holds one SELECT, with the frames that it reads in braces: events, sessions, rejected_events,
     runs, and `feed`, the change feed of sessions as far back as Delta keeps it.
@@ -77,8 +90,9 @@ def views(spark: SparkSession, config: Config, query: str) -> None:
     frames = {name: found.read() for name, found in known.items() if found.exists()}
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
+    names = set(frames)
     if "sessions" not in frames:
-        return
+        return names
     for view in views_named_in(query, [C.quoted(name) for name in config.source.key]):
         if "windows" in view.reads and "windows" not in frames:
             continue
@@ -87,6 +101,7 @@ def views(spark: SparkSession, config: Config, query: str) -> None:
             frames["feed"] = history.changes(history.feed_start(time.time_ns() // 1000), tables.sessions.table.version)
         used: dict[str, Any] = {name: frames[name] for name in view.reads}
         spark.sql(view.text, **used).createOrReplaceTempView(view.name)
+    return names
 
 
 def documents(frame: DataFrame) -> list[Any]:

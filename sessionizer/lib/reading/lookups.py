@@ -91,17 +91,22 @@ def retained(rows: DataFrame, end: str, retention: int) -> DataFrame:
 
 
 def _of_keys(found: DataFrame, key_columns: Sequence[str], key: Any, key_from: Any, key_to: Any) -> DataFrame:
+    check_one_or_range(key, key_from, key_to)
     if key is not None:
-        if key_from is not None or key_to is not None:
-            raise UsageError("a look-up is for one key or for a range of keys, not for both", value=key)
-        for name, value in _named(key, key_columns, "key", whole=True).items():
+        for name, value in named_key(key, key_columns, "key", whole=True).items():
             same = C.col(name).isNull() if value is None else C.col(name) == _of_type(value, found, name)
             found = found.where(same)
     if key_from is not None:
-        found = found.where(_not_below(found, _named(key_from, key_columns, "key_from")))
+        found = found.where(_not_below(found, named_key(key_from, key_columns, "key_from")))
     if key_to is not None:
-        found = found.where(_not_above(found, _named(key_to, key_columns, "key_to")))
+        found = found.where(_not_above(found, named_key(key_to, key_columns, "key_to")))
     return found
+
+
+def check_one_or_range(key: Any, key_from: Any, key_to: Any) -> None:
+    """Raise a UsageError where both are asked for."""
+    if key is not None and (key_from is not None or key_to is not None):
+        raise UsageError("a look-up is for one key or for a range of keys, not for both", value=key)
 
 
 def microseconds(instant: Instant) -> int:
@@ -143,7 +148,7 @@ def _tuples(sessions: DataFrame, bound: dict[str, Any]) -> tuple[Column, Column]
     return F.struct(*[C.col(name).alias(name) for name in bound]), F.struct(*limits)
 
 
-def _named(key: Any, key_columns: Sequence[str], argument: str, *, whole: bool = False) -> dict[str, Any]:
+def named_key(key: Any, key_columns: Sequence[str], argument: str, *, whole: bool = False) -> dict[str, Any]:
     """The values of a key by column name."""
     values = tuple(key) if isinstance(key, tuple | list) else (key,)
     if not 0 < len(values) <= len(key_columns) or (whole and len(values) != len(key_columns)):

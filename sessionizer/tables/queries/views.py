@@ -15,6 +15,11 @@ class View:
     reads: frozenset[str]
 
 
+def view_names() -> Iterator[str]:
+    """The names of all views, in order."""
+    yield from sorted(file.name.removesuffix(".sql") for file in files("sessionizer.tables").joinpath("sql").iterdir())
+
+
 def views_named_in(query: str, key: Sequence[str]) -> Iterator[View]:
     """The views that a query may mean: a look into its text, which finds too many rather than too few.
 
