@@ -16,7 +16,8 @@ app = typer.Typer()
 @app.command(
     rich_help_panel=opt.ASK,
     epilog="Example: sessionizer sessions --key ann --earliest-end 2026-01-01 --latest-start 2026-01-02 · "
-    "sessionizer sessions --key ann --backward --limit 1 · sessionizer sessions --key-from a --key-to b --as-of 12",
+    "sessionizer sessions --key ann --backward --limit 1 · sessionizer sessions --key ann --plot ann.svg · "
+    "sessionizer sessions --key-from a --key-to b --as-of 12",
 )
 def sessions(
     config: opt.Config = opt.CONFIG,
@@ -32,6 +33,9 @@ def sessions(
     retention: opt.Retention = None,
     limit: opt.Limit = None,
     wide: opt.Wide = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the key's sessions and events: a .png, .svg or .pdf file.")
+    ] = None,
     as_json: opt.Json = False,
 ) -> None:
     """Look up the sessions of a key, or of a range of keys, in time order."""
@@ -50,6 +54,12 @@ def sessions(
         limit=limit,
         retention=None if retention is None else opt.duration(retention, "--retention"),
     )
+    if plot is not None:
+        from sessionizer.jobs.reporting.timeline import check_plot, draw, timeline
+
+        check_plot(plot, asked)
+        draw(timeline(opt.ready(config).config, asked), plot)
+        return opt.result({"plot": str(plot)}, as_json, lambda: print(f"wrote {plot}"))
     _find(config, asked, as_json=as_json, wide=wide)
 
 

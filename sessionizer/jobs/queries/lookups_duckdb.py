@@ -32,7 +32,7 @@ def look_up(config: Config, asked: LookUp | WindowLookUp, *, whole: bool) -> sql
     table.require("`sessionizer init` makes it")
     types = {f.name: f.dataType for f in table.schema.fields}
     hidden = {C.STATE} if whole else {C.STATE, *(NOT_SHOWN if of == "sessions" else (C.RUN_ID,))}
-    conditions = [*_of_keys(asked, key, types), *_of_times(asked, of)]
+    conditions = [*of_keys(asked, key, table.schema), *_of_times(asked, of)]
     longest = asked.retention
     if longest is None:
         longest = (config.sessions if of == "sessions" else sliding_of(config)).retention
@@ -41,9 +41,9 @@ def look_up(config: Config, asked: LookUp | WindowLookUp, *, whole: bool) -> sql
         conditions.append(f"epoch_us({end}) >= (SELECT max(epoch_us({end})) FROM {of}) - {longest}")
     by = (*(() if asked.key else key), *ORDER[of])
     way = "DESC NULLS LAST" if asked.backward else "ASC NULLS FIRST"
-    text = f"SELECT {', '.join(_quoted(name) for name in types if name not in hidden)} FROM {of}"
+    text = f"SELECT {', '.join(quoted(name) for name in types if name not in hidden)} FROM {of}"
     text += f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    text += f" ORDER BY {', '.join(f'{_quoted(name)} {way}' for name in by)}"
+    text += f" ORDER BY {', '.join(f'{quoted(name)} {way}' for name in by)}"
     return sql_duckdb.checked_query(config, text if asked.limit is None else f"{text} LIMIT {asked.limit}")
 
 
@@ -57,7 +57,8 @@ def _windows(config: Config) -> tuple[str, LocalTableSet]:
     return "windows", LocalTableSet(config)
 
 
-def _of_keys(asked: LookUp | WindowLookUp, key: Sequence[str], types: dict[str, T.DataType]) -> Iterator[str]:
+def of_keys(asked: LookUp | WindowLookUp, key: Sequence[str], columns: T.StructType) -> Iterator[str]:
+    """The conditions on the key columns, which are of these types. Errors: as of `look_up`."""
     check_one_or_range(asked.key or None, asked.key_from or None, asked.key_to or None)
     for values, option, sign in (
         (asked.key, "key", "="),
@@ -70,9 +71,9 @@ def _of_keys(asked: LookUp | WindowLookUp, key: Sequence[str], types: dict[str, 
         if sign != "=" and len(named) > 1:
             raise NeedsSpark("it orders keys of several columns")
         for name, value in named.items():
-            known = next((kind for column, kind in types.items() if column.lower() == name.lower()), T.NullType())
-            condition = f"{_quoted(name)} {sign} {_literal(str(value), known, name, option)}"
-            yield f"({condition} OR {_quoted(name)} IS NULL)" if sign == "<=" else condition
+            known = next((f.dataType for f in columns.fields if f.name.lower() == name.lower()), T.NullType())
+            condition = f"{quoted(name)} {sign} {_literal(str(value), known, name, option)}"
+            yield f"({condition} OR {quoted(name)} IS NULL)" if sign == "<=" else condition
 
 
 def _of_times(asked: LookUp | WindowLookUp, of: str) -> Iterator[str]:
@@ -109,5 +110,6 @@ def _literal(text: str, kind: T.DataType, name: str, option: str) -> str:
     return str(fits)
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """The name as DuckDB quotes it."""
     return '"' + name.replace('"', '""') + '"'

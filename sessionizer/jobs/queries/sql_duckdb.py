@@ -67,6 +67,11 @@ def show(query: Query, limit: int, *, wide: bool = False) -> None:
     show_rows(query.names, [kind in WHOLE for _, kind in query.columns], rows, limit, wide=wide)
 
 
+def rows(query: Query) -> Iterator[tuple[Any, ...]]:
+    """The rows, as Python has their values."""
+    yield from _rows(query, query.text)
+
+
 def _rows(query: Query, text: str) -> Iterator[tuple[Any, ...]]:
     try:
         result = query.connection.execute(text)

@@ -1,0 +1,146 @@
+"""The timeline of one key: its sessions as bars, its events as dots, and what was left out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sessionizer.jobs.queries import lookups_duckdb, sql_duckdb
+from sessionizer.jobs.queries.lookups import LookUp
+from sessionizer.lib import columns as C
+from sessionizer.lib.config import Config
+from sessionizer.lib.errors import UsageError
+from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from sessionizer.jobs.reporting.charts import Palette
+
+KINDS = (".png", ".svg", ".pdf")
+MOST = 5_000  # dots that a picture can show
+STATUSES = {"open": 1, "closed": 2, "final": 0}  # and their colours
+OF_SESSIONS, OF_EVENTS, LEFT_OUT = 3.0, 2.0, 1.0  # how high each lies
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What is drawn of a key. Times: microseconds. sessions: start, end, status, events; rejected: time and reason.
+
+    events: None where only Spark reads their time.
+    """
+
+    title: str
+    sessions: Sequence[tuple[int, int, str, int]]
+    events: Sequence[int] | None
+    rejected: Sequence[tuple[int, str]]
+
+
+def check_plot(file: Path, asked: LookUp) -> None:
+    """Raise unless a picture can be made there, of one key."""
+    if file.suffix not in KINDS or not file.absolute().parent.is_dir():
+        raise UsageError("--plot must name a .png, .svg or .pdf file in a folder that is there", value=str(file))
+    if not asked.key or asked.version is not None or asked.at is not None:
+        raise UsageError("--plot draws one key as it is now", remedy="add --key, and leave --as-of out")
+
+
+def timeline(config: Config, asked: LookUp) -> Timeline:
+    """Read it. Errors: UsageError where that takes Spark, or nothing is found."""
+    try:
+        found = lookups_duckdb.look_up(config, asked, whole=True)
+        times = f"epoch_us({C.SESSION_START}), epoch_us({C.SESSION_END}), {C.STATUS}, {C.EVENT_COUNT}"
+        sessions = _rows(config, f"SELECT {times} FROM ({found.text}) ORDER BY 1, 2")
+        mine = " AND ".join(lookups_duckdb.of_keys(asked, config.source.key, LocalTableSet(config).sessions.schema))
+        of_rejected = f"SELECT epoch_us({C.EVENT_TIME}), {C.REASON} FROM rejected_events WHERE {mine}"
+        rejected = _rows(config, f"{of_rejected} AND {C.EVENT_TIME} IS NOT NULL ORDER BY 1, 2 LIMIT {MOST}")
+        events = _events(config, mine)
+    except NeedsSpark as reason:
+        raise UsageError("--plot draws tables on a path of this machine", value=str(reason)) from reason
+    if not sessions and not rejected:
+        raise UsageError("there is nothing to draw: the tables know nothing of this key", value=", ".join(asked.key))
+    spans = [(row[0], row[1]) for row in sessions]
+    if spans:  # of what a look-up found, and the events around it
+        low, high = min(s[0] for s in spans), max(s[1] for s in spans)
+        room = max((high - low) // 20, 60_000_000)
+        rejected = [row for row in rejected if low - room <= row[0] <= high + room]
+        events = None if events is None else [us for us in events if low - room <= us <= high + room]
+    number = sum(row[3] for row in sessions)
+    title = f"{', '.join(asked.key)}: {_number(len(sessions), 'session')} of {_number(number, 'event')}"
+    return Timeline(title, sessions, events, rejected)
+
+
+def draw(found: Timeline, file: Path) -> None:
+    """Draw it."""
+    from sessionizer.jobs.reporting import charts  # noqa: PLC0415
+
+    charts.save(lambda axes, palette: _draw(found, axes, palette), file)
+
+
+def _draw(found: Timeline, axes: "Axes", palette: "Palette") -> None:
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num  # noqa: PLC0415
+
+    def x(us: int) -> float:
+        return float(date2num(EPOCH + timedelta(microseconds=us)))  # type: ignore[no-untyped-call]
+
+    shown = [*(us for row in found.sessions for us in row[:2]), *(us for us, _ in found.rejected)]
+    width = max(x(max(shown)) - x(min(shown)), 1 / 1440)
+    for status, colour in STATUSES.items():
+        bars = [(x(s), max(x(e) - x(s), width / 400)) for s, e, kind, _ in found.sessions if kind == status]
+        if bars:
+            axes.broken_barh(bars, (OF_SESSIONS - 0.25, 0.5), facecolors=palette.series[colour], label=status)
+    for start, end, _, number in found.sessions:
+        if x(end) - x(start) > width / 25:
+            axes.text((x(start) + x(end)) / 2, OF_SESSIONS, f"{number:,}", color="white", ha="center", va="center")
+    rows = [(OF_SESSIONS, "sessions")]
+    if found.events is not None:
+        rows.append((OF_EVENTS, "events"))
+        axes.plot(
+            [x(us) for us in found.events], [OF_EVENTS] * len(found.events), "o", color=palette.ink, ms=4, alpha=0.5
+        )
+    if found.rejected:
+        rows.append((LEFT_OUT, "left out"))
+    for n, reason in enumerate(sorted({reason for _, reason in found.rejected})):
+        times = [x(us) for us, why in found.rejected if why == reason]
+        axes.plot(times, [LEFT_OUT] * len(times), "X", color=palette.series[(4 + n) % 6], ms=8, label=reason)
+    for y, name in rows:
+        axes.annotate(
+            name,
+            (0, y),
+            xycoords=("axes fraction", "data"),
+            xytext=(-8, 0),
+            textcoords="offset points",
+            ha="right",
+            va="center",
+        )
+    axes.yaxis.set_visible(False)
+    axes.spines["left"].set_visible(False)
+    axes.set_ylim(rows[-1][0] - 0.6, OF_SESSIONS + 0.6)
+    axes.set_xlim(x(min(shown)) - width / 40, x(max(shown)) + width / 40)
+    locator = AutoDateLocator(minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    axes.set_xlabel("time, UTC")
+    axes.grid(visible=True, axis="x")
+    axes.set_title(found.title, loc="left", pad=32)
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=6, borderpad=0, handletextpad=0.5)
+
+
+def _events(config: Config, mine: str) -> list[int] | None:
+    """The times of the key's events, where they are a column of times."""
+    types = {f.name.lower(): f.dataType.typeName() for f in LocalTableSet(config).events.schema.fields}
+    name = config.source.event_time
+    if types.get(name.lower()) not in ("timestamp", "timestamp_ntz"):
+        return None
+    column = lookups_duckdb.quoted(name)
+    rows = _rows(config, f"SELECT epoch_us({column}) FROM events WHERE {mine} AND {column} IS NOT NULL LIMIT {MOST}")
+    return [row[0] for row in rows]
+
+
+def _rows(config: Config, text: str) -> list[tuple]:  # type: ignore[type-arg]
+    return list(sql_duckdb.rows(sql_duckdb.checked_query(config, text)))
+
+
+def _number(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

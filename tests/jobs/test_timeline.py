@@ -1,0 +1,42 @@
+"""`sessions --plot`: the timeline of one key."""
+
+from pathlib import Path
+
+import pytest
+
+from sessionizer.jobs.queries.lookups import LookUp
+from sessionizer.jobs.reporting.timeline import check_plot, draw, timeline
+from sessionizer.lib.errors import UsageError
+from tests.oracle import us
+from tests.text_tables import clock
+from tests.warehouse import Warehouse
+
+
+def test_a_timeline_has_sessions_events_and_what_was_left_out(lake_to_see: Warehouse, tmp_path: Path) -> None:
+    found = timeline(lake_to_see.config, LookUp(key=("ann",)))
+    assert found.title == "ann: 1 session of 3 events"
+    assert [row[:2] for row in found.sessions] == [(us(clock("10:00")), us(clock("10:30")))]
+    assert sorted(found.events or []) == [us(clock(text)) for text in ("10:00", "10:20", "10:30")]  # 09:00 is far away
+    assert found.rejected == []
+    for kind in (".svg", ".png"):
+        draw(found, tmp_path / f"ann{kind}")
+    drawn = (tmp_path / "ann.svg").read_text()
+    assert all(text in drawn for text in ("ann: 1 session of 3 events", "sessions", "events", "time, UTC", "final"))
+
+
+def test_of_a_key_without_sessions_there_is_what_was_left_out(lake_to_see: Warehouse, tmp_path: Path) -> None:
+    late = timeline(lake_to_see.config, LookUp(key=("ann",), latest_end=0))
+    assert (late.sessions, late.rejected) == ([], [(us(clock("09:00")), "late")])
+    draw(late, tmp_path / "late.svg")
+    assert "left out" in (tmp_path / "late.svg").read_text()
+
+
+def test_what_cannot_be_drawn_is_told(lake_to_see: Warehouse, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is nothing to draw"):
+        timeline(lake_to_see.config, LookUp(key=("nobody",)))
+    with pytest.raises(UsageError, match="draws tables on a path"):
+        timeline(lake_to_see.configured(sessions={"table": "s3a://lake/sessions"}), LookUp(key=("ann",)))
+    with pytest.raises(UsageError, match=r"must name a \.png"):
+        check_plot(tmp_path / "ann.txt", LookUp(key=("ann",)))
+    with pytest.raises(UsageError, match="draws one key"):
+        check_plot(tmp_path / "ann.svg", LookUp(key_from=("ann",)))
