@@ -9,6 +9,7 @@ import pytest
 
 from sessionizer.jobs.commands.report import by_duckdb, by_spark, write_report
 from sessionizer.jobs.masking import masked
+from sessionizer.jobs.reporting.report_columns import columns_part, week_over_week
 from sessionizer.jobs.reporting.report_queries import ask_all
 from sessionizer.lib.config import Config
 from tests.oracle import us
@@ -34,11 +35,52 @@ def test_both_engines_find_the_same(lake_to_see: Warehouse) -> None:
     assert (by_one.totals["sessions"], by_one.totals["events"], by_one.ledger["runs"]) == (4, 7, 3)
 
 
+@pytest.mark.broad
+def test_each_column_of_the_config_is_told_by_its_type_alike_by_both_engines(
+    lake_to_see: Warehouse, tmp_path: Path
+) -> None:
+    aggregates = [
+        {"name": "total", "fn": "sum", "of": "n"},
+        {"name": "who", "fn": "first", "of": "user"},
+        {"name": "all", "fn": "set", "of": "user"},
+        {"name": "large", "fn": "bool_or", "of": "n > 3"},
+    ]
+    made = Warehouse(lake_to_see.spark, tmp_path, aggregates=aggregates)
+    made.append("user | at | n\nann | 10:00 | 1\nann | 12:00 | 4\nbob | +1d 10:00 | 5")
+    made.init()
+    made.run()
+    engines = by_duckdb(made.config), by_spark(made.spark, made.config)
+    by_one, by_other = (columns_part(engine, made.config, []) for engine in engines)
+    assert by_one == by_other
+    (total,) = by_one.numbers
+    assert [total[name] for name in ("name", "n", "mean", "least", "median", "most")] == [
+        "total",
+        3,
+        "3.33",
+        "1",
+        "4",
+        "5",
+    ]
+    assert [(row["name"], row["yes"], row["n"]) for row in by_one.shares] == [("large", 2, 3)]
+    tops = {name: [(row["value"], row["n"]) for row in rows] for name, rows in by_one.tops.items()}
+    assert tops == {"who": [("ann", 2), ("bob", 1)], "all": [("ann", 2), ("bob", 1)]}
+    assert [caption for caption, _ in by_one.charts] == [
+        "total, mean of the sessions of a day",
+        "Sessions a day, of new and of returning keys",
+    ]
+
+
+def test_weeks_are_compared_where_there_are_two() -> None:
+    days = [{"day": f"2026-03-{day:02}", "n": 1 if day <= 7 else 2} for day in range(1, 15)]
+    assert (week_over_week(days), week_over_week(days[1:]), week_over_week([])) == ("+100 %", None, None)
+
+
 def test_the_page_is_whole_and_everything_in_it_is_escaped(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert "<script" not in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; &#34;b&#34;, $x^$" in text
-    assert text.count("<svg ") == 6
+    # Six of sessions and runs, one of each of four keys, the mean of total, new and returning keys.
+    assert text.count("<svg ") == 6 + 4 + 1 + 1
     assert not re.findall(r'(?:src|href)="(?!#|data:,)', text)
     assert not re.findall(r"url\((?!#)|@import|https?://(?!www\.w3\.org)", text)
     ids = re.findall(r'\bid="([^"]+)"', text)

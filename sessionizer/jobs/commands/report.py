@@ -1,27 +1,36 @@
 """report: sessions, and sliding windows, on one page, for people who were not there."""
 
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
+from markupsafe import Markup
 from pyspark.sql import SparkSession
 
 from sessionizer.jobs.console import iso
 from sessionizer.jobs.masking import masked
 from sessionizer.jobs.queries import sql, sql_duckdb
+from sessionizer.jobs.queries.lookups import LookUp
 from sessionizer.jobs.reporting import charts
 from sessionizer.jobs.reporting.pages import write_page
+from sessionizer.jobs.reporting.report_columns import columns_part, week_over_week
 from sessionizer.jobs.reporting.report_queries import DAY_LONG, HALVES, Engine, Found, Row, ask_all
 from sessionizer.jobs.reporting.report_windows import WindowsPart, windows_part
 from sessionizer.jobs.reporting.run_output import MUCH_LATE
+from sessionizer.jobs.reporting.timeline import of_key, timeline
 from sessionizer.lib import __version__
 from sessionizer.lib.config import Config
-from sessionizer.lib.errors import without_passwords
+from sessionizer.lib.errors import UsageError, without_passwords
 from sessionizer.tables.queries.local import LocalTableSet
 from sessionizer.tables.table_set import TableSet
+
+TIMELINES, MOST_BARS = 5, 20  # of keys, and sessions of each
 
 
 @dataclass(frozen=True)
@@ -44,7 +53,7 @@ def by_duckdb(config: Config) -> Engine:
     def ask(query: str) -> list[Row]:
         return sql_duckdb.documents(sql_duckdb.checked_query(config, query))
 
-    return Engine("DuckDB", ask, '"', has_windows="windows" in known)
+    return Engine("DuckDB", ask, '"', has_windows="windows" in known, explode="unnest")
 
 
 def by_spark(spark: SparkSession, config: Config) -> Engine:
@@ -81,10 +90,25 @@ def write_report(engine: Engine, config: Config, file: Path, now_us: int) -> dic
         runs=found.runs[::-1][:10],
         rejected=found.rejected,
         windows=windows,
+        columns=columns_part(engine, config, found.by_day),
+        timelines=list(_timelines(engine, config, found)),
         checks=checks,
         config=yaml.safe_dump(masked(config), sort_keys=False, allow_unicode=True),
     )
     return {"report": str(file), **dict(tiles), "broken_rules": [c.rule for c in checks if c.broken and c.fatal]}
+
+
+def _timelines(engine: Engine, config: Config, found: Found) -> Iterator[tuple[str, Any]]:
+    """Of the busiest keys, where this machine has the tables."""
+    if engine.name != "DuckDB":
+        return
+    for n, row in enumerate(found.keys[:TIMELINES]):
+        values = [row[name] for name in config.source.key]
+        if any(value is None for value in values):
+            continue
+        with suppress(UsageError):
+            drawn = timeline(config, LookUp(key=tuple(map(str, values)), backward=True, limit=MOST_BARS))
+            yield drawn.title, charts.svg(partial(of_key, drawn), f"key-{n}")
 
 
 def _tiles(found: Found) -> list[tuple[str, str]]:
@@ -98,6 +122,7 @@ def _tiles(found: Found) -> list[tuple[str, str]]:
         ("of one event", _percent(t["single"], t["sessions"])),
         ("late events", _percent(late, read)),
         ("runs", f"{found.ledger['runs']:,}"),
+        *([("sessions, week over week", change)] if (change := week_over_week(found.by_day)) else []),
     ]
 
 
@@ -113,7 +138,9 @@ def _charts(found: Found) -> Any:
     """Caption and drawing of each chart that there is something to show for."""
     if found.by_day:
         days, counts = _every_day(found.by_day)
-        yield "Sessions a day", charts.svg(charts.bars(counts, days, ticks=6), "sessions-a-day")
+        told = f"One day so far, {days[0]}: {counts[0]:,} sessions."
+        a_day = charts.svg(charts.bars(counts, days, ticks=6), "sessions-a-day") if len(days) > 1 else words(told)
+        yield "Sessions a day", a_day
     if found.by_hour:
         hours = {row["h"]: row["n"] for row in found.by_hour}
         values = [hours.get(h, 0) for h in range(24)]
@@ -134,11 +161,21 @@ def _charts(found: Found) -> Any:
         yield from _charts_of_runs(found.runs)
 
 
+def words(text: str) -> Markup:
+    """What stands where a chart would have nothing to show."""
+    return Markup('<p class="soft">{}</p>').format(text)
+
+
 def _charts_of_runs(runs: list[Row]) -> Any:
     labels = [str(row["run_seq"]) for row in runs]
+    if len(runs) == 1:
+        (run,) = runs
+        yield "Runs", words(f"One run so far: {run['late']:,} of {run['events_read']:,} events late.")
+        return
     late = [100 * row["late"] / row["events_read"] if row["events_read"] else 0.0 for row in runs]
     drawn = charts.line(late, labels, "%", 100 * MUCH_LATE if max(late) > 50 * MUCH_LATE else None)
-    yield "Late events of each run, %", charts.svg(drawn, "late-share")
+    shown = charts.svg(drawn, "late-share") if any(late) else words("No event was late in any of these runs.")
+    yield "Late events of each run, %", shown
     timed = [(label, row["seconds"]) for label, row in zip(labels, runs, strict=True) if row["seconds"]]
     if timed:
         names = sorted({name for _, seconds in timed for name in seconds} - {"total"}, key=_rank)

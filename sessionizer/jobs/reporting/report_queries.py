@@ -18,13 +18,14 @@ Row = dict[str, Any]
 class Engine:
     """What answers queries: rows as documents, times as ISO-8601 UTC; and how it quotes a column's name.
 
-    has_windows: whether there are sliding windows.
+    has_windows: whether there are sliding windows. explode: what makes rows of a list.
     """
 
     name: str
     ask: Callable[[str], list[Row]]
     quote: str
     has_windows: bool = False
+    explode: str = "explode"
 
     def column(self, name: str) -> str:
         """The column of exactly this name."""

@@ -54,7 +54,7 @@ def timeline(config: Config, asked: LookUp) -> Timeline:
         sessions = _rows(config, f"SELECT {times} FROM ({found.text}) ORDER BY 1, 2")
         mine = " AND ".join(lookups_duckdb.of_keys(asked, config.source.key, LocalTableSet(config).sessions.schema))
         of_rejected = f"SELECT epoch_us({C.EVENT_TIME}), {C.REASON} FROM rejected_events WHERE {mine}"
-        rejected = _rows(config, f"{of_rejected} AND {C.EVENT_TIME} IS NOT NULL ORDER BY 1, 2 LIMIT {MOST}")
+        rejected = _rows(config, f"{of_rejected} AND {C.EVENT_TIME} IS NOT NULL ORDER BY 1 DESC, 2 LIMIT {MOST}")
         events = _events(config, mine)
     except NeedsSpark as reason:
         raise UsageError("--plot draws tables on a path of this machine", value=str(reason)) from reason
@@ -75,10 +75,15 @@ def draw(found: Timeline, file: Path) -> None:
     """Draw it."""
     from sessionizer.jobs.reporting import charts  # noqa: PLC0415
 
-    charts.save(lambda axes, palette: _draw(found, axes, palette), file)
+    def drawn(axes: "Axes", palette: "Palette") -> None:
+        of_key(found, axes, palette)
+        axes.set_title(found.title, loc="left", pad=32)
+
+    charts.save(drawn, file)
 
 
-def _draw(found: Timeline, axes: "Axes", palette: "Palette") -> None:
+def of_key(found: Timeline, axes: "Axes", palette: "Palette") -> None:
+    """The bars and dots."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num  # noqa: PLC0415
 
     def x(us: int) -> float:
@@ -123,7 +128,6 @@ def _draw(found: Timeline, axes: "Axes", palette: "Palette") -> None:
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     axes.set_xlabel("time, UTC")
     axes.grid(visible=True, axis="x")
-    axes.set_title(found.title, loc="left", pad=32)
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=6, borderpad=0, handletextpad=0.5)
 
 
@@ -134,7 +138,10 @@ def _events(config: Config, mine: str) -> list[int] | None:
     if types.get(name.lower()) not in ("timestamp", "timestamp_ntz"):
         return None
     column = lookups_duckdb.quoted(name)
-    rows = _rows(config, f"SELECT epoch_us({column}) FROM events WHERE {mine} AND {column} IS NOT NULL LIMIT {MOST}")
+    rows = _rows(
+        config,
+        f"SELECT epoch_us({column}) FROM events WHERE {mine} AND {column} IS NOT NULL ORDER BY 1 DESC LIMIT {MOST}",
+    )
     return [row[0] for row in rows]
 
 
