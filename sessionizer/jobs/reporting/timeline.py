@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 KINDS = (".png", ".svg", ".pdf")
 MOST = 5_000  # dots that a picture can show
+PLACES = 400  # that dots can be told apart in
 STATUSES = {"open": 1, "closed": 2, "final": 0}  # and their colours
 OF_SESSIONS, OF_EVENTS, LEFT_OUT = 3.0, 2.0, 1.0  # how high each lies
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -101,9 +102,9 @@ def of_key(found: Timeline, axes: "Axes", palette: "Palette") -> None:
     rows = [(OF_SESSIONS, "sessions")]
     if found.events is not None:
         rows.append((OF_EVENTS, "events"))
-        axes.plot(
-            [x(us) for us in found.events], [OF_EVENTS] * len(found.events), "o", color=palette.ink, ms=4, alpha=0.5
-        )
+        step = width / PLACES  # what lies closer together is one dot
+        dots = [place * step for place in sorted({round(x(us) / step) for us in found.events})]
+        axes.plot(dots, [OF_EVENTS] * len(dots), "o", color=palette.ink, ms=4, alpha=0.5)
     if found.rejected:
         rows.append((LEFT_OUT, "left out"))
     for n, reason in enumerate(sorted({reason for _, reason in found.rejected})):
