@@ -40,7 +40,7 @@ def test_from_a_file_to_sessions(shell: Shell) -> None:
     assert (file["added"], file["unreadable"], file["skipped"]) == (4, 1, False)
     assert "made" in " ".join(shell.json("init")["done"])
 
-    code, out, err = shell("run", "--dry-run")
+    code, out, err = shell("run", "--init", "--dry-run")  # they are there
     assert (code, "dry run" in out, "insert" in out, "starting Spark" in err) == (0, True, True, True)
     (run,) = shell.json("run")["runs"]
     assert (run["events_read"], run["accepted"], run["invalid"], run["sessions_created"]) == (4, 3, 1, 2)

@@ -17,6 +17,7 @@ app = typer.Typer()
 )
 def run(
     config: opt.Config = opt.CONFIG,
+    make_tables: Annotated[bool, typer.Option("--init", help="Make the tables first, as `init` does.")] = False,
     once: opt.Once = False,
     to_version: opt.ToVersion = None,
     flush: Annotated[bool, typer.Option("--flush", help="End every session: all are final.")] = False,
@@ -55,6 +56,7 @@ def _increments(
     *,
     windows: bool,
     config: Path,
+    make_tables: bool = False,
     once: bool,
     to_version: int | None,
     flush: bool,
@@ -65,6 +67,7 @@ def _increments(
     log_json: bool,
     as_json: bool,
 ) -> None:
+    from sessionizer.jobs.commands.init import init
     from sessionizer.jobs.preflight import nothing_new
     from sessionizer.jobs.reporting.run_output import as_document, log_line, show, show_nothing_new
     from sessionizer.jobs.run.driver import increments
@@ -79,12 +82,15 @@ def _increments(
         check_writable(metrics_file)
     override = WatermarkOverride(opt.instant(advance_watermark_to, "--advance-watermark-to"), flush)
     options = RunOptions(once, to_version, override, dry_run, opt.instant(now, "--now"))
-    before = opt.ready(config, "rule", windows=windows, columns=to_version is None)
-    if before.tables is not None and metrics_file is None and not (flush or advance_watermark_to or to_version):
+    before = opt.ready(config, "source" if make_tables else "rule", windows=windows, columns=to_version is None)
+    is_plain = metrics_file is None and not (flush or advance_watermark_to or to_version or make_tables)
+    if before.tables is not None and is_plain:
         done = nothing_new(before.tables, ruled(before.config, windows=windows))
         if done is not None:
             return opt.result(as_document([]), as_json, lambda: show_nothing_new(done))
     with opt.session(before, quiet=as_json or log_json, increments=not windows) as (spark, loaded, say):
+        if make_tables:
+            init(spark, loaded, None, say)
         kind = kind_of(spark, loaded, windows=windows)
         finished: list[Manifest] = []
         reports = increments(kind, options, say, lambda r: log_line(r, kind) if log_json else None, finished.append)

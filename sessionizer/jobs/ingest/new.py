@@ -97,8 +97,7 @@ def next_commands(chosen: Begin, config: Path) -> list[str]:
     for name in (column.name for column in found.columns if _name(column.name) != column.name):
         options += ["--rename", f"{name}={_name(name)}"]
     load = shlex.join(["sessionizer", "ingest", *map(str, chosen.files), *options])
-    then = [shlex.join(["sessionizer", command, *named]) for command in ("init", "run")]
-    return [load, " && ".join(then)]
+    return [load, shlex.join(["sessionizer", "run", "--init", *named])]
 
 
 def summary(chosen: Begin, config: Path) -> str:
