@@ -97,6 +97,22 @@ class TableSet:
         places = {"event_sessions": outputs.event_sessions, "session_updates": outputs.session_updates}
         return {name: EventOutput(self.spark, place, name) for name, place in places.items() if place is not None}
 
+    def existing(self) -> dict[str, Table]:
+        """The tables that queries may name, those that exist."""
+        known = {
+            "events": self.events.table,
+            "sessions": self.sessions.table,
+            "rejected_events": self.rejected_events.table,
+            "runs": self.runs.table,
+        }
+        if self.config.sliding is not None:
+            known |= {
+                "windows": self.windows.table,
+                "rejected_window_events": self.rejected_window_events.table,
+                "window_runs": self.window_runs.table,
+            }
+        return {name: table for name, table in known.items() if table.exists()}
+
     def side_tables(self) -> list[Table]:
         """The tables that a run writes after sessions; the ledger is the last."""
         return [self.rejected_events.table, *[t.table for t in self.event_outputs.values()], self.runs.table]

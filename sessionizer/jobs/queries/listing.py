@@ -51,23 +51,10 @@ def listed(config: Config) -> list[Listed]:
 def listed_by_spark(spark: SparkSession, config: Config) -> list[Listed]:
     """The same of any tables."""
     tables = TableSet(spark, config)
-    known = {
-        "events": tables.events.table,
-        "sessions": tables.sessions.table,
-        "rejected_events": tables.rejected_events.table,
-        "runs": tables.runs.table,
-        **{name: output.table for name, output in tables.event_outputs.items()},
-    }
-    if config.sliding is not None:
-        known |= {
-            "windows": tables.windows.table,
-            "rejected_window_events": tables.rejected_window_events.table,
-            "window_runs": tables.window_runs.table,
-        }
+    outputs = {name: output.table for name, output in tables.event_outputs.items() if output.table.exists()}
     return [
         _listed(name, table.read().count(), table.version, table.location)
-        for name, table in known.items()
-        if table.exists()
+        for name, table in (tables.existing() | outputs).items()
     ]
 
 

@@ -69,25 +69,11 @@ def _check_runs_nothing(query: DataFrame, text: str) -> None:
 def views(spark: SparkSession, config: Config, query: str) -> set[str]:
     """Register the tables that exist as views, and of the views in `tables/sql` those that the query names.
 
-    Returns the names of the tables.
-
     Each of those files holds one SELECT, with the frames that it reads in braces: events, sessions, rejected_events,
-    runs, and `feed`, the change feed of sessions as far back as Delta keeps it.
+    runs, and `feed`, the change feed of sessions as far back as Delta keeps it. Returns the names of the tables.
     """
     tables = TableSet(spark, config)
-    known = {
-        "events": tables.events.table,
-        "sessions": tables.sessions.table,
-        "rejected_events": tables.rejected_events.table,
-        "runs": tables.runs.table,
-    }
-    if config.sliding is not None:
-        known |= {
-            "windows": tables.windows.table,
-            "rejected_window_events": tables.rejected_window_events.table,
-            "window_runs": tables.window_runs.table,
-        }
-    frames = {name: found.read() for name, found in known.items() if found.exists()}
+    frames = {name: table.read() for name, table in tables.existing().items()}
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
     names = set(frames)
