@@ -73,7 +73,10 @@ def test_sql_reads_and_changes_nothing(shell: Shell) -> None:
     ]
     code, out, err = shell("sql", "--csv", query)
     assert (code, err) == (0, "")
-    assert out == 'user,session_end,total\nann,2024-01-01 10:20:00,3.50\n"bob, jr",2024-01-01 10:30:00,4.00\n'
+    ann, bob = (f"2024-01-01T{at}:00.000000Z" for at in ("10:20", "10:30"))
+    assert out == f'user,session_end,total\nann,{ann},3.50\n"bob, jr",{bob},4.00\n'
+    listed = "SELECT array('a', NULL) AS l, named_struct('x', 1) AS s, CAST(NULL AS INT) AS n, true AS b"
+    assert shell("sql", "--csv", listed)[1] == 'l,s,n,b\n"[""a"", null]","{""x"": 1}",,true\n'
     assert shell.json("sql", "SELECT reason FROM rejected_events ORDER BY 1;") == [
         {"reason": "null_key"},
         {"reason": "unreadable"},

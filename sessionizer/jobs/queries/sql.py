@@ -92,13 +92,18 @@ def views(spark: SparkSession, config: Config, query: str) -> set[str]:
 
 def documents(frame: DataFrame) -> list[Any]:
     """Row objects, columns in order, nulls kept; times as ISO-8601 UTC, decimals with all their digits."""
-    unique = _unique(frame)
-    named = [F.col(c).alias(name) for c, name in zip(unique.columns, _apart(frame.columns), strict=True)]
-    texts = unique.select(F.to_json(F.struct(*named), JSON_OPTIONS)).collect()
-    schema = T.StructType(
-        [T.StructField(name, f.dataType) for name, f in zip(_apart(frame.columns), frame.schema.fields, strict=True)]
-    )
-    return [_as_typed(json.loads(row[0], parse_float=Decimal), schema) for row in texts]
+    return list(_documents(frame, in_parts=False))
+
+
+def _documents(frame: DataFrame, *, in_parts: bool) -> Iterator[Any]:
+    """The same one by one; in_parts: partition by partition, for more than this process holds."""
+    unique, names = _unique(frame), _apart(frame.columns)
+    named = [F.col(c).alias(name) for c, name in zip(unique.columns, names, strict=True)]
+    texts = unique.select(F.to_json(F.struct(*named), JSON_OPTIONS))
+    fields = zip(names, frame.schema.fields, strict=True)
+    schema = T.StructType([T.StructField(name, f.dataType) for name, f in fields])
+    for row in texts.toLocalIterator() if in_parts else texts.collect():
+        yield _as_typed(json.loads(row[0], parse_float=Decimal), schema)
 
 
 def _as_typed(value: Any, kind: T.DataType) -> Any:
@@ -116,9 +121,22 @@ def _as_typed(value: Any, kind: T.DataType) -> Any:
 
 
 def text_rows(frame: DataFrame) -> Iterator[Sequence[str | None]]:
-    """The names of the columns, then the rows as text."""
+    """The names of the columns, then the rows as text for CSV: times and lists as in JSON."""
     yield frame.columns
-    yield from _as_text(frame).toLocalIterator()
+    for document in _documents(frame, in_parts=True):
+        yield [csv_text(value) for value in document.values()]
+
+
+def csv_text(value: Any) -> str | None:
+    """A value of a document as text; null is none."""
+    match value:
+        case None:
+            return None
+        case bool():
+            return str(value).lower()
+        case list() | dict():
+            return json.dumps(value, ensure_ascii=False, default=str)
+    return str(value)
 
 
 def show(frame: DataFrame, limit: int, *, wide: bool = False) -> None:

@@ -1,5 +1,6 @@
 """sql --engine duckdb: the same queries in a second, without Spark; in DuckDB's SQL."""
 
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -8,7 +9,7 @@ from typing import Any
 
 import duckdb
 
-from sessionizer.jobs.queries.sql import ONE_QUERY, show_rows
+from sessionizer.jobs.queries.sql import ONE_QUERY, csv_text, show_rows
 from sessionizer.lib.config import Config
 from sessionizer.lib.errors import UsageError
 from sessionizer.tables.queries.duckdb import connect
@@ -56,9 +57,10 @@ def documents(query: Query) -> list[Any]:
 
 
 def text_rows(query: Query) -> Iterator[Sequence[str | None]]:
-    """The names of the columns, then the rows as text."""
+    """The names of the columns, then the rows as text for CSV."""
     yield query.names
-    yield from _rows(query, _as_text(query))
+    for row in _rows(query, query.text):
+        yield [csv_text(_as_json(value)) for value in row]
 
 
 def show(query: Query, limit: int, *, wide: bool = False) -> None:
@@ -96,6 +98,8 @@ def _as_json(value: object) -> object:
             return value.isoformat()
         case float() if not isfinite(value):  # JSON has no number for it; as Spark writes it
             return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case bytes():
+            return b64encode(value).decode()
         case list() | tuple():
             return [_as_json(v) for v in value]
         case dict():
