@@ -143,6 +143,7 @@ def print_rows(
 
 def _capped(widths: Sequence[int], room: int) -> list[int]:
     """The widths of columns, long ones cut until all fit, though not to less than can be read."""
+    capped = list(widths)
     for most in range(max(widths), SHORTEST_CUT - 1, -1):
         capped = [min(width, most) for width in widths]
         if sum(capped) + BETWEEN * (len(capped) - 1) <= room:

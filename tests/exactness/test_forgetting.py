@@ -11,6 +11,7 @@ from sessionizer.jobs.commands.maintain import Asked, maintain
 from sessionizer.jobs.run import side_tables
 from sessionizer.jobs.run.kinds import sessions_of
 from sessionizer.lib.durations import DAY
+from sessionizer.lib.errors import TableError
 from tests.exactness.play import Play, UsageError, at
 from tests.kills import killed_at
 
@@ -151,6 +152,39 @@ def test_a_delete_of_what_is_forgotten_moves_the_cuts_of_what_is_left(play: Play
     done.assert_sessions("u | start | end | count \n a | 24 | 24 | 1 \n tick | 1460 | 1460 | 1")  # 6 to 18 ended early
     done.assert_clean()
     done.rebuild().assert_sessions("u | start | end | count \n a | 24 | 24 | 1 \n tick | 1460 | 1460 | 1")
+
+
+def test_a_delete_of_what_is_forgotten_takes_what_is_left_with_it_where_gaps_split(play: Plays) -> None:
+    splits = {"max_duration": "12m", "gap_boundary": "splits"}
+    done = forget(play("a@0 a@6 a@12 a@18 a@24 tick@1455", session=splits))  # the mark is 25
+    done.source("DELETE FROM {} WHERE u = 'a' AND at = TIMESTAMP'2026-01-01 00:00:00'").run()
+    done.assert_sessions("u | start | end | count \n a | 6 | 18 | 3 \n a | 24 | 24 | 1 \n tick | 1455 | 1455 | 1")
+    done.assert_clean()
+
+
+def test_a_backfill_behind_the_mark_leaves_the_sessions_around_it_alone(play: Plays) -> None:
+    done = play("z@0 a@100", session={"max_duration": "1h"}).flush().runs("a@300 tick@1500 | a@200")
+    forget(done)
+    assert done.position().forgotten == at(70)
+    done.backfill(190, 210)
+    done.assert_sessions(
+        """
+        u    | start | end  | why
+        a    | 100   | 100  | flush
+        a    | 200   | 200  | gap
+        a    | 300   | 300  | gap
+        tick | 1500  | 1500 | -
+        """
+    )
+    done.assert_clean()
+
+
+def test_other_rejected_events_are_refused_behind_a_forgetting_too(play: Plays) -> None:
+    done = play("a@0 a@1000 | a@20 tick@2000")
+    done.change(outputs={"rejected_events": str(done.folder / "elsewhere")}).init()
+    forget(done)
+    with pytest.raises(TableError, match="is not the table that runs have written to"):
+        done.run()
 
 
 def test_a_source_that_is_pruned_leaves_the_cuts_that_its_rows_make(play: Plays) -> None:

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from sessionizer.jobs.commands.rebuild_plan import plan, show
 from sessionizer.jobs.commands.status import status
+from sessionizer.jobs.run.kinds import kind_of
 from tests.exactness.play import Play, UsageError
 
 pytestmark = pytest.mark.slow
@@ -174,6 +175,23 @@ def test_a_dry_run_says_what_a_rebuild_would_do_and_writes_nothing(play: Plays) 
     after = plan(done.kind, done.said.append, now=done.now)
     assert (after.changed, after.days, after.stays) == ([], [], 4)
     show(after)
+
+
+def test_a_dry_run_compares_sets_and_tells_windows_of_another_key(play: Plays, tmp_path: Path) -> None:
+    schema = "u STRING, d STRING, at TIMESTAMP, n INT"
+    events = """
+        u | d | at | n
+        a | x | 0  | 1
+        a | y | 5  | 1
+        """
+    of = [{"name": "names", "fn": "set", "of": "u"}]
+    done = play(events, schema, aggregates=of, sliding={"table": str(tmp_path / "windows")})
+    done.slide()
+    done.change(aggregates=[{"name": "names", "fn": "set", "of": "d"}])
+    assert plan(done.kind, done.said.append, now=done.now).total("changes") == 1
+    done.change(aggregates=of, source={"key": ["d"]})
+    found = plan(kind_of(done.spark, done.config, windows=True), done.said.append, now=done.now)
+    assert (found.total("goes"), found.total("comes"), found.total("changes"), found.stays) == (3, 2, 0, 0)
 
 
 def test_a_dry_run_names_columns_that_come_and_go(play: Plays) -> None:

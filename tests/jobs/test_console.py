@@ -50,3 +50,11 @@ def test_wide_shows_all_on_a_terminal_too(capsys: pytest.CaptureFixture[str], mo
     assert "a" * 64 in told(capsys)
     console.print_rows(HEADERS, [])
     assert told(capsys).split() == HEADERS
+
+
+def test_many_narrow_columns_are_no_trouble(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_a_terminal(monkeypatch)
+    console.print_rows([f"column_{n}" for n in range(9)], [["2026-01-01 10:00"] * 9])
+    assert "a wider terminal: column_3, column_4" in " ".join(told(capsys).split())

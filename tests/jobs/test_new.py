@@ -3,6 +3,8 @@
 import gzip
 import json
 import shlex
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -119,6 +121,43 @@ def test_what_is_written_is_a_config_whatever_columns_are_called(tmp_path: Path)
     assert schema["title"] == "Config"
     with pytest.raises(UsageError, match="there is a config already"):
         write(chosen, tmp_path / "made" / "sessionizer.yaml")
+
+
+def test_names_that_meet_each_other_or_ours_are_kept_apart(tmp_path: Path) -> None:
+    content = "status,User ID,user_id,a-b,a b,x=1,at\n" + "s,u,v,1,2,3,2026-01-01\n" * 3 + "t,w,v,1,2,3,2026-01-02\n"
+    chosen = replace(begin([file(tmp_path, "odd.csv", content)]), key="status")
+    write(chosen, tmp_path / "sessionizer.yaml")
+    config = load_config(tmp_path / "sessionizer.yaml", env={})
+    assert config.source.key == ("the_status",)
+    assert [a.of for a in config.aggregates if a.fn == "sum"] == ["a_b", "a_b_2", "x_1"]
+    words = shlex.split(next_commands(chosen, Path("sessionizer.yaml"))[0])
+    renamed = [word for before, word in pairwise(words) if before == "--rename"]
+    assert renamed == ["status=the_status", "User ID=user_id_2", "a-b=a_b", "a b=a_b_2", "x=1=x_1"]
+    assert options.pair("x=1=x_1", "--rename", "old=new", last=True) == ("x=1", "x_1")
+    assert [path.name for path in tmp_path.iterdir()].count("sessionizer.yaml") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("old-mac.csv", "user,at\ru,2026-01-01\ru,2026-01-02\r"),
+        ("bom.csv", "\ufeffuser,at\nu,2026-01-01\nu,2026-01-02\n"),
+        ("one.csv", "at\n2026-01-01\n"),
+        ("huge.jsonl", '{"n": 1' + "0" * 400 + ', "at": "2026-01-01"}\n' + "[" * 100_000 + "\n"),
+        ("nan.jsonl", '{"n": NaN, "at": "2026-01-01"}\n{"n": Infinity, "at": "2026-01-01"}\n'),
+    ],
+)
+def test_odd_files_are_looked_at_all_the_same(tmp_path: Path, name: str, content: str) -> None:
+    assert guess(file(tmp_path, name, content)).time_formats == {"at": "iso"}
+
+
+def test_what_is_no_file_of_events_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "noise").write_bytes(bytes(range(256)) * 20)
+    (tmp_path / "empty.csv").touch()
+    for name in ("noise", "empty.csv"):
+        with pytest.raises((SourceError, UsageError)):
+            write(begin([tmp_path / name]), tmp_path / "sessionizer.yaml")
+    assert not (tmp_path / "sessionizer.yaml").exists()
 
 
 def test_what_cannot_be_guessed_is_asked_for(tmp_path: Path) -> None:

@@ -107,6 +107,14 @@ def test_json_has_all_the_digits_of_decimals(lake_to_see: Warehouse, capsys: pyt
     assert told == f'[{{{row}}},{{{row},"more":[12345678901234567890.123456789]}}]'
 
 
+def test_numbers_of_single_precision_are_told_alike(lake_to_see: Warehouse) -> None:
+    numbers = (
+        "CAST(0.1 AS FLOAT) AS a, CAST(3.4028234e38 AS FLOAT) AS b, CAST(-1.5 AS FLOAT) AS c, CAST(0 AS FLOAT) AS d"
+    )
+    checked = sql_duckdb.checked_query(lake_to_see.config, f"SELECT {numbers}")
+    assert sql_duckdb.documents(checked) == [{"a": 0.1, "b": 3.4028235e38, "c": -1.5, "d": 0.0}]
+
+
 def test_json_has_no_numbers_that_json_has_not(lake_to_see: Warehouse) -> None:
     query = "SELECT CAST('NaN' AS DOUBLE) AS n, CAST('Infinity' AS DOUBLE) AS i, CAST('-Infinity' AS DOUBLE) AS m"
     checked = sql_duckdb.checked_query(lake_to_see.config, query)

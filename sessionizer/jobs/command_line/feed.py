@@ -126,7 +126,7 @@ def ingest(
         csv_sep=csv_sep.replace("\\t", "\t"),
         csv_quote=csv_quote,
         csv_header=csv_header,
-        rename=dict(opt.pair(text, "--rename", "old=new") for text in rename or []),
+        rename=dict(opt.pair(text, "--rename", "old=new", last=True) for text in rename or []),
         schema=schema,
         add_columns=add_columns,
     )

@@ -82,9 +82,9 @@ def share(text: str | None, option: str = "--sample") -> float | None:
     return found
 
 
-def pair(text: str, option: str, form: str, remedy: str = "") -> tuple[str, str]:
-    """What stands on either side of the first `=`; form: how to write it."""
-    name, _, value = text.partition("=")
+def pair(text: str, option: str, form: str, remedy: str = "", *, last: bool = False) -> tuple[str, str]:
+    """What stands on either side of the first `=`, or of the last one; form: how to write it."""
+    name, _, value = text.rpartition("=") if last else text.partition("=")
     if not (name and value):
         raise UsageError(f"{option} must be {form}", value=text, remedy=remedy)
     return name, value

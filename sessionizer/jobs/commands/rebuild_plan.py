@@ -56,7 +56,8 @@ def plan(kind: Kind, say: Say, now: int | None = None) -> Plan:
         rows = outlasting(result.changes.drop(C.CHANGE))
     say("comparing")
     table = kind.home.table.read(position.version)
-    told = Checkpoints().held(_told(rows, table, kind))
+    key = kind.summary["key"] if position.manifest is None else position.manifest.rule.get("key")
+    told = Checkpoints().held(_told(rows, table, kind, is_comparable=key == kind.summary["key"]))
     counts = told.groupBy(DAY, WHAT).count().orderBy(DAY).collect()
     days: dict[str, dict[str, Any]] = {}
     for row in counts:
@@ -109,12 +110,20 @@ def show(found: Plan) -> None:
         print_rows([WHAT, "row", "as it is", "as it would be"], rows, title="Examples")
 
 
-def _told(rows: DataFrame, table: DataFrame, kind: Kind) -> DataFrame:
+def _told(rows: DataFrame, table: DataFrame, kind: Kind, *, is_comparable: bool) -> DataFrame:
     """The rows of either: `what` becomes of them, the `day` of their start, `before` and `after`."""
     identity, start = kind.home.layout.identity, kind.home.layout.start
     types = {f.name: f.dataType for f in table.schema.fields}
-    made = {f.name: f.dataType for f in rows.schema.fields}
-    both = [n for n in rows.columns if n in types and n not in HOW and made[n] == types[n]]
+    made = {f.name: f.dataType.simpleString() for f in rows.schema.fields}  # which knows nothing of nulls within
+    both = [n for n in rows.columns if n in types and n not in HOW and made[n] == types[n].simpleString()]
+    if not is_comparable:  # by another key no row is one of the others
+        goes = (
+            _packed(table, (), BEFORE).withColumn(WHAT, F.lit(GOES)).withColumn(DAY, F.col(BEFORE)[start].cast("date"))
+        )
+        comes = (
+            _packed(rows, (), AFTER).withColumn(WHAT, F.lit(COMES)).withColumn(DAY, F.col(AFTER)[start].cast("date"))
+        )
+        return goes.unionByName(comes, allowMissingColumns=True).select(WHAT, DAY, BEFORE, AFTER)
     old, new = _packed(table, identity, BEFORE), _packed(rows, identity, AFTER)
     each = [F.first(name, ignorenulls=True).alias(name) for name in (BEFORE, AFTER)]
     met = old.unionByName(new, allowMissingColumns=True).groupBy(*C.cols(tuple(identity))).agg(*each)

@@ -117,7 +117,10 @@ def guess(file: Path) -> Guess:
     elif kind == "json":
         rows = _json(first_bytes(file, HEAD))
     else:
-        rows, sep = _csv(first_bytes(file, HEAD))
+        try:
+            rows, sep = _csv(first_bytes(file, HEAD))
+        except csv.Error as error:
+            raise SourceError("the file must be csv, json, parquet or an access log", value=str(file)) from error
     columns = tuple(_column(name, values, is_text=kind == "csv") for name, values in rows.items())
     if not any(column.there for column in columns):
         raise SourceError("the file must have rows to look at", value=str(file), remedy="name another one")
@@ -127,7 +130,7 @@ def guess(file: Path) -> Guess:
 
 def _csv(head: bytes) -> tuple[dict[str, list[Any]], str]:
     """The separator is the one that most lines have as often as the first, which names the columns."""
-    text = head.removeprefix(BOM).decode(errors="replace")
+    text = head.removeprefix(BOM).decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
     if len(head) >= HEAD:
         text = text[: text.rfind("\n") + 1]
     first = [line for line in text[: 1 << 16].split("\n") if line.strip()][:100]
@@ -152,7 +155,7 @@ def _json(head: bytes) -> dict[str, list[Any]]:
 def _parsed(line: bytes) -> Any:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -176,7 +179,7 @@ def _kind(there: Sequence[Any], *, is_text: bool) -> str | None:
     """The type of the values in Spark's words, None for what holds others within it."""
     kinds: list[tuple[str, Callable[[Any], bool]]] = [
         ("boolean", lambda v: isinstance(v, bool)),
-        ("bigint", lambda v: isinstance(v, int)),
+        ("bigint", lambda v: isinstance(v, int) and -(2**63) <= v < 2**63),
         ("double", lambda v: isinstance(v, int | float | Decimal)),
         ("timestamp", lambda v: isinstance(v, datetime | date)),
         ("string", lambda v: isinstance(v, str)),
@@ -202,7 +205,8 @@ def _time_format(column: Column) -> str | None:
         return None
     if column.kind == "timestamp":
         return ISO
-    numbers = [float(value) for value in there if NUMBER.fullmatch(str(value))]
+    there = [str(value) for value in there]
+    numbers = [float(value) for value in there if NUMBER.fullmatch(value)]
     if len(numbers) >= MOSTLY * len(there):
         looks = _rank(column.name, NAMES_OF_TIME) < len(NAMES_OF_TIME)
         units = {"epoch_s": 1, "epoch_ms": 1_000} if looks else {}

@@ -1,10 +1,12 @@
 """new: a config to begin with, guessed from a file of events."""
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from sessionizer.jobs.config_file import load_config
@@ -53,23 +55,28 @@ def write(chosen: Begin, config: Path) -> None:
             remedy="name it with --time",
         )
     config.parent.mkdir(parents=True, exist_ok=True)
-    (config.parent / SCHEMA).write_text(json.dumps(json_schema(), indent=2) + "\n", encoding="utf-8")
-    config.write_text(text_of(chosen), encoding="utf-8")
-    load_config(config)  # what is written is a config, whatever the columns are called
+    draft = config.with_name(f".{config.name}.{os.getpid()}.yaml")
+    try:
+        draft.write_text(text_of(chosen), encoding="utf-8")
+        load_config(draft, env={})  # what is written is a config, whatever the columns are called
+        (config.parent / SCHEMA).write_text(json.dumps(json_schema(), indent=2) + "\n", encoding="utf-8")
+        draft.replace(config)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def text_of(chosen: Begin) -> str:
     """The config, with words on what was seen."""
-    found, time = chosen.found, chosen.time or C.EVENT_TIME
-    others = [_name(name) for name in found.keys if name != chosen.key][:3]
+    found, time, names = chosen.found, chosen.time or C.EVENT_TIME, _names(chosen)
+    others = [names[name] for name in found.keys if name != chosen.key][:3]
     seen = found.column(time).there[:1]
     lines = [
         f"# yaml-language-server: $schema={SCHEMA}",
         f"# Guessed from {chosen.files[0].name}; what else there is: docs/config.md, or your editor by the schema.",
         "source:",
         "  table: warehouse/events",
-        _line(f"  key: [{'' if chosen.key is None else _name(chosen.key)}]", _about_key(chosen, others)),
-        _line(f"  event_time: {_name(time)}", f"such as {seen[0]}" if seen else ""),
+        _line(f"  key: [{'' if chosen.key is None else names[chosen.key]}]", _about_key(chosen, others)),
+        _line(f"  event_time: {names[time]}", f"such as {seen[0]}" if seen else ""),
         "sessions:",
         "  table: warehouse/sessions",
         "session:",
@@ -77,7 +84,7 @@ def text_of(chosen: Begin) -> str:
         "time:",
         _line("  allowed_lateness: 24h", "how far behind the latest an event may come and still count"),
         "aggregates:",
-        *[f"  - {{name: {kind}_{_name(of)}, fn: {fn}, of: {_name(of)}}}" for kind, fn, of in _aggregates(chosen)],
+        *[f"  - {{name: {kind}_{names[of]}, fn: {fn}, of: {names[of]}}}" for kind, fn, of in _aggregates(chosen)],
     ]
     if lines[-1] == "aggregates:":
         lines[-1] = "aggregates: []"
@@ -94,16 +101,17 @@ def next_commands(chosen: Begin, config: Path) -> list[str]:
     names = (chosen.time, chosen.key)
     typed = [c for c in found.columns if not (found.declared or c.kind == "string" or c.name in names or _is_name(c))]
     options += ["--schema", ", ".join(f"{_ddl(column.name)} {column.kind}" for column in typed)] if typed else []
-    for name in (column.name for column in found.columns if _name(column.name) != column.name):
-        options += ["--rename", f"{name}={_name(name)}"]
+    for name, new in _names(chosen).items():
+        options += ["--rename", f"{name}={new}"] if new != name else []
     load = shlex.join(["sessionizer", "ingest", *map(str, chosen.files), *options])
     return [load, shlex.join(["sessionizer", "run", "--init", *named])]
 
 
 def summary(chosen: Begin, config: Path) -> str:
     """What was written, in a sentence."""
-    whose = f"of {_name(chosen.key)}" if chosen.key else "of all events together"
-    when = _name(chosen.time or C.EVENT_TIME)
+    names = _names(chosen)
+    whose = f"of {names[chosen.key]}" if chosen.key else "of all events together"
+    when = names[chosen.time or C.EVENT_TIME]
     return f"wrote {config}: sessions {whose} by {when}, a pause of {chosen.gap} ends one"
 
 
@@ -134,12 +142,26 @@ def _line(text: str, comment: str) -> str:
     return f"{text:<32}# {' '.join(comment.split())}" if comment else text
 
 
-def _name(column: str) -> str:
-    """What the column is called in the table: a name that SQL, YAML and Delta take as it is."""
-    if PLAIN.fullmatch(column) and column.lower() not in SPECIAL:
-        return column
-    made = re.sub(r"\W+", "_", column).strip("_").lower()
-    return made if PLAIN.fullmatch(made) and made not in SPECIAL else f"the_{made}"
+def _names(chosen: Begin) -> dict[str, str]:
+    """What each column is called in the table: a name that SQL, YAML and Delta take as it is, and no other has.
+
+    The key is called as no column of ours is.
+    """
+    columns = [column.name for column in chosen.found.columns]
+    names = {name: name for name in columns if _is_plain(name, is_key=name == chosen.key)}
+    for name in columns:
+        if name not in names:
+            made = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_").lower()
+            made = made if _is_plain(made, is_key=name == chosen.key) else f"the_{made or 'column'}"
+            taken = {other.lower() for other in names.values()}
+            alike = (f"{made}_{n}" for n in count(2))
+            names[name] = made if made not in taken else next(other for other in alike if other not in taken)
+    return names
+
+
+def _is_plain(name: str, *, is_key: bool) -> bool:
+    ours = (*C.FIXED_SESSION_COLUMNS, *C.FIXED_EVENT_COLUMNS) if is_key else ()
+    return bool(PLAIN.fullmatch(name)) and name.lower() not in {*map(str.lower, ours), *SPECIAL}
 
 
 def _ddl(column: str) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import date
 
 from pyspark.sql import types as T
@@ -100,7 +101,8 @@ def _literal(text: str, kind: T.DataType, name: str, option: str) -> str:
     if (bits := WHOLE.get(kind.typeName())) is not None:
         fits = re.fullmatch(r"\s*[+-]?\d{1,19}\s*", text) and -(2**bits) <= int(text) < 2**bits and str(int(text))
     elif isinstance(kind, T.DateType) and re.fullmatch(r"\d{4}-\d\d-\d\d", text):
-        fits = f"DATE '{date.fromisoformat(text)}'"
+        with suppress(ValueError):
+            fits = f"DATE '{date.fromisoformat(text)}'"
     else:
         raise NeedsSpark(f"it reads texts of the type {kind.simpleString()}")
     if not fits:

@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
+from ctypes import c_float
 from dataclasses import dataclass
 from datetime import date, datetime
 from math import isfinite, isnan
@@ -53,14 +54,14 @@ def checked_query(config: Config, query: str) -> Query:
 
 def documents(query: Query) -> list[Any]:
     """Row objects, columns in order, nulls kept; times as ISO-8601 UTC, decimals with all their digits."""
-    return [dict(zip(query.names, map(_as_json, row), strict=True)) for row in _rows(query, query.text)]
+    return [dict(zip(query.names, _values(query, row), strict=True)) for row in _rows(query, query.text)]
 
 
 def text_rows(query: Query) -> Iterator[Sequence[str | None]]:
     """The names of the columns, then the rows as text for CSV."""
     yield query.names
     for row in _rows(query, query.text):
-        yield [csv_text(_as_json(value)) for value in row]
+        yield [csv_text(value) for value in _values(query, row)]
 
 
 def show(query: Query, limit: int, *, wide: bool = False) -> None:
@@ -87,6 +88,21 @@ def _as_text(query: Query) -> str:
     """The query with every value as Spark would write it: times in UTC, without a zone."""
     values = [f"CAST(#{i} AS TIMESTAMP)" if kind == ZONED else f"#{i}" for i, (_, kind) in enumerate(query.columns, 1)]
     return f"SELECT {', '.join(f'CAST({value} AS VARCHAR)' for value in values)} FROM (\n{query.text}\n)"
+
+
+def _values(query: Query, row: Sequence[Any]) -> Iterator[Any]:
+    for (_, kind), value in zip(query.columns, row, strict=True):
+        yield _as_json(_single(value) if kind in ("FLOAT", "FLOAT[]") else value)
+
+
+def _single(value: Any) -> Any:
+    """A number of single precision by as few digits as tell it, as Spark writes it."""
+    if isinstance(value, list):
+        return [_single(one) for one in value]
+    if not isinstance(value, float) or not isfinite(value):
+        return value
+    told = (float(f"{value:.{digits}g}") for digits in range(1, 10))
+    return next(found for found in told if c_float(found).value == value)
 
 
 def _as_json(value: object) -> object:

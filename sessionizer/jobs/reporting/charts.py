@@ -120,7 +120,8 @@ def line(values: Sequence[float], labels: Sequence[str], unit: str, limit: float
         axes.fill_between(range(len(values)), values, color=palette.series[1], alpha=0.15, linewidth=0)
         if limit is not None:
             axes.axhline(limit, color=palette.series[4], linewidth=1, linestyle=(0, (4, 3)))
-        axes.set_ylim(bottom=0)
+        if min(values, default=0) >= 0:
+            axes.set_ylim(bottom=0)
         axes.set_ylabel(unit)
         _label(axes, labels, 8)
 

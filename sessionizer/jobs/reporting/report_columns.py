@@ -1,5 +1,6 @@
 """The report's part on the columns that a config computes: numbers, texts, booleans; and who comes back."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -12,7 +13,7 @@ from sessionizer.jobs.reporting.report_queries import DAYS, Engine, Row
 from sessionizer.lib.config import Config
 
 MOST_CHARTS, MOST_VALUES, LONGEST = 4, 8, 60
-NUMBERS = ("tinyint", "smallint", "int", "integer", "bigint", "hugeint", "float", "double", "decimal")
+NUMBERS = re.compile(r"(tiny|small|big|huge)?int|integer|float|double|decimal(\(.*\))?")
 TEXTS, BOOLEANS = ("string", "varchar"), ("boolean",)
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 WEEK = 7
@@ -35,7 +36,7 @@ def columns_part(engine: Engine, config: Config, by_day: Sequence[Row]) -> Colum
     """Ask for each aggregate what its type has to tell. by_day: sessions of each day, oldest first."""
     names = [name for aggregate in config.aggregates for name in aggregate.result_columns]
     kinds = _kinds(engine, names)
-    numbers = [name for name, kind in kinds.items() if kind.startswith(NUMBERS)]
+    numbers = [name for name, kind in kinds.items() if NUMBERS.fullmatch(kind)]
     part = ColumnsPart(
         numbers=[_number(engine, name) for name in numbers],
         shares=[_share(engine, name) for name, kind in kinds.items() if kind in BOOLEANS],
@@ -63,7 +64,8 @@ def week_over_week(by_day: Sequence[Row]) -> str | None:
 
 def _kinds(engine: Engine, names: Sequence[str]) -> dict[str, str]:
     """The type of each column, as the engine calls it, in small letters; none where there are no rows."""
-    if not names:
+    there = {name for row in engine.ask("SELECT * FROM sessions LIMIT 1") for name in row}
+    if not (names := [name for name in names if name in there]):  # of others a rebuild is still to come
         return {}
     asked = ", ".join(f"typeof({engine.column(name)}) AS {engine.column(name)}" for name in names)
     rows = engine.ask(f"SELECT {asked} FROM sessions LIMIT 1")

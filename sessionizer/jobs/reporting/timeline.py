@@ -1,6 +1,6 @@
 """The timeline of one key: its sessions as bars, its events as dots, and what was left out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -54,19 +54,15 @@ def timeline(config: Config, asked: LookUp) -> Timeline:
         times = f"epoch_us({C.SESSION_START}), epoch_us({C.SESSION_END}), {C.STATUS}, {C.EVENT_COUNT}"
         sessions = _rows(config, f"SELECT {times} FROM ({found.text}) ORDER BY 1, 2")
         mine = " AND ".join(lookups_duckdb.of_keys(asked, config.source.key, LocalTableSet(config).sessions.schema))
+        inside = _inside(sessions)
         of_rejected = f"SELECT epoch_us({C.EVENT_TIME}), {C.REASON} FROM rejected_events WHERE {mine}"
-        rejected = _rows(config, f"{of_rejected} AND {C.EVENT_TIME} IS NOT NULL ORDER BY 1 DESC, 2 LIMIT {MOST}")
-        events = _events(config, mine)
+        near = inside(f"epoch_us({C.EVENT_TIME})")
+        rejected = _rows(config, f"{of_rejected} AND {near} ORDER BY 1 DESC, 2 LIMIT {MOST}")
+        events = _events(config, mine, inside)
     except NeedsSpark as reason:
         raise UsageError("--plot draws tables on a path of this machine", value=str(reason)) from reason
     if not sessions and not rejected:
         raise UsageError("there is nothing to draw: the tables know nothing of this key", value=", ".join(asked.key))
-    spans = [(row[0], row[1]) for row in sessions]
-    if spans:  # of what a look-up found, and the events around it
-        low, high = min(s[0] for s in spans), max(s[1] for s in spans)
-        room = max((high - low) // 20, 60_000_000)
-        rejected = [row for row in rejected if low - room <= row[0] <= high + room]
-        events = None if events is None else [us for us in events if low - room <= us <= high + room]
     number = sum(row[3] for row in sessions)
     title = f"{', '.join(asked.key)}: {_number(len(sessions), 'session')} of {_number(number, 'event')}"
     return Timeline(title, sessions, events, rejected)
@@ -132,17 +128,24 @@ def of_key(found: Timeline, axes: "Axes", palette: "Palette") -> None:
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=6, borderpad=0, handletextpad=0.5)
 
 
-def _events(config: Config, mine: str) -> list[int] | None:
+def _inside(sessions: Sequence[tuple[int, int, str, int]]) -> Callable[[str], str]:
+    """The condition on a time in microseconds: within what these sessions span, and a little around it."""
+    if not sessions:
+        return lambda us: f"{us} IS NOT NULL"
+    low, high = min(row[0] for row in sessions), max(row[1] for row in sessions)
+    room = max((high - low) // 20, 60_000_000)
+    return lambda us: f"{us} BETWEEN {low - room} AND {high + room}"
+
+
+def _events(config: Config, mine: str, inside: Callable[[str], str]) -> list[int] | None:
     """The times of the key's events, where they are a column of times."""
     types = {f.name.lower(): f.dataType.typeName() for f in LocalTableSet(config).events.schema.fields}
     name = config.source.event_time
     if types.get(name.lower()) not in ("timestamp", "timestamp_ntz"):
         return None
     column = lookups_duckdb.quoted(name)
-    rows = _rows(
-        config,
-        f"SELECT epoch_us({column}) FROM events WHERE {mine} AND {column} IS NOT NULL ORDER BY 1 DESC LIMIT {MOST}",
-    )
+    found = f"SELECT epoch_us({column}) FROM events WHERE {mine} AND {inside(f'epoch_us({column})')}"
+    rows = _rows(config, f"{found} ORDER BY 1 DESC LIMIT {MOST}")
     return [row[0] for row in rows]
 
 

@@ -18,7 +18,7 @@ from sessionizer.lib.time.watermarks import WatermarkState
 from sessionizer.tables.manifest import Manifest, policy
 from sessionizer.tables.position import Position
 
-MOST_SCOPES = 1000
+MOST_SCOPES, REJECTED = 1000, "rejected_events"
 SELDOM = ("duplicates", "amended", "corrected", "withdrawn", "forgotten", "moved", "readmitted")
 
 
@@ -87,6 +87,7 @@ def forgetting(  # noqa: PLR0913
 ) -> Manifest:
     """The manifest of a run that only takes so many rows away, those that ended before this time; all else stands."""
     last = -1 if done.source_to_version is None else done.source_to_version
+    ids = kind.side_table_ids()
     times = {
         f"{name}_before": getattr(done, f"{name}_after") for name in ("watermark", "horizon", "flush_mark", "scopes")
     }
@@ -98,7 +99,8 @@ def forgetting(  # noqa: PLR0913
             "mode": "forget",
             "arguments": {"before": before},
             "product_version": __version__,
-            "side_tables": kind.side_table_ids(),
+            # Those that the runs before have written to, and this one, too.
+            "side_tables": {n: of for n, of in done.side_tables.items() if n == REJECTED or ids.get(n) == of},
             "source_from_version": last + 1,
             "source_files": 0,
             "source_bytes": 0,

@@ -109,7 +109,7 @@ class Sessions:
             intervals = intervals.withColumn(C.LIVE, F.lit(None).cast(LIVE_TYPE))
         intervals = self._with_final(intervals, changes, stored)
         if changes.before.forgotten is not None:
-            intervals = self._unforgotten(intervals, changes.before.forgotten)
+            intervals = self._unforgotten(intervals, changes.before.forgotten, is_again=changes.again is not None)
         marked, seen = compute.observed(mark_roles(intervals, rule), role_columns())
         others = to_merge(marked)
         if changes.looks_back:  # what is only looked at stays as it is
@@ -210,21 +210,22 @@ class Sessions:
             intervals = intervals.unionByName(self._apart(near, changes), allowMissingColumns=True)
         return intervals
 
-    def _unforgotten(self, intervals: DataFrame, forgotten: int) -> DataFrame:
+    def _unforgotten(self, intervals: DataFrame, forgotten: int, *, is_again: bool) -> DataFrame:
         """Those of the table, and of the new ones what may concern them, or what is to come: not what lies before.
 
-        Where cuts depend on all before them, what leaves before the first session that is left makes it anew, from its
-        key's first event on: nobody knows any more where the chain began.
+        Where cuts depend on all before them, what leaves before the mark makes the first session that is left anew,
+        from its key's first event on: nobody knows any more where the chain began. What is made again lies behind it.
         """
         existing, start = C.col(C.LIVE).isNotNull(), C.col(C.START)
         first = F.min(F.when(existing, start)).over(Window.partitionBy(*C.cols(apart(intervals, self.rule))))
         told = intervals.withColumn("__first", F.least(first, F.lit(forgotten)))
-        if self.rule.max_duration is not None:
-            reaches = ~existing & (C.col(C.EFFECT) == LEAVES) & (start < first)
+        if self.rule.max_duration is not None and not is_again:
+            reaches = ~existing & (C.col(C.EFFECT) == LEAVES) & (start < F.least(first, F.lit(forgotten)))
+            reaches = reaches & first.isNotNull()
             whole = {
                 C.START: F.when(reaches, F.lit(-EVER)).otherwise(start),
                 C.END: F.when(reaches, F.greatest(C.col(C.END), first)).otherwise(C.col(C.END)),
-                C.REACH: F.when(reaches, F.greatest(C.col(C.REACH), first)).otherwise(C.col(C.REACH)),
+                C.REACH: F.when(reaches, F.greatest(C.col(C.REACH), first + 1)).otherwise(C.col(C.REACH)),
                 "__first": F.when(reaches, F.lit(-EVER)).otherwise(F.col("__first")),
             }
             told = told.withColumns(whole)
