@@ -12,7 +12,10 @@ from sessionizer.lib import __version__
 from sessionizer.lib.errors import SessionizerError, printable, without_passwords
 
 # Which extra of the package brings a library that only some commands need.
-EXTRAS = {"great_expectations": "quality", "jinja2": "report", "markupsafe": "report", "matplotlib": "report"}
+EXTRAS = {
+    **{"pyspark": "spark", "py4j": "spark", "delta": "spark", "grpc": "connect"},
+    **{"great_expectations": "quality", "jinja2": "report", "markupsafe": "report", "matplotlib": "report"},
+}
 app = typer.Typer(
     name="sessionizer",
     no_args_is_help=True,
@@ -25,9 +28,16 @@ app = typer.Typer(
 
 def _say_version(asked: bool) -> None:
     if asked:
-        engines = ", ".join(f"{name} {metadata.version(name)}" for name in ("pyspark", "delta-spark"))
+        engines = ", ".join(f"{name} {_version(name)}" for name in ("pyspark", "delta-spark"))
         print(f"sessionizer {__version__} ({engines}, Python {sys.version.split()[0]})")
         raise typer.Exit
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # a platform's own may not be a package
+        return "of this platform"
 
 
 Version = typer.Option("--version", help="Say which version this is.", callback=_say_version, is_eager=True)

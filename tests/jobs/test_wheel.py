@@ -51,11 +51,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of the commands of an environment that holds the wheel, its requirements and the extra `report`."""
+    """The folder of the commands of an environment that holds the wheel with the extras `report` and `spark`."""
     folder = tmp_path_factory.mktemp("environment")
     call(sys.executable, "-m", "venv", folder, cwd=folder)
     pip = (folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    call(*pip, "-c", ROOT / "constraints.txt", f"{wheel}[report]", cwd=folder)
+    call(*pip, "-c", ROOT / "constraints.txt", f"{wheel}[report,spark]", cwd=folder)
     yield folder / "bin"
     shutil.rmtree(folder)
 
