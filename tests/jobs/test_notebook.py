@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -24,7 +25,7 @@ def test_from_a_config_to_frames_and_a_page(spark: SparkSession, tmp_path: Path)
     assert any("made" in line for line in s.init())
     assert [run["events_read"] for run in s.run()] == [7]
     assert s.run() == []
-    ann = s.sessions(key="ann").toPandas()
+    ann: Any = s.sessions(key="ann").toPandas()
     assert (list(ann["event_count"]), list(ann["session_start"])) == ([2], [datetime(2026, 1, 1, 8)])
     assert s.sql("SELECT count(*) AS n FROM sessions").collect()[0]["n"] == s.sessions().count()
     made.append(MORE_EVENTS)
