@@ -15,6 +15,7 @@ from sessionizer.lib.errors import UsageError
 from sessionizer.lib.reading.lookups import check_one_or_range, named_key
 from sessionizer.lib.windows.sessions.lifecycle import OPEN
 from sessionizer.lib.windows.sliding.rule import sliding_of
+from sessionizer.tables.queries.duckdb import quoted
 from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
 
 WHOLE = {"byte": 7, "short": 15, "integer": 31, "long": 63}  # bits of what they hold
@@ -28,17 +29,17 @@ def look_up(config: Config, asked: LookUp | WindowLookUp, *, whole: bool) -> sql
     """
     if asked.version is not None or asked.at is not None:
         raise NeedsSpark("only it reads a table as it was")
-    of, tables = ("sessions", LocalTableSet(config)) if isinstance(asked, LookUp) else _windows(config)
-    table, key = (tables.sessions if of == "sessions" else tables.of_windows["windows"]), config.source.key
+    key, of_sessions = config.source.key, isinstance(asked, LookUp)
+    of, end = ("sessions", C.SESSION_END) if of_sessions else ("windows", C.WINDOW_END)
+    section = config.sessions if of_sessions else sliding_of(config)
+    tables = LocalTableSet(config)
+    table = tables.sessions if of_sessions else tables.of_windows[of]
     table.require("`sessionizer init` makes it")
     types = {f.name: f.dataType for f in table.schema.fields}
-    hidden = {C.STATE} if whole else {C.STATE, *(NOT_SHOWN if of == "sessions" else (C.RUN_ID,))}
-    conditions = [*of_keys(asked, key, table.schema), *_of_times(asked, of)]
-    longest = asked.retention
-    if longest is None:
-        longest = (config.sessions if of == "sessions" else sliding_of(config)).retention
+    hidden = {C.STATE} if whole else {C.STATE, *(NOT_SHOWN if of_sessions else (C.RUN_ID,))}
+    conditions = [*of_keys(asked, key, table.schema), *_of_times(asked)]
+    longest = section.retention if asked.retention is None else asked.retention
     if longest is not None:
-        end = C.SESSION_END if of == "sessions" else C.WINDOW_END
         conditions.append(f"epoch_us({end}) >= (SELECT max(epoch_us({end})) FROM {of}) - {longest}")
     by = (*(() if asked.key else key), *ORDER[of])
     way = "DESC NULLS LAST" if asked.backward else "ASC NULLS FIRST"
@@ -51,11 +52,6 @@ def look_up(config: Config, asked: LookUp | WindowLookUp, *, whole: bool) -> sql
 def show(query: sql_duckdb.Query, asked: LookUp | WindowLookUp, *, wide: bool) -> None:
     """A table of the rows."""
     sql_duckdb.show(query, asked.limit or SHOWN, wide=wide)
-
-
-def _windows(config: Config) -> tuple[str, LocalTableSet]:
-    sliding_of(config)
-    return "windows", LocalTableSet(config)
 
 
 def of_keys(asked: LookUp | WindowLookUp, key: Sequence[str], columns: T.StructType) -> Iterator[str]:
@@ -77,20 +73,19 @@ def of_keys(asked: LookUp | WindowLookUp, key: Sequence[str], columns: T.StructT
             yield f"({condition} OR {quoted(name)} IS NULL)" if sign == "<=" else condition
 
 
-def _of_times(asked: LookUp | WindowLookUp, of: str) -> Iterator[str]:
+def _of_times(asked: LookUp | WindowLookUp) -> Iterator[str]:
+    bounds: list[tuple[str, str, int | None]]
     if isinstance(asked, LookUp):
-        bounds = (
+        bounds = [
             (C.SESSION_END, ">=", asked.earliest_end),
             (C.SESSION_START, "<=", asked.latest_start),
             (C.SESSION_END, "<=", asked.latest_end),
-        )
+        ]
         if asked.only_open:
             yield f"{C.STATUS} = '{OPEN}'"
     else:
-        bounds = ((C.WINDOW_START, ">=", asked.start_from), (C.WINDOW_START, "<=", asked.start_to), (of, "", None))
-    for column, sign, us in bounds:
-        if us is not None:
-            yield f"epoch_us({column}) {sign} {us}"
+        bounds = [(C.WINDOW_START, ">=", asked.start_from), (C.WINDOW_START, "<=", asked.start_to)]
+    yield from (f"epoch_us({column}) {sign} {us}" for column, sign, us in bounds if us is not None)
 
 
 def _literal(text: str, kind: T.DataType, name: str, option: str) -> str:
@@ -110,8 +105,3 @@ def _literal(text: str, kind: T.DataType, name: str, option: str) -> str:
             f"--{option.replace('_', '-')} must be of type {kind.simpleString()}, as {name} is", value=text
         )
     return str(fits)
-
-
-def quoted(name: str) -> str:
-    """The name as DuckDB quotes it."""
-    return '"' + name.replace('"', '""') + '"'

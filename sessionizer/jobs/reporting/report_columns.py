@@ -85,7 +85,7 @@ def _number(engine: Engine, name: str) -> Row:
 
 def _share(engine: Engine, name: str) -> Row:
     column = engine.column(name)
-    counts = [f"sum(CASE WHEN {column} THEN 1 ELSE 0 END) AS yes", f"count({column}) AS n", "count(*) AS of_all"]
+    counts = [f"sum(CASE WHEN {column} THEN 1 ELSE 0 END) AS yes", f"count({column}) AS n"]
     (row,) = engine.ask(f"SELECT {', '.join(counts)} FROM sessions")
     return {"name": name, "yes": row["yes"] or 0, "n": row["n"], "share": 100 * (row["yes"] or 0) / (row["n"] or 1)}
 

@@ -11,6 +11,7 @@ from sessionizer.jobs.queries.lookups import LookUp
 from sessionizer.lib import columns as C
 from sessionizer.lib.config import Config
 from sessionizer.lib.errors import UsageError
+from sessionizer.tables.queries.duckdb import quoted
 from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def _events(config: Config, mine: str, inside: Callable[[str], str]) -> list[int
     name = config.source.event_time
     if types.get(name.lower()) not in ("timestamp", "timestamp_ntz"):
         return None
-    column = lookups_duckdb.quoted(name)
+    column = quoted(name)
     found = f"SELECT epoch_us({column}) FROM events WHERE {mine} AND {inside(f'epoch_us({column})')}"
     rows = _rows(config, f"{found} ORDER BY 1 DESC LIMIT {MOST}")
     return [row[0] for row in rows]

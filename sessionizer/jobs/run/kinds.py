@@ -29,6 +29,7 @@ from sessionizer.tables.runs import Runs
 from sessionizer.tables.table_set import TableSet
 from sessionizer.tables.window_table import WindowTable
 
+REJECTED = "rejected_events"  # what runs call this side table among others
 NO_TIME = WatermarkState(now=0)
 
 
@@ -95,7 +96,7 @@ class Kind(Ruled):
 
     def side_table_ids(self) -> dict[str, str]:
         """Those of rejected_events and of the optional tables, by name: a table made again has another."""
-        tables = {"rejected_events": self.rejected_events.table} | {n: t.table for n, t in self.outputs.items()}
+        tables = {REJECTED: self.rejected_events.table} | {n: t.table for n, t in self.outputs.items()}
         return {name: table.id for name, table in tables.items()}
 
     def require(self) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pyspark.sql import functions as F
 
 from sessionizer.jobs.run.context import RunContext
-from sessionizer.jobs.run.kinds import Kind
+from sessionizer.jobs.run.kinds import REJECTED, Kind
 from sessionizer.jobs.run.pipeline import NO_OVERRIDE, RunResult
 from sessionizer.jobs.run.scopes import scopes_as_json
 from sessionizer.lib import __version__
@@ -18,7 +18,7 @@ from sessionizer.lib.time.watermarks import WatermarkState
 from sessionizer.tables.manifest import Manifest, policy
 from sessionizer.tables.position import Position
 
-MOST_SCOPES, REJECTED = 1000, "rejected_events"
+MOST_SCOPES = 1000
 SELDOM = ("duplicates", "amended", "corrected", "withdrawn", "forgotten", "moved", "readmitted")
 
 

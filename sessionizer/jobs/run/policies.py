@@ -4,7 +4,7 @@ from pathlib import Path
 
 from sessionizer.jobs.quality.checks import gate
 from sessionizer.jobs.run.context import RunContext
-from sessionizer.jobs.run.kinds import Kind, Ruled
+from sessionizer.jobs.run.kinds import REJECTED, Kind, Ruled
 from sessionizer.jobs.run.phases import Phases
 from sessionizer.jobs.run.pipeline import RunResult
 from sessionizer.lib import columns as C
@@ -57,12 +57,12 @@ def _check_rejects_of(kind: Kind, done: Manifest) -> None:
 
 def check_rejects(kind: Ruled, field: str, location: str, found: str, done: Manifest) -> None:
     """Raise unless the id of rejected_events, as found there, is that of the table that runs have written to."""
-    if done.side_tables.get("rejected_events", found) != found:
+    if done.side_tables.get(REJECTED, found) != found:
         raise TableError(
             f"{field} is not the table that runs have written to, whose rows say which events {kind.name} are made "
             "without",
             value=location,
-            remedy=f"name that table, its id is {done.side_tables['rejected_events']}; without it "
+            remedy=f"name that table, its id is {done.side_tables[REJECTED]}; without it "
             f"`sessionizer rebuild{kind.option}` makes all {kind.name} anew from the source as it stands",
         )
 

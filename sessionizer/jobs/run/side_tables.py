@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame
 
 from sessionizer.jobs.run.context import RunContext
-from sessionizer.jobs.run.kinds import Kind
+from sessionizer.jobs.run.kinds import REJECTED, Kind
 from sessionizer.jobs.run.pipeline import RunResult
 from sessionizer.lib import columns as C
 from sessionizer.lib.aggregates.binding import bind
@@ -18,7 +18,7 @@ from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.rejected_events import BY_MARK, FOR_GOOD, RejectedEvents
 from sessionizer.tables.runs import Timing
 
-REJECTED, RUNS = "rejected_events", "runs"
+RUNS = "runs"
 TAKES = ("withdrawn", "forgotten", "moved", "readmitted")  # counts of events whose rows leave rejected_events
 
 

@@ -13,14 +13,17 @@ LOCKED = (
 )
 
 
+def quoted(name: str) -> str:
+    """The name as DuckDB quotes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def connect(tables: LocalTableSet, query: str) -> duckdb.DuckDBPyConnection:
     """A connection that knows the tables and views that a query names, those that exist.
 
     Errors: NeedsSpark for a table that only Spark reads, and for a view over the change feed.
     """
-    views = list(
-        views_named_in(query, [f'"{name.replace(chr(34), chr(34) * 2)}"' for name in tables.config.source.key])
-    )
+    views = list(views_named_in(query, [quoted(name) for name in tables.config.source.key]))
     if feed := next((view.name for view in views if "feed" in view.reads), None):
         raise NeedsSpark(f"{feed} reads Delta's change feed")
     connection, known = duckdb.connect(), set()
