@@ -15,7 +15,7 @@ class Compute(Protocol):
         """The frame, computed once: what follows reads the checkpoint."""
 
     def observed(self, frame: DataFrame, figures: Mapping[str, Column]) -> tuple[DataFrame, Figures]:
-        """The same, and aggregates over it from the same pass."""
+        """The same, and aggregates over it."""
 
     def counting(self, frame: DataFrame, figures: Mapping[str, Column]) -> tuple[DataFrame, Callable[[], Figures]]:
         """The frame, computed by whoever writes it, and aggregates over it, which are known then. Starts no job."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
@@ -15,13 +16,19 @@ from sessionizer.lib.time.spans import Spans
 from sessionizer.tables.delta import Table
 
 Rows = TypeVar("Rows", DataFrame, DataFrame | None)
-FEW = 4 << 20  # bytes
+FEW, MANY = 4 << 20, 32 << 20  # bytes
 
 _checkpointed: ContextVar[list[DataFrame] | None] = ContextVar("_checkpointed", default=None)
 
 
+@dataclass(frozen=True)
 class Checkpoints:
-    """Frames are held by the executors: until `given_back` ends around it, or nobody refers to them."""
+    """Frames are held by the executors: until `given_back` ends around it, or nobody refers to them.
+
+    size: bytes of the source that are read, as far as it is known.
+    """
+
+    size: int = 0
 
     def held(self, frame: DataFrame) -> DataFrame:
         """The frame, computed once."""
@@ -31,23 +38,33 @@ class Checkpoints:
         return kept
 
     def observed(self, frame: DataFrame, figures: Mapping[str, Column]) -> tuple[DataFrame, Figures]:
-        """The same, and aggregates over it from the same pass."""
-        told, figures_of = self.counting(frame, figures)
-        return (told if is_remote(frame.sparkSession) else self.held(told)), figures_of()
+        """The same, and aggregates over it: from the same pass, or of many rows by a job that is compiled for it."""
+        if self.size <= MANY:
+            told, figures_of = self.counting(frame, figures)
+            return (told if is_remote(frame.sparkSession) else self.held(told)), figures_of()
+        kept = self.held(frame)
+        return kept, _told(kept, figures)
 
     def counting(self, frame: DataFrame, figures: Mapping[str, Column]) -> tuple[DataFrame, Callable[[], Figures]]:
         """The frame as it is, and aggregates over it, once it has been written."""
-        named = [column.alias(name) for name, column in figures.items()]
         if is_remote(frame.sparkSession):  # whose local checkpoints tell nothing of what they have observed
             kept = self.held(frame)
-            found = kept.agg(*named).collect()[0].asDict()
+            found = _told(kept, figures)
             return kept, lambda: found
         observation = Observation()
-        return frame.observe(observation, *named), lambda: observation.get
+        return frame.observe(observation, *_named(figures)), lambda: observation.get
 
     def rows(self, frame: DataFrame) -> list[Row]:
         """The rows of a frame that has few."""
         return frame.collect()
+
+
+def _told(kept: DataFrame, figures: Mapping[str, Column]) -> Figures:
+    return kept.agg(*_named(figures)).collect()[0].asDict()
+
+
+def _named(figures: Mapping[str, Column]) -> list[Column]:
+    return [column.alias(name) for name, column in figures.items()]
 
 
 def held_if_few(rows: Rows, table: Table) -> Rows:

@@ -124,11 +124,10 @@ class RunContext:
         return compute_run(admission, windows, stored, clock, override=override, again=again, at_once=at_once)
 
     def _admission(self, clock: WatermarkState) -> Admission:
-        compute = Checkpoints()
         if self.mode == "rebuild":
-            by = WatermarkState(clock.now, run_seq=clock.run_seq)
-            return Admission(self._everything(), self.rule, by, None, compute, is_first=True)
-        is_first = self.increment.first is None
+            by, all_of_it = WatermarkState(clock.now, run_seq=clock.run_seq), self.kind.tables.events.table.size()[1]
+            return Admission(self._everything(), self.rule, by, None, Checkpoints(all_of_it), is_first=True)
+        is_first, compute = self.increment.first is None, Checkpoints(self.increment.bytes)
         past, asked = None if is_first else self.past, None if self.mode == "run" else self._asked()
         return Admission(self._events(), self.rule, clock, past, compute, asked, is_first)
 

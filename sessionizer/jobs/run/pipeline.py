@@ -1,6 +1,6 @@
 """The whole of a run on one screen. Only this module knows both halves: which events count, and what they make."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
@@ -26,6 +26,7 @@ from sessionizer.lib.windows.sessions.memberships import Memberships, membership
 from sessionizer.lib.windows.windows import Around, Merged, Stored, Windows
 
 NO_OVERRIDE = WatermarkOverride()
+OF_NEW = ("rows", "closed", "finalised")  # what has to be counted where all rows are new
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class RunResult:
     """What one run comes to; nothing is written yet.
 
     changes: rows of the table (but run_id) with `__change` = insert | update | delete; computed, or (no counts) to be
-    computed by the write, all of them inserted; at most so many. counted: what is counted, once they are computed.
+    computed by the write, all of them inserted. counted: what is counted of these, once they are computed.
     clock: the watermarks as they stand after. touched: spans of start times that hold every row to update or delete;
     empty where all of them are live. rejected, leaving: make the rows that come into rejected_events, and those of it
     that leave. memberships: makes the sessions of events, where the rule asks for them.
@@ -84,19 +85,21 @@ def compute_run(  # noqa: PLR0913
         merged = replace(merged, windows=merged.windows.sortWithinPartitions(C.START))
     after = _watermarks_after(clock, judged, lambda: windows.reaches(merged, stored, changes), admission, override)
     settled = _settled(windows, merged, admission, after)
-    found, figures = windows.diff(settled, stored, changes, after), windows.counts()
-    changed, told = compute.counting(found, figures)
+    changed, figures = windows.diff(settled, stored, changes, after), windows.counts()
     counts: Mapping[str, int] = {}
     touched: Spans = ()
-    if not at_once:
-        changed = compute.held(changed)
-        counts = numbers(told())
+    told: Callable[[], Figures] = dict
+    if at_once:
+        changed, told = compute.counting(changed, {name: figures[name] for name in OF_NEW if name in figures})
+    else:
+        changed, seen = compute.observed(changed, figures)
+        counts = {name: n or 0 for name, n in seen.items()}
         touched = day_spans(changed, C.col(C.OLD_START), compute) if counts.get("touched_final") else ()
     return RunResult(
         changes=changed.select(*C.cols((*windows.columns(), C.CHANGE))),
         events=judged.counts,
         counts=counts,
-        counted=lambda: numbers(told()),
+        counted=lambda: _all_new(figures, told()),
         clock=after,
         touched=touched,
         rejected=lambda: admission.rejected(judged.rows),
@@ -105,9 +108,10 @@ def compute_run(  # noqa: PLR0913
     )
 
 
-def numbers(figures: Figures) -> dict[str, int]:
-    """Figures, as the ledger has them: what nothing was found of is 0."""
-    return {name: n or 0 for name, n in figures.items()}
+def _all_new(names: Iterable[str], seen: Figures) -> dict[str, int]:
+    """All counts, of the few that were seen of rows that are new."""
+    n = {name: seen.get(name) or 0 for name in names}
+    return n | {"created": n["rows"], "live_change": n["rows"] - n["finalised"]}
 
 
 def _admitted(admission: Admission, windows: Windows, stored: Stored) -> _Judged:
