@@ -108,7 +108,7 @@ def _timelines(engine: Engine, config: Config, found: Found) -> Iterator[tuple[s
             continue
         with suppress(UsageError):
             drawn = timeline(config, LookUp(key=tuple(map(str, values)), backward=True, limit=MOST_BARS))
-            yield drawn.title, charts.svg(partial(of_key, drawn), f"key-{n}")
+            yield drawn.title, charts.svg(partial(of_key, drawn), f"key-{n}", "time, UTC", "sessions and events")
 
 
 def _tiles(found: Found) -> list[tuple[str, str]]:
@@ -138,50 +138,68 @@ def _charts(found: Found) -> Any:
     """Caption and drawing of each chart that there is something to show for."""
     if found.by_day:
         days, counts = _every_day(found.by_day)
-        told = f"One day so far, {days[0]}: {counts[0]:,} sessions."
-        a_day = charts.svg(charts.bars(counts, days, ticks=6), "sessions-a-day") if len(days) > 1 else words(told)
-        yield "Sessions a day", a_day
+        told = f"One day so far, {days[0]}: {_sessions(counts[0])}."
+        a_day = charts.bars(counts, days, ticks=6)
+        shown = charts.svg(a_day, "sessions-a-day", "day, UTC", "sessions") if len(days) > 1 else charts.words(told)
+        yield "Sessions a day", shown
     if found.by_hour:
         hours = {row["h"]: row["n"] for row in found.by_hour}
-        values = [hours.get(h, 0) for h in range(24)]
-        hourly = charts.bars(values, [f"{h:02}" for h in range(24)], ticks=8, colour=2)
-        yield "Sessions by hour of day, UTC", charts.svg(hourly, "sessions-by-hour")
-    if found.durations:
-        bins = {row["bin"]: row["n"] for row in found.durations}
-        edges = [2 ** (b / HALVES) for b in range(min(bins), max(bins) + 1)]
-        counts = [bins.get(b, 0) for b in range(min(bins), max(bins) + 1)]
-        drawn = charts.durations(edges, counts, {}, 2 ** (1 / HALVES))
-        yield "Duration of sessions, those of a second and more (log scale)", charts.svg(drawn, "durations")
+        hourly = charts.bars([hours.get(h, 0) for h in range(24)], [f"{h:02}" for h in range(24)], colour=2)
+        told = f"One hour so far, {min(hours):02}:00: {_sessions(sum(hours.values()))}."
+        by_hour = charts.svg(hourly, "sessions-by-hour", "hour, UTC", "sessions")
+        yield "Sessions by hour of day, UTC", by_hour if len(hours) > 1 else charts.words(told)
+    if found.totals["sessions"]:
+        yield "Duration of sessions, those of a second and more", _durations(found.durations)
     if found.sizes:
-        bins = {row["bin"]: row["n"] for row in found.sizes}
-        labels = [charts.short_number(2**b) for b in range(max(bins) + 1)]
-        sizes = charts.bars([bins.get(b, 0) for b in range(max(bins) + 1)], labels, colour=3, log=True)
-        yield "Events a session, from … up to twice as many (log scales)", charts.svg(sizes, "sizes")
+        yield "Events a session, from … up to twice as many", _sizes(found.sizes)
     if found.runs:
         yield from _charts_of_runs(found.runs)
 
 
-def words(text: str) -> Markup:
-    """What stands where a chart would have nothing to show."""
-    return Markup('<p class="soft">{}</p>').format(text)
+def _durations(rows: list[Row]) -> Markup:
+    bins = {row["bin"]: row["n"] for row in rows}
+    if not bins:
+        return charts.words("No session lasts a second: each has one event, or events at one time.")
+    edges = [2 ** (b / HALVES) for b in range(min(bins), max(bins) + 1)]
+    if len(bins) == 1:
+        low, high = (charts.short_time(edges[0] * step) for step in (1, 2 ** (1 / HALVES)))
+        return charts.words(f"All alike, from {low} to {high}: {_sessions(sum(bins.values()))}.")
+    drawn = charts.durations(edges, [bins.get(b, 0) for b in range(min(bins), max(bins) + 1)], 2 ** (1 / HALVES))
+    return charts.svg(drawn, "durations", "duration (log scale)", "sessions")
+
+
+def _sizes(rows: list[Row]) -> Markup:
+    bins = {row["bin"]: row["n"] for row in rows}
+    if len(bins) == 1:
+        (b,) = bins
+        told = "one event" if b == 0 else f"{2**b:,} to {2 ** (b + 1) - 1:,} events"
+        return charts.words(f"All alike, of {told}: {_sessions(bins[b])}.")
+    labels = [charts.short_number(2**b) for b in range(max(bins) + 1)]
+    drawn = charts.bars([bins.get(b, 0) for b in range(max(bins) + 1)], labels, colour=3, log=True)
+    return charts.svg(drawn, "sizes", "events (log scale)", "sessions (log scale)")
+
+
+def _sessions(number: int) -> str:
+    return f"{number:,} session" if number == 1 else f"{number:,} sessions"
 
 
 def _charts_of_runs(runs: list[Row]) -> Any:
     labels = [str(row["run_seq"]) for row in runs]
     if len(runs) == 1:
         (run,) = runs
-        yield "Runs", words(f"One run so far: {run['late']:,} of {run['events_read']:,} events late.")
+        yield "Runs", charts.words(f"One run so far: {run['late']:,} of {run['events_read']:,} events late.")
         return
     late = [100 * row["late"] / row["events_read"] if row["events_read"] else 0.0 for row in runs]
-    drawn = charts.line(late, labels, "%", 100 * MUCH_LATE if max(late) > 50 * MUCH_LATE else None)
-    shown = charts.svg(drawn, "late-share") if any(late) else words("No event was late in any of these runs.")
+    drawn = charts.line(late, labels, 100 * MUCH_LATE if max(late) > 50 * MUCH_LATE else None)
+    none = charts.words("No event was late in any of these runs.")
+    shown = charts.svg(drawn, "late-share", "run", "late events, %") if any(late) else none
     yield "Late events of each run, %", shown
     timed = [(label, row["seconds"]) for label, row in zip(labels, runs, strict=True) if row["seconds"]]
     if timed:
         names = sorted({name for _, seconds in timed for name in seconds} - {"total"}, key=_rank)
         parts = {name: [seconds.get(name, 0.0) for _, seconds in timed] for name in names}
-        drawn = charts.stacked(parts, [label for label, _ in timed], "seconds")
-        yield "Seconds of each run", charts.svg(drawn, "run-seconds")
+        drawn = charts.stacked(parts, [label for label, _ in timed])
+        yield "Seconds of each run", charts.svg(drawn, "run-seconds", "run", "seconds")
 
 
 def _every_day(rows: list[Row]) -> tuple[list[str], list[int]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
@@ -54,18 +54,22 @@ BREAKS: tuple[tuple[float, str], ...] = (
 Draw = Callable[[Axes, Palette], None]
 
 
-def svg(draw: Draw, name: str) -> Markup:
-    """The chart as SVG that scales with the page; `name` keeps its ids apart from those of other charts."""
-    with _figure(draw, name, OF_PAGE, SIZE) as figure:
+def svg(draw: Draw, name: str, across: str, up: str) -> Markup:
+    """The chart as SVG that scales with the page; `name` keeps its ids apart from those of other charts.
+
+    across, up: what the axes show, with units.
+    """
+    with _figure(draw, name, OF_PAGE, SIZE, (across, up)) as figure:
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     drawn = text.getvalue()
     for colour, variable in VARIABLES.items():
         drawn = drawn.replace(colour, variable)
     drawn = drawn[drawn.index("<svg") :]
-    drawn = re.sub(
-        r'<svg[^>]*? viewBox="([^"]+)"[^>]*>', r'<svg viewBox="\1" role="img" aria-label="@">', drawn, count=1
-    )
+    box = re.search(r'viewBox="([^"]+)"', drawn)
+    assert box is not None
+    shows = escape(f"{up} by {across}")
+    drawn = f'<svg viewBox="{box[1]}" role="img" aria-label="{shows}">{drawn[drawn.index(">") + 1 :]}'
     drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn, flags=re.DOTALL)
     drawn = re.sub(r"font: ([0-9.]+)px [^;\"]*", r"font: \1px system-ui, sans-serif", drawn)
     drawn = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', drawn)
@@ -74,9 +78,24 @@ def svg(draw: Draw, name: str) -> Markup:
     return Markup(drawn)
 
 
-def save(draw: Draw, file: Path) -> None:
+def titled(draw: Draw, title: str) -> Draw:
+    """With a title, for where no page has a caption for it."""
+
+    def drawn(axes: Axes, palette: Palette) -> None:
+        draw(axes, palette)
+        axes.set_title(title, loc="left", pad=32)
+
+    return drawn
+
+
+def words(text: str) -> Markup:
+    """What stands where a chart would have nothing to show."""
+    return Markup('<p class="soft">{}</p>').format(text)
+
+
+def save(draw: Draw, file: Path, across: str = "", up: str = "") -> None:
     """The chart as a file of the kind that its suffix says: png, svg, pdf."""
-    with _figure(draw, file.stem, OF_FILE, (9, 4.5)) as figure:
+    with _figure(draw, file.stem, OF_FILE, (9, 4.5), (across, up)) as figure:
         figure.savefig(file, dpi=160, facecolor="white")
 
 
@@ -96,7 +115,7 @@ def bars(values: Sequence[float], labels: Sequence[str], *, ticks: int = 8, colo
     return draw
 
 
-def stacked(parts: Mapping[str, Sequence[float]], labels: Sequence[str], unit: str) -> Draw:
+def stacked(parts: Mapping[str, Sequence[float]], labels: Sequence[str]) -> Draw:
     """Bars in parts, with a legend."""
 
     def draw(axes: Axes, palette: Palette) -> None:
@@ -106,13 +125,12 @@ def stacked(parts: Mapping[str, Sequence[float]], labels: Sequence[str], unit: s
             under = [a + b for a, b in zip(under, values, strict=True)]
         axes.set_ylim(0, 1.05 * max(under, default=0.0) or 1.0)
         _label(axes, labels, 8)
-        axes.set_ylabel(unit)
         _legend(axes)
 
     return draw
 
 
-def line(values: Sequence[float], labels: Sequence[str], unit: str, limit: float | None = None) -> Draw:
+def line(values: Sequence[float], labels: Sequence[str], limit: float | None = None) -> Draw:
     """A line, and another where a value is too high."""
 
     def draw(axes: Axes, palette: Palette) -> None:
@@ -122,14 +140,22 @@ def line(values: Sequence[float], labels: Sequence[str], unit: str, limit: float
             axes.axhline(limit, color=palette.series[4], linewidth=1, linestyle=(0, (4, 3)))
         if min(values, default=0) >= 0:
             axes.set_ylim(bottom=0)
-        axes.set_ylabel(unit)
         _label(axes, labels, 8)
 
     return draw
 
 
-def durations(edges: Sequence[float], counts: Sequence[float], marks: Mapping[str, float], step: float) -> Draw:
-    """A histogram over time on a log scale; edges: the lower ones, in seconds, each `step` times the one before."""
+def durations(
+    edges: Sequence[float],
+    counts: Sequence[float],
+    step: float,
+    marks: Mapping[str, float] | None = None,
+    spans: Mapping[str, tuple[float, float]] | None = None,
+) -> Draw:
+    """A histogram over time on a log scale; edges: the lower ones, in seconds, each `step` times the one before.
+
+    marks, spans: times to be marked, by what they are.
+    """
 
     def draw(axes: Axes, palette: Palette) -> None:
         axes.bar(edges, counts, width=[e * (step - 1) * 0.95 for e in edges], align="edge", color=palette.series[0])
@@ -141,9 +167,11 @@ def durations(edges: Sequence[float], counts: Sequence[float], marks: Mapping[st
         axes.set_xticks([at for at, _ in shown], [text for _, text in shown])
         axes.minorticks_off()
         axes.yaxis.set_major_formatter(FuncFormatter(short_number))
-        for colour, (name, at) in zip(palette.series[1:], marks.items(), strict=False):
+        for name, span in (spans or {}).items():
+            axes.axvspan(*span, color=palette.faint, zorder=0, label=name)
+        for colour, (name, at) in zip(palette.series[1:], (marks or {}).items(), strict=False):
             axes.axvline(at, color=colour, linewidth=2, label=name)
-        if marks:
+        if marks or spans:
             _legend(axes)
 
     return draw
@@ -166,7 +194,9 @@ def short_time(seconds: float) -> str:
 
 
 @contextmanager
-def _figure(draw: Draw, name: str, palette: Palette, size: tuple[float, float]) -> Iterator[Figure]:
+def _figure(
+    draw: Draw, name: str, palette: Palette, size: tuple[float, float], labels: tuple[str, str]
+) -> Iterator[Figure]:
     inks = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), palette.ink)
     faint = dict.fromkeys(("axes.edgecolor", "grid.color"), palette.faint)
     settings: dict[Any, Any] = {**STYLE, **inks, **faint, "svg.hashsalt": name}
@@ -174,6 +204,8 @@ def _figure(draw: Draw, name: str, palette: Palette, size: tuple[float, float]) 
         figure = Figure(figsize=size)
         axes = figure.add_subplot()
         draw(axes, palette)
+        axes.set_xlabel(labels[0] or axes.get_xlabel())
+        axes.set_ylabel(labels[1])
         axes.tick_params(length=0)
         if axes.get_yscale() == "linear":
             axes.yaxis.set_major_locator(MaxNLocator(5, integer=axes.get_ylim()[1] > 1))

@@ -17,7 +17,8 @@ from sessionizer.lib.time.micros import floor_div
 from sessionizer.lib.time.watermarks import WatermarkState
 
 SALTS = 1_000_000  # into so many parts keys fall: the finest share of them that can be taken
-BINS_PER_DOUBLING = 4
+BINS_PER_DOUBLING = 16
+TICKS = (60, 1)  # seconds: the clocks that there are besides exact ones
 MOST = 10**9  # seconds: intervals of more than 30 years count as that
 
 # Keys that look like bots: what a key of at least so many events must be.
@@ -35,7 +36,7 @@ class Sample:
     """Figures of some keys, each with all of its events. Times: seconds, counts: as sampled.
 
     share: of all keys. histogram: (lower edge, number) of the intervals above zero, in bins on a log scale.
-    longer: for each candidate gap, how many intervals are longer, and the sum of those that are not.
+    clock: what all of them are multiples of: a minute, a second, or 0.
     """
 
     share: float
@@ -44,8 +45,17 @@ class Sample:
     span: float
     intervals: int
     histogram: Sequence[tuple[float, int]]
-    longer: Sequence[tuple[float, int, float]]
+    clock: float
     bots: "Bots"
+
+
+@dataclass(frozen=True)
+class Longer:
+    """How many intervals are longer than a gap, and the sum of those that are not, in seconds."""
+
+    gap: float
+    number: int
+    within: float
 
 
 @dataclass(frozen=True)
@@ -92,20 +102,25 @@ def bots(found: DataFrame, rule: Rule) -> DataFrame:
     )
 
 
-def sample(found: DataFrame, rule: Rule, share: float, candidates: Sequence[int]) -> Sample:
-    """The figures, without the keys that look like bots. found: what `intervals` returns; it is read several times."""
+def without_bots(found: DataFrame, rule: Rule) -> tuple[DataFrame, Bots]:
+    """What `intervals` returns, without the keys that look like bots, and those. It is read several times."""
     suspects = Checkpoints().held(bots(found, rule))
     counts = suspects.agg(
         F.count(F.lit(1)), F.sum(C.COUNT), *[F.count_if(C.col(kind)) for kind in (FAST, REGULAR, SLEEPLESS)]
     ).collect()[0]
     kept = joined(found, suspects, rule.key, "left_anti") if counts[0] else found
+    return kept, Bots(counts[0], counts[1] or 0, *counts[2:])
+
+
+def sample(kept: DataFrame, share: float, suspects: Bots) -> Sample:
+    """The figures of what `without_bots` returns."""
     since = C.col(SINCE)
     row = kept.agg(
         F.count(F.lit(1)),
         F.count_if(since.isNull()),
         F.count(since),
         F.percentile_approx(C.US, F.array(F.lit(0.005), F.lit(0.995)), F.lit(10_000)),
-        *[one for gap in candidates for one in (F.count_if(since > gap), F.sum(F.when(since <= gap, since)))],
+        *[F.count_if(since % F.lit(tick * 1_000_000) != 0) for tick in TICKS],
     ).collect()[0]
     edge = F.floor(F.log2(since / 1e6) * BINS_PER_DOUBLING).alias("edge")
     bins = kept.where((since > 0) & (since <= MOST * 1_000_000)).groupBy(edge).count().orderBy("edge").collect()
@@ -117,6 +132,15 @@ def sample(found: DataFrame, rule: Rule, share: float, candidates: Sequence[int]
         span=(high - low) / 0.99 / 1e6,
         intervals=row[2],
         histogram=[(2 ** (b["edge"] / BINS_PER_DOUBLING), b["count"]) for b in bins],
-        longer=[(gap / 1e6, row[4 + 2 * i], (row[5 + 2 * i] or 0) / 1e6) for i, gap in enumerate(candidates)],
-        bots=Bots(counts[0], counts[1] or 0, *counts[2:]),
+        clock=next((tick for tick, others in zip(TICKS, row[4:], strict=True) if not others), 0),
+        bots=suspects,
     )
+
+
+def longer(kept: DataFrame, gaps: Sequence[float]) -> list[Longer]:
+    """For each gap, what of the intervals it leaves."""
+    since = C.col(SINCE)
+    limits = [round(gap * 1e6) for gap in gaps]
+    each = [(F.count_if(since > limit), F.sum(F.when(since <= limit, since))) for limit in limits]
+    row = kept.agg(*[figure for both in each for figure in both]).collect()[0]
+    return [Longer(gap, row[2 * i], (row[2 * i + 1] or 0) / 1e6) for i, gap in enumerate(gaps)]

@@ -111,8 +111,9 @@ def _by_day(engine: Engine, name: str) -> Iterator[tuple[str, Markup]]:
     query = f"SELECT session_date AS day, {value} AS v FROM sessions GROUP BY 1 ORDER BY 1 DESC LIMIT {DAYS}"
     rows = [row for row in engine.ask(query)[::-1] if isinstance(row["v"], int | float)]
     if len({row["v"] for row in rows}) > 1:
-        drawn = charts.line([row["v"] for row in rows], [_day(row["day"]) for row in rows], "")
-        yield f"{name}, mean of the sessions of a day", charts.svg(drawn, f"mean-{len(name)}-{_plain(name)}")
+        drawn = charts.line([row["v"] for row in rows], [_day(row["day"]) for row in rows])
+        shown = charts.svg(drawn, f"mean-{len(name)}-{_plain(name)}", "day, UTC", _cut(name))
+        yield f"{name}, mean of the sessions of a day", shown
 
 
 def _new_and_returning(engine: Engine, key: Sequence[str]) -> Iterator[tuple[str, Markup]]:
@@ -127,8 +128,9 @@ SELECT day, sum(is_new) AS new, count(*) - sum(is_new) AS returning_ FROM (
     rows = engine.ask(query)[::-1]
     if len(rows) > 1:
         parts = {"of new keys": [row["new"] for row in rows], "of returning ones": [row["returning_"] for row in rows]}
-        drawn = charts.stacked(parts, [_day(row["day"]) for row in rows], "sessions")
-        yield "Sessions a day, of new and of returning keys", charts.svg(drawn, "new-and-returning")
+        drawn = charts.stacked(parts, [_day(row["day"]) for row in rows])
+        shown = charts.svg(drawn, "new-and-returning", "day, UTC", "sessions")
+        yield "Sessions a day, of new and of returning keys", shown
 
 
 def _by_weekday(by_day: Sequence[Row]) -> Iterator[tuple[str, Markup]]:
@@ -138,7 +140,9 @@ def _by_weekday(by_day: Sequence[Row]) -> Iterator[tuple[str, Markup]]:
         span = (max(days)[0] - min(days)[0]).days + 1
         often = [sum((min(days)[0] + timedelta(days=d)).weekday() == w for d in range(span)) for w in range(WEEK)]
         means = [sum(n for day, n in days if day.weekday() == w) / often[w] for w in range(WEEK)]
-        yield "Sessions by weekday, mean of a day", charts.svg(charts.bars(means, WEEKDAYS, colour=2), "by-weekday")
+        drawn = charts.bars(means, WEEKDAYS, colour=2)
+        shown = charts.svg(drawn, "by-weekday", "weekday, UTC", "sessions a day")
+        yield "Sessions by weekday, mean of a day", shown
 
 
 def _day(text: str) -> str:

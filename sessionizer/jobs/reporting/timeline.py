@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,11 +74,7 @@ def draw(found: Timeline, file: Path) -> None:
     """Draw it."""
     from sessionizer.jobs.reporting import charts  # noqa: PLC0415
 
-    def drawn(axes: "Axes", palette: "Palette") -> None:
-        of_key(found, axes, palette)
-        axes.set_title(found.title, loc="left", pad=32)
-
-    charts.save(drawn, file)
+    charts.save(charts.titled(partial(of_key, found), found.title), file, "time, UTC")
 
 
 def of_key(found: Timeline, axes: "Axes", palette: "Palette") -> None:
@@ -124,7 +121,6 @@ def of_key(found: Timeline, axes: "Axes", palette: "Palette") -> None:
     locator = AutoDateLocator(minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
-    axes.set_xlabel("time, UTC")
     axes.grid(visible=True, axis="x")
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=6, borderpad=0, handletextpad=0.5)
 
