@@ -1,8 +1,6 @@
 """The page: what it says, that nothing in it is taken for HTML, and that a browser shows it."""
 
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,12 +10,12 @@ from sessionizer.jobs.masking import masked
 from sessionizer.jobs.reporting.report_columns import columns_part, week_over_week
 from sessionizer.jobs.reporting.report_queries import ask_all
 from sessionizer.lib.config import Config
+from tests.browser import looked_at, needs_browser, seen_in_every_way, tab
 from tests.oracle import us
 from tests.text_tables import clock
 from tests.warehouse import Warehouse
 
 NOW = us(clock("+1d 13:00"))
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 @pytest.fixture(scope="module")
@@ -89,22 +87,32 @@ def test_the_page_is_whole_and_everything_in_it_is_escaped(page: Path) -> None:
     assert len(ids) == len(set(ids))
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
-@pytest.mark.parametrize("options", [["--window-size=1280,2400"], ["--window-size=500,3000", "--force-dark-mode"]])
-def test_a_browser_shows_it_without_complaint(page: Path, tmp_path: Path, options: list[str]) -> None:
-    picture = tmp_path / "page.png"
-    done = subprocess.run(
-        [
-            *(str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"),
-            *(f"--user-data-dir={tmp_path / 'profile'}", f"--screenshot={picture}", *options, page.as_uri()),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert "CONSOLE" not in done.stderr
-    assert picture.stat().st_size > 20_000, done.stderr
+@needs_browser
+def test_a_browser_shows_it_in_every_width_and_colour(page: Path, tmp_path: Path) -> None:
+    seen_in_every_way(page, tmp_path)
+
+
+def test_the_title_is_the_users_and_escaped(lake_to_see: Warehouse, tmp_path: Path) -> None:
+    engine, file = by_duckdb(lake_to_see.config), tmp_path / "report.html"
+    for title, heading in (
+        ("Our <b>shop</b> & co.", "Our &lt;b&gt;shop&lt;/b&gt; &amp; co."),
+        (None, "sessions"),
+        ("  ", "sessions"),
+    ):
+        write_report(engine, lake_to_see.config, file, NOW, title)
+        text = file.read_text(encoding="utf-8")
+        assert f"<h1>{heading}</h1>" in text
+        assert f"<title>{heading} · sessions</title>" in text
+
+
+def test_every_chart_names_its_axes(page: Path) -> None:
+    drawn = page.read_text(encoding="utf-8").split("<svg ")[1:]
+    for axes in (
+        *(("day, UTC", "sessions"), ("hour, UTC", "sessions"), ("duration (log scale)", "sessions")),
+        *(("events (log scale)", "sessions (log scale)"), ("run", "late events, %"), ("run", "seconds")),
+        *(("day, UTC", "total"), ("time, UTC",)),
+    ):
+        assert any(all(f">{label}</text>" in chart for label in axes) for chart in drawn), axes
 
 
 def test_a_page_about_nothing_yet(lake_to_see: Warehouse, tmp_path: Path) -> None:
@@ -114,6 +122,26 @@ def test_a_page_about_nothing_yet(lake_to_see: Warehouse, tmp_path: Path) -> Non
     told = write_report(by_duckdb(made.config), made.config, tmp_path / "report.html", NOW)
     assert (told["sessions"], told["runs"], told["broken_rules"]) == ("0", "0", [])
     assert "No sessions yet" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+@needs_browser
+def test_what_would_be_a_chart_of_one_bar_or_zeros_is_said_in_words(lake_to_see: Warehouse, tmp_path: Path) -> None:
+    made = Warehouse(lake_to_see.spark, tmp_path)
+    made.append("user | at | n\nann | 10:00 | 1\nbob | 10:01 | 1")
+    made.init()
+    made.run()
+    write_report(by_duckdb(made.config), made.config, tmp_path / "report.html", NOW)
+    with tab(tmp_path) as browser:
+        text = looked_at(browser, tmp_path / "report.html", 390, "light").text
+    for said in (
+        "One day so far, Jan 1: 2 sessions.",
+        "One hour so far, 10:00: 2 sessions.",
+        "No session lasts a second: each has one event, or events at one time.",
+        "All alike, of one event: 2 sessions.",
+        "One run so far: 0 of 2 events late.",
+    ):
+        assert said in text
+    seen_in_every_way(tmp_path / "report.html", tmp_path)
 
 
 def test_secrets_are_not_shown() -> None:

@@ -109,12 +109,16 @@ def advise(
 
 @app.command(
     rich_help_panel=opt.ASK,
-    epilog="Example: sessionizer report -o report.html · sessionizer report -c shop.yaml -o shop.html",
+    epilog='Example: sessionizer report -o report.html · sessionizer report -o shop.html --title "Our shop"',
 )
 def report(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")] = Path(
         "report.html"
     ),
+    title: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="The heading of the page; default: the name of the sessions table."),
+    ] = None,
     config: opt.Config = opt.CONFIG,
     as_json: opt.Json = False,
 ) -> None:
@@ -126,10 +130,10 @@ def report(
 
     loaded = load_config(config)
     try:
-        figures = write_report(by_duckdb(loaded), loaded, output, wall_clock())
+        figures = write_report(by_duckdb(loaded), loaded, output, wall_clock(), title)
     except NeedsSpark as reason:
         with opt.session(config, f"starting Spark, since {reason}", quiet=as_json) as (spark, loaded, _):
-            figures = write_report(by_spark(spark, loaded), loaded, output, wall_clock())
+            figures = write_report(by_spark(spark, loaded), loaded, output, wall_clock(), title)
     opt.result(figures, as_json, lambda: print(f"wrote {output}"))
 
 

@@ -67,15 +67,15 @@ def by_spark(spark: SparkSession, config: Config) -> Engine:
     return Engine("Spark", ask, "`", has_windows=config.sliding is not None and tables.windows.table.exists())
 
 
-def write_report(engine: Engine, config: Config, file: Path, now_us: int) -> dict[str, Any]:
-    """Write the page; returns the figures at its top."""
+def write_report(engine: Engine, config: Config, file: Path, now_us: int, title: str | None = None) -> dict[str, Any]:
+    """Write the page; returns the figures at its top. title: its heading; default: the name of the sessions table."""
     found, windows = ask_all(engine, config), windows_part(engine, config)
     checks = _checks(found, windows)
     tiles = _tiles(found)
     write_page(
         "report.html",
         file,
-        title=Path(config.sessions.table).name if "/" in config.sessions.table else config.sessions.table,
+        title=(title or "").strip() or _name(config.sessions.table),
         table=without_passwords(config.sessions.table),
         made=str(iso(now_us))[:16].replace("T", " "),
         version=__version__,
@@ -96,6 +96,10 @@ def write_report(engine: Engine, config: Config, file: Path, now_us: int) -> dic
         config=yaml.safe_dump(masked(config), sort_keys=False, allow_unicode=True),
     )
     return {"report": str(file), **dict(tiles), "broken_rules": [c.rule for c in checks if c.broken and c.fatal]}
+
+
+def _name(table: str) -> str:
+    return Path(table).name if "/" in table else table
 
 
 def _timelines(engine: Engine, config: Config, found: Found) -> Iterator[tuple[str, Any]]:
