@@ -1,17 +1,19 @@
 """Great Expectations, for real: checks of the tables, and the gate before a commit."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
 
-from sessionizer.jobs.commands.check import Asked, as_document, check, show
+from sessionizer.jobs.commands.check import Asked, Checked, as_document, check, show
 from sessionizer.jobs.quality.checks import Quality
 from sessionizer.jobs.quality.expectations import read_suite, sessions_suite
 from sessionizer.lib import columns as C
 from sessionizer.lib.errors import ConfigError, RunFailed
+from tests.browser import looked_at, needs_browser, seen_in_every_way, tab
 from tests.oracle import us
 from tests.text_tables import clock
 from tests.warehouse import Warehouse
@@ -27,15 +29,48 @@ def suite_file(folder: Path, *expectations: dict[str, Any], name: str = "own.jso
     return file
 
 
+@pytest.fixture(scope="module")
+def checked(lake_to_see: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> Checked:
+    folder = tmp_path_factory.mktemp("checked")
+    own = suite_file(folder, POSITIVE)
+    asked = Asked(NOW, most_late=0.2, longest_lag=2 * 3_600_000_000, suites=(own,), docs=folder / "docs")
+    return check(lake_to_see.kind, asked, lambda _: None)
+
+
 @pytest.mark.slow
-def test_the_tables_of_a_run_hold_what_they_promise(lake_to_see: Warehouse, tmp_path: Path) -> None:
-    own = suite_file(tmp_path, POSITIVE)
-    asked = Asked(NOW, most_late=0.2, longest_lag=2 * 3_600_000_000, suites=(own,), docs=tmp_path / "docs")
-    found = check(lake_to_see.kind, asked, lambda _: None)
-    assert [v for v in found.verdicts if not v.holds] == []
-    assert {v.suite for v in found.verdicts} == {"sessions", "own", "rejected_events", "events", "runs"}
-    assert found.exit_code == 0
-    assert "<html" in Path(str(found.docs)).read_text(encoding="utf-8")
+def test_the_tables_of_a_run_hold_what_they_promise(checked: Checked) -> None:
+    assert [v for v in checked.verdicts if not v.holds] == []
+    assert {v.suite for v in checked.verdicts} == {"sessions", "own", "rejected_events", "events", "runs"}
+    assert checked.exit_code == 0
+
+
+@pytest.mark.slow
+def test_the_data_docs_load_nothing_and_say_what_was_checked(checked: Checked) -> None:
+    index = Path(checked.docs)
+    pages = sorted(index.parent.rglob("*.html"))
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert not re.findall(
+            r"<(?:script|img|iframe)|<link(?! rel=\"icon\" href=\"data:)|\ssrc=|url\(|@import|\son\w+=", text
+        )
+    links = re.findall(r'<a href="([^"]+)">', index.read_text(encoding="utf-8"))
+    assert {(index.parent / link).resolve() for link in links} == {p.resolve() for p in pages if p != index}
+    assert len([link for link in links if link.startswith("validations/own/")]) == 1
+    (own,) = index.parent.glob("validations/own/**/*.html")
+    assert "values must be greater than or equal to" in own.read_text(encoding="utf-8")
+
+
+@needs_browser
+@pytest.mark.slow
+def test_a_browser_without_network_shows_the_data_docs_without_complaint(checked: Checked, tmp_path: Path) -> None:
+    index = Path(checked.docs)
+    (own,) = index.parent.glob("validations/own/**/*.html")
+    for page in (index, own, index.parent / "expectations" / "own.html"):
+        seen_in_every_way(page, tmp_path)
+    with tab(tmp_path) as browser:
+        text = looked_at(browser, index, 390, "light").text
+    assert "✓ holds" in text
+    assert "✗ broken" not in text
 
 
 @pytest.mark.slow

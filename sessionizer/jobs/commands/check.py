@@ -88,6 +88,9 @@ def check(kind: Kind, asked: Asked, say: Say) -> Checked:
                 verdicts += quality.validate(held, name, suite, named_by) if suite else []
         finally:
             held.unpersist()
+    from sessionizer.jobs.quality.data_docs import stand_alone  # noqa: PLC0415  (what it needs comes with the library)
+
+    stand_alone(asked.docs)
     return Checked(verdicts, str(asked.docs.absolute() / "index.html"))
 
 
