@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from sessionizer.jobs.commands.look_back import LookBack, backfill, readmit, rebuild
 from sessionizer.jobs.commands.verify import Asked, verify
+from sessionizer.jobs.reporting.run_output import as_row, show_backfill
 from sessionizer.lib.errors import ConfigError, RunFailed, SourceError
 from tests.oracle import us
 from tests.text_tables import clock
@@ -231,6 +232,26 @@ def test_backfill_takes_late_events_of_its_span_in_and_moves_nothing(spark: Spar
     assert report.manifest.sessions["updated"] == 1
     assert warehouse.rejected("user") == [("bob",)]
     assert ("ann", "10:00", "10:50", 4, 10, "final") in shape(warehouse)
+    assert_right(warehouse)
+
+
+def test_a_session_that_begins_earlier_is_told_as_changed_and_not_as_one_more_and_one_less(
+    made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The ledger counts it as extended; of the rows one comes and one goes, as the id follows the start."""
+    warehouse = made()
+    warehouse.append([("bob", clock("10:00"), 4), ("dan", clock("10:00"), 5)])
+    warehouse.run()
+    (report,) = backfill(warehouse.kind, LookBack(at("9:00"), at("11:00"), now=NOW))
+    counted = report.manifest.sessions
+    assert [counted[name] for name in ("created", "extended", "merged", "split", "deleted")] == [1, 1, 0, 0, 1]
+    row = as_row(report)
+    assert [row[name] for name in ("rows_added", "rows_changed", "rows_removed")] == [2, 0, 1]
+    capsys.readouterr()
+    show_backfill([report])
+    heads, values = (line for line in capsys.readouterr().out.splitlines() if "added" in line or " - " in line)
+    told = dict(zip(heads.split()[2:5], values.split()[-5:-2], strict=True))
+    assert told == {"added": "1", "changed": "1", "removed": "0"}
     assert_right(warehouse)
 
 

@@ -82,7 +82,7 @@ def show_backfill(reports: Sequence[RunReport]) -> None:
         m = report.manifest
         low, high = m.arguments.get("low"), m.arguments.get("high")
         span = "all" if low is None else f"{short(low)} - {short(high)}"
-        rows.append([_name(report), span, *_rows(report).values(), m.live_sessions, _seconds(report)])
+        rows.append([_name(report), span, *_told_apart(report), m.live_sessions, _seconds(report)])
     stdout().print(table(["run", "span", "added", "changed", "removed", "live", "seconds"], rows))
 
 
@@ -112,6 +112,20 @@ def _rows(report: RunReport) -> dict[str, int]:
     counted = report.manifest.sessions
     updated, deleted = counted["updated"], counted["deleted"]
     return {"rows_added": counted["rows"] - updated - deleted, "rows_changed": updated, "rows_removed": deleted}
+
+
+def _told_apart(report: RunReport) -> tuple[int, int, int]:
+    """How many sessions, or windows, are new, different, and gone.
+
+    A session that begins earlier, or later, has a new id (SEMANTICS §9): one row goes and another comes, and yet the
+    session is neither new nor gone. It is of the rows added, and is neither created nor split off.
+    """
+    added, changed, removed = _rows(report).values()
+    counted = report.manifest.sessions
+    if report.of != "sessions" or report.manifest.mode == "rebuild":  # a rebuild writes all rows, and tells none apart
+        return added, changed, removed
+    renamed = min(max(0, added - counted["created"] - counted["split"]), removed)
+    return added - renamed, changed + renamed, removed - renamed
 
 
 def _versions_read(m: Manifest) -> str:
