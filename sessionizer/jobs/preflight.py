@@ -15,7 +15,7 @@ from sessionizer.lib.errors import ConfigError, SessionizerError, TableError
 from sessionizer.tables.delta import Commit
 from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.position import position_of
-from sessionizer.tables.queries.local import LocalTable, LocalTableSet, NeedsSpark
+from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
 from sessionizer.tables.source import require_source
 
 # What a command needs: the source; or all tables, too; or that their rows follow the config's rule, too.
@@ -68,7 +68,7 @@ def _raise_all(found: Sequence[SessionizerError]) -> None:
 
 def nothing_new(tables: LocalTableSet, of: Ruled) -> Manifest | None:
     """The last run, if another one would surely find nothing to do; None where Spark has to look."""
-    home, runs = _home(tables, of)
+    home, runs = tables.home(of.name)
     try:
         position = position_of(home)
         done = position.manifest
@@ -93,7 +93,7 @@ def _problems(tables: LocalTableSet, of: Ruled, needs: Needs | None, *, columns:
         if needs != "source":
             with _kept(found):
                 _require_made(tables, of)
-    home, _ = _home(tables, of)
+    home, _ = tables.home(of.name)
     if needs == "rule" and home.exists() and (done := position_of(home).manifest) is not None:
         with _kept(found):
             check_rule(of, done)
@@ -111,13 +111,6 @@ def _kept(found: list[SessionizerError]) -> Iterator[None]:
         yield
     except SessionizerError as error:
         found.append(error)
-
-
-def _home(tables: LocalTableSet, of: Ruled) -> tuple[LocalTable, LocalTable]:
-    """The table of sessions, or of windows, and its ledger."""
-    if of.name == "sessions":
-        return tables.sessions, tables.runs
-    return tables.of_windows["windows"], tables.of_windows["window_runs"]
 
 
 def _require_made(tables: LocalTableSet, of: Ruled) -> None:

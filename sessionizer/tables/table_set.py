@@ -4,26 +4,15 @@ from functools import cached_property
 
 from pyspark.sql import SparkSession
 
-from sessionizer.lib import columns as C
 from sessionizer.lib.config import Config
 from sessionizer.lib.windows.sliding.rule import sliding_of
 from sessionizer.tables.delta import Table, read_any_version
 from sessionizer.tables.event_outputs import EventOutput
 from sessionizer.tables.events import Events
-from sessionizer.tables.layout import Layout
+from sessionizer.tables.layout import layout_of_sessions, layout_of_windows
 from sessionizer.tables.rejected_events import RejectedEvents
 from sessionizer.tables.runs import Runs
 from sessionizer.tables.window_table import WindowTable
-
-ROWS_PER_FILE = 250_000  # of sessions: so few that a look at one day of a year opens little else
-REMEDY_OF_SESSIONS = (
-    "a source column has changed its type, or the aggregates or the idle timeout have: undo it, make sessions that are "
-    "there anew by `sessionizer rebuild`, or name new tables, those of `outputs`, too, and run `sessionizer init`"
-)
-REMEDY_OF_WINDOWS = (
-    "a source column has changed its type, or sliding.aggregates have: undo it, make windows that are there anew by "
-    "`sessionizer rebuild --windows`, or name new tables, those of `sliding`, and run `sessionizer init`"
-)
 
 
 class TableSet:
@@ -41,22 +30,8 @@ class TableSet:
     @cached_property
     def sessions(self) -> WindowTable:
         """The sessions table."""
-        of, key = self.config.sessions, tuple(self.config.source.key)
-        layout = Layout(
-            name="sessions",
-            identity=(C.SESSION_ID,),
-            start=C.SESSION_START,
-            end=C.EXPIRES_AT,
-            order=(C.SESSION_END, C.SESSION_START, C.SESSION_ID),
-            filtered_by=(C.SESSION_START, C.SESSION_END, C.EXPIRES_AT, C.SESSION_ID),
-            partition_by=tuple(of.partition_by),
-            change_feed=of.change_feed,
-            rows_per_file=ROWS_PER_FILE,
-            deletion_vectors=of.deletion_vectors,
-            commit=of.commit,
-            remedy=REMEDY_OF_SESSIONS,
-        )
-        return WindowTable(Table(self.spark, of.table, "sessions.table"), layout, key)
+        place = Table(self.spark, self.config.sessions.table, "sessions.table")
+        return WindowTable(place, layout_of_sessions(self.config), tuple(self.config.source.key))
 
     @cached_property
     def windows(self) -> WindowTable:
@@ -64,20 +39,8 @@ class TableSet:
 
         Errors: ConfigError where the configuration has none.
         """
-        place, key = sliding_of(self.config).table, tuple(self.config.source.key)
-        layout = Layout(
-            name="windows",
-            identity=(*key, C.WINDOW_START),
-            start=C.WINDOW_START,
-            end=C.WINDOW_END,
-            order=(C.WINDOW_START,),
-            filtered_by=(C.WINDOW_START, C.WINDOW_END),
-            partition_by=(C.IS_FINAL,),
-            change_feed=True,  # it is the one that tells every change
-            rows_per_file=2_000_000,
-            remedy=REMEDY_OF_WINDOWS,
-        )
-        return WindowTable(Table(self.spark, place, "sliding.table"), layout, key)
+        place = Table(self.spark, sliding_of(self.config).table, "sliding.table")
+        return WindowTable(place, layout_of_windows(self.config), tuple(self.config.source.key))
 
     @cached_property
     def rejected_window_events(self) -> RejectedEvents:

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from sessionizer.jobs.commands.look_back import LookBack, backfill
 from sessionizer.jobs.commands.verify import Asked, verify
 from sessionizer.jobs.run import compute
-from sessionizer.tables import table_set
+from sessionizer.tables import layout
 from tests.oracle import us
 from tests.scans import scans
 from tests.text_tables import clock
@@ -32,7 +32,7 @@ def year(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Wareh
     )
     warehouse.append_frame(events.repartitionByRange(FILES, "at"))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(table_set, "ROWS_PER_FILE", 100)
+        patched.setattr(layout, "ROWS_PER_FILE", 100)
         warehouse.init().run()
     return warehouse
 

@@ -14,7 +14,7 @@ from sessionizer.jobs.run.phases import RunReport
 from sessionizer.lib import columns as C
 from sessionizer.lib.config import StartTimestamp
 from sessionizer.lib.time.watermarks import WatermarkOverride
-from sessionizer.tables import table_set
+from sessionizer.tables import layout
 from sessionizer.tables.delta import Commit, Superseded, Table
 from sessionizer.tables.events import Increment
 from sessionizer.tables.manifest import Manifest
@@ -183,7 +183,7 @@ def test_a_row_that_no_event_touches_keeps_its_run_where_all_live_rows_are_repla
 def test_by_itself_a_run_merges_where_few_of_many_live_rows_change(
     after_two_runs: Warehouse, copied: Copied, monkeypatch: pytest.MonkeyPatch, rows_per_file: int, written: str
 ) -> None:
-    monkeypatch.setattr(table_set, "ROWS_PER_FILE", rows_per_file)
+    monkeypatch.setattr(layout, "ROWS_PER_FILE", rows_per_file)
     warehouse = copied(after_two_runs, sessions={"commit": "auto"})
     warehouse.append("user|at|n\ndan|13:10|1")
     warehouse.run()

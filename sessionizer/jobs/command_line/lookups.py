@@ -81,14 +81,23 @@ def changes(
     as_json: opt.Json = False,
 ) -> None:
     """What a run (by default the last) or all runs after one have changed, for those who follow the sessions."""
-    from sessionizer.jobs.queries.changes import Asked, document, show
+    from sessionizer.jobs.queries import changes as by_spark
+    from sessionizer.jobs.queries import changes_duckdb, sql_duckdb
     from sessionizer.jobs.run.kinds import kind_of
+    from sessionizer.tables.queries.local import NeedsSpark
 
-    asked = Asked(mode, run, since_run)
-    with opt.session(config, quiet=as_json or as_csv) as (spark, loaded, _):
-        kind = kind_of(spark, loaded, windows=windows)
-        found = document(kind, asked) if as_json else None
-        opt.result(found, as_json, lambda: show(kind, asked, limit, as_csv=as_csv, wide=wide))
+    asked, quiet = by_spark.Asked(mode, run, since_run), as_json or as_csv
+    before = opt.ready(config, windows=windows)
+    try:
+        last, query = changes_duckdb.changes(before.config, asked, windows=windows, whole=quiet)
+    except NeedsSpark as reason:
+        with opt.session(before, f"starting Spark, since {reason}", quiet=quiet) as (spark, loaded, _):
+            kind = kind_of(spark, loaded, windows=windows)
+            found = by_spark.document(kind, asked) if as_json else None
+            opt.result(found, as_json, lambda: by_spark.show(kind, asked, limit, as_csv=as_csv, wide=wide))
+    else:
+        found = by_spark.as_document(asked, last, sql_duckdb.documents(query)) if as_json else None
+        opt.result(found, as_json, lambda: changes_duckdb.show(last, query, limit, as_csv=as_csv, wide=wide))
 
 
 @app.command(

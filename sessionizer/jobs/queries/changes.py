@@ -1,5 +1,6 @@
 """changes: what runs have changed or made final, for those who follow the table of sessions or of windows."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from sessionizer.lib.errors import TableError, UsageError
 from sessionizer.lib.reading.lookups import in_order
 from sessionizer.lib.reading.net_changes import CHANGE, net_changes
 from sessionizer.tables.queries.history import History, RunCommit
+from sessionizer.tables.queries.local_history import LocalHistory
 
 MODES = ("append", "update", "complete")
 START_ANEW = "start anew from `changes --mode complete`, and go on from the last run that it names"
@@ -40,6 +42,48 @@ class Asked:
             raise UsageError("--since-run goes with --mode append or update: complete gives all rows")
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be read for what was asked, `last` being the last run that is in it.
+
+    The rows of `version`; of `runs` (ids), those that they made final; or the changes of a `span` of versions, both
+    inclusive.
+    """
+
+    last: RunCommit
+    version: int
+    runs: Sequence[str] | None = None
+    span: tuple[int, int] | None = None
+
+
+def wanted(history: History | LocalHistory, asked: Asked, columns: Sequence[str]) -> Wanted:
+    """It, as the history tells. columns: of the table.
+
+    Errors: UsageError for a run that there never was; TableError where the history is gone.
+    """
+    version, last = history.now()
+    if asked.run is not None:
+        last = history.run(asked.run)
+    since = None if asked.since_run is None else history.run(asked.since_run)
+    match asked.mode:
+        case "complete":
+            return Wanted(last, version if asked.run is None else _version(last, history.name))
+        case "append":
+            history.runs.require("`sessionizer init` makes it")
+            ids = [str(last.run_id)] if since is None else history.later_runs(since, last)
+            return Wanted(last, version, runs=ids)
+    if any(name.lower() == CHANGE for name in columns):
+        raise UsageError(
+            f"--mode update adds a column named {CHANGE}, and the {history.name} table has one of its own",
+            remedy="rename that one",
+        )
+    if since is None:
+        first = to = _version(last, history.name)
+    else:
+        first, to = _version(since, history.name) + 1, version
+    return Wanted(last, version, span=(max(first, 0), max(to, 0)))
+
+
 def changes(kind: Kind, asked: Asked) -> tuple[RunCommit, DataFrame]:
     """The rows that a consumer asks for, in order and without `_state`, and the last run that is in them.
 
@@ -47,47 +91,31 @@ def changes(kind: Kind, asked: Asked) -> tuple[RunCommit, DataFrame]:
     append: rows that turned final in these runs; a final row that is amended comes again with the run that did it.
     update: what `net_changes` returns. Since a run, it is exactly what makes the table of then the table of now,
     whatever lay in between: merges, RESTORE, OPTIMIZE, changes by hand.
-    Errors: UsageError for a run that there never was; TableError where the change feed is off or gone.
+    Errors: as of `wanted`; TableError where the change feed is off or gone.
     """
     kind.home.require()
     history, layout = History(kind.home, kind.runs), kind.home.layout
-    version, last = history.now()
-    if asked.run is not None:
-        last = history.run(asked.run)
-    since = None if asked.since_run is None else history.run(asked.since_run)
     columns = tuple(name for name in kind.home.table.schema.names if name != C.STATE)
-    match asked.mode:
-        case "complete":
-            rows = history.read(version if asked.run is None else _version(last, kind))
-        case "append":
-            kind.runs.table.require("`sessionizer init` makes it")
-            ids = [str(last.run_id)] if since is None else history.later_runs(since, last)
-            rows = history.read(version).where(C.col(C.IS_FINAL) & C.col(C.RUN_ID).isin(ids))
-        case _:
-            if any(name.lower() == CHANGE for name in columns):
-                raise UsageError(
-                    f"--mode update adds a column named {CHANGE}, and the {kind.name} table has one of its own",
-                    remedy="rename that one",
-                )
-            if since is None:
-                first = to = _version(last, kind)
-            else:
-                first, to = _version(since, kind) + 1, version
-            rows = net_changes(history.changes(max(first, 0), max(to, 0)), columns, layout.identity)
-            columns = (CHANGE, *columns)
-    return last, in_order(rows.select(*C.cols(columns)), (*kind.rule.key, *layout.order))
+    found = wanted(history, asked, columns)
+    if found.span is not None:
+        rows, columns = net_changes(history.changes(*found.span), columns, layout.identity), (CHANGE, *columns)
+    else:
+        rows = history.read(found.version)
+        if found.runs is not None:
+            rows = rows.where(C.col(C.IS_FINAL) & C.col(C.RUN_ID).isin(list(found.runs)))
+    return found.last, in_order(rows.select(*C.cols(columns)), (*kind.rule.key, *layout.order))
+
+
+def as_document(asked: Asked, last: RunCommit, rows: list[Any]) -> dict[str, Any]:
+    """Mode, last run and row objects."""
+    return {"mode": asked.mode, "last_run": last.run_id, "last_run_seq": last.run_seq, "rows": rows}
 
 
 def document(kind: Kind, asked: Asked) -> dict[str, Any]:
-    """Mode, last run and row objects; times as ISO-8601 UTC."""
+    """The same; times as ISO-8601 UTC."""
     with _reading(kind):
         last, rows = changes(kind, asked)
-        return {
-            "mode": asked.mode,
-            "last_run": last.run_id,
-            "last_run_seq": last.run_seq,
-            "rows": sql.documents(rows),
-        }
+        return as_document(asked, last, sql.documents(rows))
 
 
 def show(kind: Kind, asked: Asked, limit: int, *, as_csv: bool = False, wide: bool = False) -> None:
@@ -98,6 +126,11 @@ def show(kind: Kind, asked: Asked, limit: int, *, as_csv: bool = False, wide: bo
             print_csv(sql.text_rows(rows))
         else:
             sql.show(rows.drop(*NOT_SHOWN), limit, wide=wide)
+    say_next(last)
+
+
+def say_next(last: RunCommit) -> None:
+    """Where to go on from."""
     if last.run_id is not None:
         stderr().print(f"last run: {last.run_id}; the next changes: --since-run {last.run_seq}")
 
@@ -107,10 +140,10 @@ def _reading(kind: Kind) -> AbstractContextManager[None]:
     return History(kind.home, kind.runs).reading(what, START_ANEW)
 
 
-def _version(run: RunCommit, kind: Kind) -> int:
+def _version(run: RunCommit, name: str) -> int:
     if run.version is None:
         raise TableError(
-            f"the history of {kind.name} does not reach back to this run any more",
+            f"the history of {name} does not reach back to this run any more",
             value=run.run_id,
             remedy=f"{START_ANEW}; what turned final is still there: --mode append",
         )

@@ -15,11 +15,11 @@ from sessionizer.lib.errors import UsageError
 from sessionizer.lib.reading.lookups import check_one_or_range, named_key
 from sessionizer.lib.windows.sessions.lifecycle import OPEN
 from sessionizer.lib.windows.sliding.rule import sliding_of
+from sessionizer.tables.layout import layout_of_sessions, layout_of_windows
 from sessionizer.tables.queries.duckdb import quoted
 from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
 
 WHOLE = {"byte": 7, "short": 15, "integer": 31, "long": 63}  # bits of what they hold
-ORDER = {"sessions": (C.SESSION_END, C.SESSION_START, C.SESSION_ID), "windows": (C.WINDOW_START,)}
 
 
 def look_up(config: Config, asked: LookUp | WindowLookUp, *, whole: bool) -> sql_duckdb.Query:
@@ -41,7 +41,8 @@ def look_up(config: Config, asked: LookUp | WindowLookUp, *, whole: bool) -> sql
     longest = section.retention if asked.retention is None else asked.retention
     if longest is not None:
         conditions.append(f"epoch_us({end}) >= (SELECT max(epoch_us({end})) FROM {of}) - {longest}")
-    by = (*(() if asked.key else key), *ORDER[of])
+    layout = (layout_of_sessions if of_sessions else layout_of_windows)(config)
+    by = (*(() if asked.key else key), *layout.order)
     way = "DESC NULLS LAST" if asked.backward else "ASC NULLS FIRST"
     text = f"SELECT {', '.join(quoted(name) for name in types if name not in hidden)} FROM {of}"
     text += f" WHERE {' AND '.join(conditions)}" if conditions else ""

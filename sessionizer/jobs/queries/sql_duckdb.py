@@ -1,7 +1,7 @@
 """sql --engine duckdb: the same queries in a second, without Spark; in DuckDB's SQL."""
 
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from ctypes import c_float
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -34,14 +34,14 @@ class Query:
         return [name for name, _ in self.columns]
 
 
-def checked_query(config: Config, query: str) -> Query:
-    """A query over the tables and views; nothing is computed yet.
+def checked_query(config: Config, query: str, frames: Mapping[str, Any] | None = None) -> Query:
+    """A query over the tables and views, or over `frames` of Arrow alone; nothing is computed yet.
 
     Errors: UsageError for what is not a query or does not resolve; NeedsSpark for tables that only Spark reads.
     """
     text = query.strip().rstrip(";")
     try:
-        connection = connect(LocalTableSet(config), text)
+        connection = connect(LocalTableSet(config), text, frames)
         if len(connection.extract_statements(text)) != 1:
             raise UsageError(ONE_QUERY, value=text)
         found = connection.execute(f"SELECT * FROM (\n{text}\n) LIMIT 0")  # only a query may stand in parentheses

@@ -1,5 +1,8 @@
 """The tables and their views in DuckDB: no Spark, and nothing can be changed."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import duckdb
 
 from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
@@ -18,20 +21,27 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def connect(tables: LocalTableSet, query: str) -> duckdb.DuckDBPyConnection:
+def connect(tables: LocalTableSet, query: str, frames: Mapping[str, Any] | None = None) -> duckdb.DuckDBPyConnection:
     """A connection that knows the tables and views that a query names, those that exist.
+
+    frames: of Arrow, by name; given, the query reads these alone.
 
     Errors: NeedsSpark for a table that only Spark reads, and for a view over the change feed.
     """
-    views = list(views_named_in(query, [quoted(name) for name in tables.config.source.key]))
+    views = list(views_named_in(query, [quoted(name) for name in tables.config.source.key])) if frames is None else []
     if feed := next((view.name for view in views if "feed" in view.reads), None):
         raise NeedsSpark(f"{feed} reads Delta's change feed")
     connection, known = duckdb.connect(), set()
-    for name, table in tables.existing().items():
-        if name in query.lower() or any(name in view.reads for view in views):
-            connection.register(f"_{name}", table.dataset())
-            connection.execute(f'CREATE TEMP VIEW "{name}" AS FROM "_{name}"')
-            known.add(name)
+    if frames is None:
+        frames = {
+            name: table.dataset()
+            for name, table in tables.existing().items()
+            if name in query.lower() or any(name in view.reads for view in views)
+        }
+    for name, frame in frames.items():
+        connection.register(f"_{name}", frame)
+        connection.execute(f'CREATE TEMP VIEW "{name}" AS FROM "_{name}"')
+        known.add(name)
     for view in views:
         if view.reads <= known:
             text = view.text.format(**{name: f'"_{name}"' for name in view.reads})

@@ -12,7 +12,7 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.errors import TableError, UsageError
 from sessionizer.tables.delta import CHANGE_FEED, GONE
 from sessionizer.tables.manifest import Manifest
-from sessionizer.tables.position import HARMLESS
+from sessionizer.tables.position import HARMLESS, Log
 from sessionizer.tables.runs import Runs
 from sessionizer.tables.window_table import WindowTable
 
@@ -30,6 +30,34 @@ class RunCommit:
 
 
 BEFORE_ALL_RUNS = RunCommit(None, 0, -1)
+
+
+def run_in(log: Log, name: str) -> RunCommit | None:
+    """The run of this run_id or run_seq, if the log has it; 0 is the time before all runs."""
+    if name == "0":
+        return BEFORE_ALL_RUNS
+    for entry in log.history():
+        if entry.operation in HARMLESS:  # such commits may repeat the manifest of the last run
+            continue
+        manifest = Manifest.parse(entry.metadata)
+        if manifest is not None and name in (manifest.run_id, str(manifest.run_seq)):
+            return RunCommit(manifest.run_id, manifest.run_seq, entry.version)
+    return None
+
+
+def no_such_run(name: str) -> UsageError:
+    """The error for a run that neither the log nor the ledger knows."""
+    return UsageError("there is no such run", value=name, remedy="`sessionizer status` shows the last runs")
+
+
+def check_records_changes(table: str, setting: str | None) -> None:
+    """Raise unless the change feed is on. table: what it is called."""
+    if setting != "true":
+        raise TableError(
+            f"the {table} table does not record its changes",
+            remedy=f"turn the table property {CHANGE_FEED} on and read from the next run on; "
+            "`changes --mode append` and `--mode complete` need no change feed",
+        )
 
 
 class History:
@@ -73,12 +101,7 @@ class History:
 
     def changes(self, first: int, last: int) -> DataFrame:
         """The change feed from version `first` to `last`, inclusive; within `reading`, as above."""
-        if self.table.setting(CHANGE_FEED) != "true":
-            raise TableError(
-                f"the {self.name} table does not record its changes",
-                remedy=f"turn the table property {CHANGE_FEED} on and read from the next run on; "
-                "`changes --mode append` and `--mode complete` need no change feed",
-            )
+        check_records_changes(self.name, self.table.setting(CHANGE_FEED))
         if first > last:
             return self.table.changes(last, last).limit(0)
         return self.table.changes(first, last)
@@ -106,19 +129,13 @@ class History:
 
     def run(self, name: str) -> RunCommit:
         """The run of this run_id or run_seq; 0 is the time before all runs. Errors: UsageError if there is none."""
-        if name == "0":
-            return BEFORE_ALL_RUNS
-        for entry in self.table.history():
-            if entry.operation in HARMLESS:  # such commits may repeat the manifest of the last run
-                continue
-            manifest = Manifest.parse(entry.metadata)
-            if manifest is not None and name in (manifest.run_id, str(manifest.run_seq)):
-                return RunCommit(manifest.run_id, manifest.run_seq, entry.version)
+        if (found := run_in(self.table, name)) is not None:
+            return found
         if self.runs.exists():
             ledger = self.runs.read().where((C.col(C.RUN_ID) == name) | (C.col(C.RUN_SEQ).cast("string") == name))
             for row in ledger.select(C.RUN_ID, C.RUN_SEQ).limit(1).collect():
                 return RunCommit(row[0], row[1], None)
-        raise UsageError("there is no such run", value=name, remedy="`sessionizer status` shows the last runs")
+        raise no_such_run(name)
 
     def later_runs(self, since: RunCommit, last: RunCommit) -> list[str]:
         """The ids of the runs after one, up to the last, which may not be in the ledger yet."""

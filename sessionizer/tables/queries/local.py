@@ -57,12 +57,20 @@ class File:
 class LocalTable:
     """A Delta table at a path. Errors: NeedsSpark for one that only Spark reads."""
 
-    def __init__(self, location: str, field: str) -> None:
-        """`field` is the configuration key that names the table, for errors."""
+    def __init__(self, location: str, field: str, as_of: int | None = None) -> None:
+        """`field` is the configuration key that names the table, for errors; as_of: a version, else the latest."""
         if location_kind(location) != "path":
             raise NeedsSpark(f"{field} is a {location_kind(location)}, not a path on this machine")
         self.location = location
         self.field = field
+        self._as_of = as_of
+
+    def at(self, version: int) -> "LocalTable":
+        """The table as of a version. Errors: NeedsSpark, also where a file of it is gone."""
+        found = self if version == self.version else LocalTable(self.location, self.field, version)
+        if found is not self and not all(Path(file.path).exists() for file in found.files()):
+            raise NeedsSpark(f"files of version {version} of {self.field} are gone")
+        return found
 
     def exists(self) -> bool:
         """Whether there is a Delta table. Errors: TableError if something else is there."""
@@ -154,6 +162,19 @@ class LocalTable:
         except DeltaError as error:
             raise self._beyond(error) from error
 
+    def changes(self, first: int, last: int, columns: Sequence[str]) -> Any:
+        """These columns of the change feed from version `first` to `last`, inclusive, as a pyarrow table."""
+        import pyarrow as pa  # noqa: PLC0415
+
+        self._check_readable()
+        if LocalTable(self.location, self.field, first).schema != self.schema:
+            raise NeedsSpark(f"the columns of {self.field} have changed")
+        try:
+            found = self._log.load_cdf(starting_version=first, ending_version=last, columns=list(columns))
+            return pa.RecordBatchReader.from_stream(found).read_all()
+        except (DeltaError, OSError, ValueError) as error:  # which are Arrow's, too
+            raise self._beyond(error) from error
+
     def _check_readable(self) -> None:
         protocol, mapping = self._log.protocol(), self.setting(COLUMN_MAPPING) or "none"
         wanted = set(protocol.reader_features or ())
@@ -164,11 +185,11 @@ class LocalTable:
     @cached_property
     def _log(self) -> DeltaTable:
         try:
-            return DeltaTable(self.location)
+            return DeltaTable(self.location, version=self._as_of)
         except DeltaError as error:
             raise self._beyond(error) from error
 
-    def _beyond(self, error: DeltaError) -> NeedsSpark:
+    def _beyond(self, error: Exception) -> NeedsSpark:
         return NeedsSpark(f"{self.field} cannot be opened without it ({str(error).splitlines()[0]})")
 
 
@@ -199,6 +220,12 @@ class LocalTableSet:
         require_source(self.events, self.config)
         for table in (self.sessions, self.rejected_events, self.runs):
             table.require("`sessionizer init` makes it")
+
+    def home(self, name: str) -> tuple[LocalTable, LocalTable]:
+        """The table of sessions, or of windows, by its name, and its ledger."""
+        if name == "sessions":
+            return self.sessions, self.runs
+        return self.of_windows["windows"], self.of_windows["window_runs"]
 
     def existing(self) -> dict[str, LocalTable]:
         """The tables that queries may name, those that exist."""

@@ -1,0 +1,84 @@
+"""changes without Spark: the same rows by DuckDB, in a second."""
+
+from collections.abc import Iterable, Sequence
+
+from sessionizer.jobs.console import print_csv
+from sessionizer.jobs.queries import sql_duckdb
+from sessionizer.jobs.queries.changes import Asked, say_next, wanted
+from sessionizer.jobs.queries.lookups import NOT_SHOWN
+from sessionizer.jobs.run.kinds import ruled
+from sessionizer.lib import columns as C
+from sessionizer.lib.config import Config
+from sessionizer.lib.reading.net_changes import BEFORE_CHANGE, CHANGE
+from sessionizer.lib.windows.windows import DELETE, INSERT, UPDATE
+from sessionizer.tables.layout import layout_of_sessions, layout_of_windows
+from sessionizer.tables.queries.duckdb import quoted
+from sessionizer.tables.queries.history import RunCommit
+from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
+from sessionizer.tables.queries.local_history import LocalHistory
+
+# What `net_changes` does, in DuckDB's SQL. Texts tell apart what is equal and not the same, such as 0.0 and -0.0.
+NET_CHANGES = f"""
+WITH images AS (
+    SELECT {{identity}}, {{row}} AS "__row", {C.CHANGE_TYPE} NOT IN {BEFORE_CHANGE} AS "__is_there",
+           2 * {C.COMMIT_VERSION} + CAST("__is_there" AS INT) AS "__moment"
+    FROM found
+), ends AS (
+    SELECT arg_min("__is_there", "__moment") AS "__is_new", arg_max("__is_there", "__moment") AS "__is_there",
+           arg_min("__row", "__moment") AS "__first", arg_max("__row", "__moment") AS "__last"
+    FROM images GROUP BY {{identity}}
+), told AS (
+    SELECT CASE WHEN "__is_there" AND "__is_new" THEN '{INSERT}'
+                WHEN NOT "__is_there" AND NOT "__is_new" THEN '{DELETE}'
+                WHEN "__is_there" AND ("__first" IS DISTINCT FROM "__last"
+                                       OR CAST("__first" AS VARCHAR) <> CAST("__last" AS VARCHAR)) THEN '{UPDATE}'
+           END AS {CHANGE}, unnest("__last")
+    FROM ends
+)
+SELECT {CHANGE}, {{shown}} FROM told WHERE {CHANGE} IS NOT NULL
+"""
+
+
+def changes(config: Config, asked: Asked, *, windows: bool, whole: bool) -> tuple[RunCommit, sql_duckdb.Query]:
+    """The query that finds what a consumer asks for, in order, and the last run that is in it.
+
+    whole: of all columns, not only those that a person wants to see.
+    Errors: NeedsSpark for what only Spark reads; else as of `changes` by Spark.
+    """
+    of = ruled(config, windows=windows)
+    layout = (layout_of_windows if windows else layout_of_sessions)(config)
+    table, runs = LocalTableSet(config).home(of.name)
+    table.require("`sessionizer init` makes it")
+    history = LocalHistory(table, runs, of.name)
+    columns = tuple(name for name in table.columns if name != C.STATE)
+    found = wanted(history, asked, columns)
+    shown = _listed(name for name in columns if whole or name not in NOT_SHOWN)
+    if found.span is not None:
+        if "map<" in table.schema.simpleString():
+            raise NeedsSpark("it compares maps")
+        rows = history.changes(*found.span, columns)
+        row = ", ".join(f"{quoted(name)} := {quoted(name)}" for name in columns)
+        text = NET_CHANGES.format(identity=_listed(layout.identity), row=f"struct_pack({row})", shown=shown)
+    else:
+        rows, text = history.read(found.version), f"SELECT {shown} FROM found"
+        if found.runs is not None:
+            text += f" WHERE {C.IS_FINAL} AND {C.RUN_ID} IN ({', '.join(map(_text, found.runs)) or 'NULL'})"
+    text += f" ORDER BY {', '.join(f'{quoted(name)} ASC NULLS FIRST' for name in (*of.rule.key, *layout.order))}"
+    return found.last, sql_duckdb.checked_query(config, text, {"found": rows})
+
+
+def show(last: RunCommit, query: sql_duckdb.Query, limit: int, *, as_csv: bool, wide: bool) -> None:
+    """All rows as CSV, or a table of the first ones; where to go on from is a note on stderr."""
+    if as_csv:
+        print_csv(sql_duckdb.text_rows(query))
+    else:
+        sql_duckdb.show(query, limit, wide=wide)
+    say_next(last)
+
+
+def _listed(names: Iterable[str] | Sequence[str]) -> str:
+    return ", ".join(map(quoted, names))
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

@@ -1,0 +1,147 @@
+"""`changes` without Spark says what Spark says, whatever has become of the table."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from sessionizer.jobs.queries import changes_duckdb, sql_duckdb
+from sessionizer.jobs.queries.changes import Asked, as_document, document
+from sessionizer.jobs.run.driver import increments
+from sessionizer.jobs.run.phases import RunOptions
+from sessionizer.lib.errors import SessionizerError
+from sessionizer.tables.queries.local import NeedsSpark
+from tests.jobs.test_without_spark import process
+from tests.warehouse import Warehouse
+
+NO_JAVA = {"JAVA_HOME": "/nowhere", "PATH": "/nowhere"}
+SECTIONS = {
+    "time": {"allowed_lateness": "1h"},
+    "late_events": "amend",
+    "aggregates": [
+        {"name": "total", "fn": "sum", "of": "n"},
+        {"name": "mean", "fn": "avg", "of": "n"},
+        {"name": "all_n", "fn": "list", "of": "n", "at_most": 9},
+    ],
+}
+
+
+def sections(folder: Path) -> dict[str, Any]:
+    """Those of the config of a lake there."""
+    return SECTIONS | {"sliding": {"table": str(folder / "windows"), "time_difference": "10m", "grace": "1h"}}
+
+
+EVERY = [
+    *[Asked(mode) for mode in ("append", "update", "complete")],
+    *[Asked(mode, run=run) for mode in ("append", "update", "complete") for run in "1234"],
+    *[Asked(mode, since_run=run) for mode in ("append", "update") for run in "01245"],
+]
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """Five runs: sessions made; bridged and ended; taken away and changed in the source; amended by late events."""
+    folder = tmp_path_factory.mktemp("lake")
+    made = Warehouse(spark, folder, **sections(folder))
+    made.append("user|at|n\nann|10:00|1\nann|10:50|2\nbob|10:00|3\n-|10:10|4\nzoë's|10:05|5")
+    made.init().run()
+    made.append("user|at|n\nann|10:25|1\nbob|12:00|-")
+    made.run()
+    made.delta_source().delete("user = 'bob' AND n = 3")
+    made.delta_source().update("user = 'ann'", {"n": "n + 1"})
+    made.run(made.configured(**sections(folder), sessions={"commit": "replace"}))
+    made.delta().optimize().executeCompaction()
+    made.append("user|at|n\nann|09:50|7\ncat|16:00|1")
+    made.run()
+    made.append("user|at|n\ncat|16:10|2")
+    made.run()
+    fields = made.config.model_dump(mode="json", exclude_none=True, include={"source", "sessions", "session"})
+    (made.folder / "sessionizer.yaml").write_text(yaml.safe_dump(fields | sections(folder)))
+    return made
+
+
+def copied(lake: Warehouse, folder: Path) -> Warehouse:
+    shutil.copytree(lake.folder, folder)
+    return Warehouse(lake.spark, folder, **sections(folder))
+
+
+def without_spark(lake: Warehouse, asked: Asked, *, windows: bool = False) -> dict[str, Any]:
+    last, query = changes_duckdb.changes(lake.config, asked, windows=windows, whole=True)
+    return as_document(asked, last, sql_duckdb.documents(query))
+
+
+def answer(ask: Any, *arguments: Any) -> Any:
+    """What is said, be it an error."""
+    try:
+        return ask(*arguments)
+    except SessionizerError as error:
+        return str(error)
+
+
+def test_changes_are_those_that_spark_tells(lake: Warehouse) -> None:
+    told = [without_spark(lake, asked) for asked in EVERY]
+    assert told == [document(lake.kind, asked) for asked in EVERY]
+    changes = {
+        row["change"]
+        for asked, found in zip(EVERY, told, strict=True)
+        if asked.mode == "update"
+        for row in found["rows"]
+    }
+    assert changes == {"insert", "update", "delete"}
+
+
+def test_what_cannot_be_asked_is_told_alike(lake: Warehouse) -> None:
+    for asked in (Asked("append", run="77"), Asked("update", since_run="nobody's")):
+        assert answer(without_spark, lake, asked) == answer(document, lake.kind, asked)
+
+
+@pytest.mark.broad
+def test_changes_of_windows_are_those_that_spark_tells(lake: Warehouse, tmp_path: Path) -> None:
+    copy = copied(lake, tmp_path / "copy")
+    list(increments(copy.windows, RunOptions(once=True)))
+    for asked in (Asked("update", since_run="0"), Asked("complete"), Asked("append")):
+        assert without_spark(copy, asked, windows=True) == document(copy.windows, asked)
+
+
+@pytest.mark.broad
+def test_a_table_that_was_restored_and_one_whose_files_are_gone(lake: Warehouse, tmp_path: Path) -> None:
+    copy = copied(lake, tmp_path / "copy")
+    copy.delta().restoreToVersion(2)
+    for asked in (Asked("update", since_run="1"), Asked("update", since_run="4"), Asked("append"), Asked("complete")):
+        assert without_spark(copy, asked) == document(copy.kind, asked)
+    present = {Path(file).name for file in copy.tables.sessions.table.read().inputFiles()}
+    for file in (copy.folder / "sessions").rglob("*.parquet"):
+        if file.name not in present and "_delta_log" not in file.parts:
+            file.unlink()
+    for asked in (Asked("update", since_run="1"), Asked("complete", run="4")):
+        with pytest.raises(NeedsSpark):
+            without_spark(copy, asked)
+    copy.tables.sessions.table.change_setting("delta.enableChangeDataFeed", "false")
+    assert answer(without_spark, copy, Asked("update")) == answer(document, copy.kind, Asked("update"))
+
+
+def test_the_command_needs_no_java(lake: Warehouse) -> None:
+    def command(*words: str) -> tuple[int, str, str]:
+        done = process("-m", "sessionizer.jobs.cli", "changes", *words, cwd=lake.folder, **NO_JAVA)
+        return done.returncode, done.stdout, " ".join(done.stderr.split())
+
+    code, out, err = command("--mode", "update", "--json")
+    assert (code, json.loads(out)["last_run_seq"], err) == (0, lake.position().run_seq, "")
+    code, out, err = command("--mode", "append", "--csv", "--since-run", "0")
+    assert (code, out.splitlines()[0].split(",")[0]) == (0, "user")
+    assert f"the next changes: --since-run {lake.position().run_seq}" in err
+    code, out, err = command("--mode", "complete", "--limit", "1")
+    assert (code, "run_id" in out, "the first 1 rows" in out) == (0, False, True)
+    for words in (["--mode", "sometimes"], ["--mode", "append", "--run", "77"]):
+        assert command(*words)[:2] == (2, "")
+
+
+@pytest.mark.parametrize(("place", "why"), [("db.sessions", "is a name"), ("s3a://lake/sessions", "is a url")])
+def test_tables_elsewhere_are_left_to_spark(lake: Warehouse, place: str, why: str) -> None:
+    config = lake.configured(**sections(lake.folder), sessions={"table": place})
+    with pytest.raises(NeedsSpark, match=why):
+        changes_duckdb.changes(config, Asked("complete"), windows=False, whole=True)
