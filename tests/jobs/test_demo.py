@@ -17,18 +17,12 @@ from sessionizer.jobs.demo.picture import Bar, Scene, Window, legend, timeline, 
 from sessionizer.jobs.queries.sql import query_frame
 from sessionizer.lib.config import Config
 from sessionizer.lib.errors import UsageError
+from tests.doc_blocks import ROOT, blocks
 from tests.oracle import us
 from tests.text_tables import clock
 
-ROOT = Path(__file__).parents[2]
-README, QUICK_START_PAGE, TABLES, CONFIG = (
-    (ROOT / page).read_text(encoding="utf-8")
-    for page in ("README.md", "docs/quick-start.md", "docs/tables.md", "docs/config.md")
-)
-
-
-def blocks(language: str, page: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+TABLES = (ROOT / "docs/tables.md").read_text(encoding="utf-8")
+QUERIES = [block.text for block in blocks("sql", "docs/tables.md")]
 
 
 @dataclass(frozen=True)
@@ -196,28 +190,21 @@ def test_words_tell_what_changed_and_nothing_else() -> None:
     assert list(told(before, after)) == ["ada: the session of 08:10 grows from 2 to 3 events, and is closed"]
 
 
-@pytest.mark.parametrize("query", blocks("sql", TABLES))
+@pytest.mark.parametrize("query", QUERIES)
 @pytest.mark.broad
 def test_the_queries_of_the_documentation_run_and_find_something(played: Played, query: str) -> None:
     assert played.rows(query)
 
 
 def test_the_documentation_asks_what_the_demo_asks() -> None:
-    assert len(blocks("sql", TABLES)) == 6
+    assert len(QUERIES) == 6
     for question, query in QUESTIONS.items():
         assert question in TABLES
         assert query.strip() in TABLES
 
 
-@pytest.mark.parametrize("text", [text for page in (README, QUICK_START_PAGE, CONFIG) for text in blocks("yaml", page)])
-def test_the_configs_of_the_documentation_are_valid(tmp_path: Path, text: str) -> None:
-    (tmp_path / CONFIG_FILE).write_text(text)
-    config = load_config(tmp_path / CONFIG_FILE, env={})
-    assert config.sessions.table == str(tmp_path / "warehouse" / "sessions")
-
-
 def test_the_complete_config_names_every_key() -> None:
-    (complete,) = blocks("yaml", CONFIG)
+    (complete,) = (block.text for block in blocks("yaml", "docs/config.md"))
     for section, model in Config.model_fields.items():
         assert re.search(rf"^{section}:", complete, re.MULTILINE), section
         for name, field in getattr(model.annotation, "model_fields", {}).items():

@@ -1,7 +1,6 @@
 """What the documentation says exists: pages, headings, commands with their options, messages of errors."""
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -9,9 +8,8 @@ import typer
 from typer.core import TyperGroup
 
 from sessionizer.jobs.cli import app
+from tests.doc_blocks import PAGES, ROOT, Block, blocks
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 COMMANDS = typer.main.get_command(app)
 SOURCES = " ".join(file.read_text(encoding="utf-8") for file in sorted((ROOT / "sessionizer").rglob("*.py")))
 
@@ -32,17 +30,10 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
-def commands(page: Path) -> list[list[str]]:
-    """The words after `sessionizer` of each line in a block of shell commands."""
-    blocks = re.findall(r"```bash\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
-    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("sessionizer ")]
-
-
-@pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_command_has_the_options_that_it_is_shown_with(page: Path) -> None:
+@pytest.mark.parametrize("block", [pytest.param(b, id=b.name) for b in blocks("bash") if b.commands])
+def test_every_command_has_the_options_that_it_is_shown_with(block: Block) -> None:
     assert isinstance(COMMANDS, TyperGroup)
-    for words in commands(page):
+    for words in block.commands:
         if words[0].startswith("--"):
             assert words[0] in ("--help", "--install-completion", "--show-completion")
             continue
