@@ -1,7 +1,9 @@
 """The one way to a Spark session, for jobs and tests."""
 
+import atexit
 import logging
 import os
+import shutil
 import socket
 import sys
 import tempfile
@@ -68,6 +70,7 @@ ASKED_FOR = (
 ALWAYS = {  # whatever the settings say
     "spark.sql.session.timeZone": "UTC",  # of times without a zone
 }
+WAREHOUSE, CATALOG = "spark.sql.warehouse.dir", "spark.sql.catalogImplementation"
 REMOTE = "spark.remote"
 OF_A_SESSION = ("spark.sql.", "spark.databricks.")  # all others are of the server's process
 # Of a server only what concerns our own session.
@@ -125,7 +128,8 @@ def spark_session(settings: Mapping[str, str] | None = None, *, small: bool = Fa
     with _jars_by_one_process():
         jars = _delta_jars(settings)
         start = _java_start(jars, settings, small=small) if local else {}
-        for name, value in (EVERYWHERE | local | settings | jars | start | ALWAYS).items():
+        own = {} if {WAREHOUSE, CATALOG} & settings.keys() else {WAREHOUSE: _passing_folder()}
+        for name, value in (EVERYWHERE | own | local | settings | jars | start | ALWAYS).items():
             builder = builder.config(name, value)
         try:
             with _output_to(log):
@@ -205,6 +209,13 @@ def _java_start(jars: Mapping[str, str], settings: Mapping[str, str], *, small: 
     options = ("" if "GC" in said else COLLECTOR, quick, theirs)  # Java does not start with two collectors
     path = {CLASS_PATH: os.pathsep.join(filter(None, (*listed, settings.get(CLASS_PATH))))} if quick else {}
     return {JAVA_OPTIONS: " ".join(filter(None, options)), **path}
+
+
+def _passing_folder() -> str:
+    """For tables of a catalog that ends with this process; else Spark makes one where the user stands."""
+    folder = tempfile.mkdtemp(prefix="sessionizer-warehouse-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def log_folder() -> Path:

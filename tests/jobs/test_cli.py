@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionizer.lib import __version__
+from tests.jobs.test_without_spark import process
 from tests.shell import Shell
 
 CONFIG = """
@@ -111,6 +112,15 @@ def test_a_failure_is_a_sentence_and_an_exit_code(shell: Shell, arguments: list[
     assert (found, out) == (code, "")
     assert says in " ".join(err.split())
     assert "Traceback" not in err
+
+
+@pytest.mark.broad
+def test_a_command_leaves_nothing_of_spark_where_it_is_started(tmp_path: Path) -> None:
+    (tmp_path / "sessionizer.yaml").write_text(CONFIG)
+    (tmp_path / "clicks.csv").write_text(CLICKS)
+    done = process("-m", "sessionizer.jobs.cli", "ingest", "clicks.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["clicks.csv", "lake", "sessionizer.yaml"]
 
 
 def test_with_json_a_failure_is_a_document_too(shell: Shell) -> None:
