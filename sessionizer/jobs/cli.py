@@ -1,6 +1,7 @@
 """The command line. Heavy imports wait until a command needs them, so that --help is quick."""
 
 import json
+import re
 import sys
 from importlib import metadata
 from typing import Annotated
@@ -16,6 +17,7 @@ EXTRAS = {
     **{"pyspark": "spark", "py4j": "spark", "delta": "spark", "grpc": "connect"},
     **{"great_expectations": "quality", "jinja2": "report", "markupsafe": "report", "matplotlib": "report"},
 }
+_OURS = re.compile(r"`?\b__\w+`?")  # names of columns in flight, which nobody else knows
 app = typer.Typer(
     name="sessionizer",
     no_args_is_help=True,
@@ -81,7 +83,8 @@ def main() -> None:
 def _spark_message(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = next((line for line in lines if line.startswith(("[", ": ")) or "Exception: " in line), None)
-    return (telling or (lines or [type(error).__name__])[0]).lstrip(": ")[:500]
+    text = (telling or (lines or [type(error).__name__])[0]).lstrip(": ")[:500]
+    return _OURS.sub("a column that is computed", text)
 
 
 def _fail(message: str, code: int, as_json: bool) -> None:

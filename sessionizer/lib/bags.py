@@ -3,6 +3,8 @@
 Rows are compared by a hash, since maps cannot be compared themselves; equal rows are as good as each other.
 """
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -13,14 +15,14 @@ from sessionizer.lib.joins import joined
 FROM_FEED = (C.CHANGE_TYPE, C.COMMIT_VERSION, C.COMMIT_TIMESTAMP)
 
 
-def own_columns(rows: DataFrame) -> tuple[str, ...]:
+def own_columns(names: Sequence[str]) -> tuple[str, ...]:
     """The source's own columns: without those in flight and those of the change feed."""
-    return tuple(name for name in rows.columns if not name.startswith("__") and name not in FROM_FEED)
+    return tuple(name for name in names if not name.startswith("__") and name not in FROM_FEED)
 
 
 def hashed(rows: DataFrame) -> DataFrame:
     """Source rows with `__json` (canonical JSON of the source's own columns) and `__hash` (its SHA-256, hex)."""
-    json = canonical_json(rows.select(*C.cols(own_columns(rows))).schema)
+    json = canonical_json(rows.select(*C.cols(own_columns(rows.columns))).schema)
     return rows.withColumn(C.JSON, json).withColumn(C.HASH, F.sha2(C.col(C.JSON), 256))
 
 

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
+from sessionizer.lib.bags import own_columns
 from sessionizer.lib.engine import analysis
 from sessionizer.lib.errors import ConfigError, SourceMismatch
 
@@ -43,7 +44,7 @@ def expression(text: str, frame: DataFrame, field: str) -> Column:
         raise SourceMismatch(
             f"{field} does not fit the source table",
             value=text,
-            remedy=f"{first_line(error)} The table has: {', '.join(frame.columns)}",
+            remedy=f"{first_line(error)} The table has: {', '.join(own_columns(frame.columns))}",
         ) from error
     _check_repeatable(parsed, text, frame, field)
     return parsed
@@ -119,7 +120,8 @@ def name_problem(text: str, columns: T.StructType, field: str) -> SourceMismatch
     return SourceMismatch(f"{field} does not fit the source table", value=text, remedy=_near(text, columns.names))
 
 
-def _near(name: str, known: Sequence[str]) -> str:
+def _near(name: str, columns: Sequence[str]) -> str:
+    known = own_columns(columns)
     near = difflib.get_close_matches(name.lower(), [other.lower() for other in known], n=1)
     meant = [other for other in known if other.lower() in near][:1]
     return "".join(f"did you mean {other}? The" for other in meant) + (

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from sessionizer.lib import __version__
@@ -121,6 +122,15 @@ def test_a_command_leaves_nothing_of_spark_where_it_is_started(tmp_path: Path) -
     done = process("-m", "sessionizer.jobs.cli", "ingest", "clicks.csv", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert sorted(file.name for file in tmp_path.iterdir()) == ["clicks.csv", "lake", "sessionizer.yaml"]
+
+
+def test_names_that_only_the_product_knows_are_in_no_message(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: object) -> None:
+        raise AnalysisException('[DATATYPE_MISMATCH] Cannot resolve "(__us > `__gap`)" due to data type mismatch.')
+
+    monkeypatch.setattr("sessionizer.jobs.command_line.run._increments", fail)
+    code, _, err = shell("run")
+    assert (code, "__" in err, "a column that is computed" in " ".join(err.split())) == (3, False, True)
 
 
 def test_with_json_a_failure_is_a_document_too(shell: Shell) -> None:

@@ -106,7 +106,7 @@ def kept_in(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
 
 def read_back(rejects: DataFrame, source: DataFrame) -> DataFrame:
     """The rows that these were, with the columns that the source has now."""
-    own = T.StructType([source.schema[name] for name in own_columns(source)])
+    own = T.StructType([source.schema[name] for name in own_columns(source.columns)])
     beside = (C.FREED,) if C.FREED in rejects.columns else ()
     rows = rejects.select(from_canonical_json(C.col(C.JSON), own).alias("row"), *C.cols(beside))
     feed = [F.lit(None).cast(source.schema[n].dataType).alias(n) for n in source.columns if n not in own.names]

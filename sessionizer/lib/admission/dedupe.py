@@ -53,7 +53,7 @@ def mark_duplicates(valid: DataFrame, known: DataFrame | None, rule: Rule, clock
             told = ~C.col(C.ENTERS)
         candidate = candidate & (anywhere | ~F.coalesce(told, F.lit(False)))
     alike = Window.partitionBy(*C.cols(ids))
-    row = canonical_json(valid.select(*C.cols(own_columns(valid))).schema)
+    row = canonical_json(valid.select(*C.cols(own_columns(valid.columns))).schema)
     order = [us, *C.cols(rule.order_by), row]
     if C.FREED in valid.columns:  # of equal rows what has been rejected before stays so
         order.append(C.col(C.FREED).isNotNull())

@@ -92,7 +92,7 @@ def raw_us(judged: DataFrame) -> Column:
 
 def schema_hash(rows: DataFrame, rule: object) -> str:
     """A hash of the rule, and of the source's own columns: while it stays, so do the columns that they make."""
-    own = set(own_columns(rows))
+    own = set(own_columns(rows.columns))
     fields = [f"{f.name} {f.dataType.simpleString()}" for f in rows.schema.fields if f.name in own]
     return hashlib.sha256("\n".join([repr(rule), *fields]).encode()).hexdigest()[:16]
 

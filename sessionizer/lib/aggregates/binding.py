@@ -91,7 +91,7 @@ def bind(rule: Rule, events: DataFrame, seen: Mapping[str, str] = OF_SESSIONS) -
     """
     order = [C.col(C.US), *[C.col(name) for name in rule.order_by]]
     timed = events.withColumn(C.US, F.lit(0).cast("bigint"))
-    aggregates = tuple(_bind(spec, i, order, timed) for i, spec in enumerate(rule.aggregates))
+    aggregates = tuple(_bind(spec, i, order, events, timed) for i, spec in enumerate(rule.aggregates))
     if any(a.sql is not None for a in aggregates):
         _check_sql(aggregates, rule, timed, seen)
     return aggregates
@@ -120,10 +120,11 @@ def with_sql_columns(rows: DataFrame, aggregates: tuple[Aggregate, ...]) -> Data
     return rows
 
 
-def _bind(spec: Spec, index: int, order: list[Column], events: DataFrame) -> Aggregate:
+def _bind(spec: Spec, index: int, order: list[Column], source: DataFrame, events: DataFrame) -> Aggregate:
+    """source: what an expression may name; events: the same with their time."""
     if spec.sql is not None:
         return Aggregate(spec.name, spec.result_columns, F.lit(None), _NO_PARTS, (), spec.sql)
-    value = F.lit(True) if spec.of is None else expression(spec.of, events, f"aggregates.{spec.name}.of")
+    value = F.lit(True) if spec.of is None else expression(spec.of, source, f"aggregates.{spec.name}.of")
     value_type = events.select(value.alias("value")).schema["value"].dataType
     if isinstance(value_type, T.FractionalType) and not isinstance(value_type, T.DecimalType):
         value = value + F.lit(0.0).cast(value_type)  # -0.0 becomes 0.0: equal, so nothing would order the two

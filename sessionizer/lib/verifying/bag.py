@@ -75,7 +75,7 @@ def _with_gone(rows: DataFrame, rejects: DataFrame | None, rule: Rule) -> DataFr
     """The rows of the source, and those that are gone from it and stay where they were."""
     if rejects is None:
         return rows
-    own = T.StructType([rows.schema[name] for name in own_columns(rows)])
+    own = T.StructType([rows.schema[name] for name in own_columns(rows.columns)])
     gone = rejects.where(C.col(C.KEPT) == IN).select(from_canonical_json(C.col(C.EVENT), own).alias(ROW))
     return rows.unionByName(judged(gone.select(f"{ROW}.*"), rule))
 
