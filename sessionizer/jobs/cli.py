@@ -67,7 +67,7 @@ def main() -> None:
         extra = EXTRAS.get(str(error.name).split(".")[0])
         if extra is None:
             raise
-        _fail(f"this needs {error.name}, which is not installed. pip install 'sessionizer[{extra}]'.", 2, as_json)
+        _fail(f"this needs {error.name}, which is not installed. pip install '.[{extra}]' in the checkout.", 2, as_json)
     except Exception as error:
         from sessionizer.jobs.failures import known_failure
 

@@ -96,5 +96,5 @@ def test_from_a_file_to_answers_far_from_the_checkout(installed: Path, tmp_path:
 def test_a_library_of_an_extra_is_asked_for_before_anything_starts(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "sessionizer.yaml").write_text(CONFIG)
     said = call(installed / "sessionizer", "check", cwd=tmp_path, code=2).stderr
-    assert "pip install 'sessionizer[quality]'" in " ".join(said.split())
+    assert "pip install '.[quality]' in the checkout" in " ".join(said.split())
     assert "starting Spark" not in said

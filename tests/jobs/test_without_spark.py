@@ -241,7 +241,7 @@ main()
 """
     done = process("-c", code, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "pip install 'sessionizer[report]'" in " ".join(done.stderr.split())
+    assert "pip install '.[report]' in the checkout" in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize(
