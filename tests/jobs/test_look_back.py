@@ -229,6 +229,7 @@ def test_backfill_takes_late_events_of_its_span_in_and_moves_nothing(spark: Spar
     (report,) = backfill(warehouse.kind, LookBack(at("10:00"), at("11:00"), now=NOW))
     after = warehouse.position()
     assert (after.watermark_after, after.source_to_version) == (before.watermark_after, before.source_to_version)
+    assert warehouse.ledger("mode", "source_from_version", "source_to_version")[-1] == ("backfill", None, 1)
     assert report.manifest.sessions["updated"] == 1
     assert warehouse.rejected("user") == [("bob",)]
     assert ("ann", "10:00", "10:50", 4, 10, "final") in shape(warehouse)
