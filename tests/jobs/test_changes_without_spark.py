@@ -5,8 +5,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import yaml
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from sessionizer.jobs.queries import changes_duckdb, sql_duckdb
@@ -14,7 +16,7 @@ from sessionizer.jobs.queries.changes import Asked, as_document, document
 from sessionizer.jobs.run.driver import increments
 from sessionizer.jobs.run.phases import RunOptions
 from sessionizer.lib.errors import SessionizerError
-from sessionizer.tables.queries.local import NeedsSpark
+from sessionizer.tables.queries.local import LocalTable, NeedsSpark
 from tests.jobs.test_without_spark import process
 from tests.warehouse import Warehouse
 
@@ -138,6 +140,28 @@ def test_the_command_needs_no_java(lake: Warehouse) -> None:
     assert (code, "run_id" in out, "the first 1 rows" in out) == (0, False, True)
     for words in (["--mode", "sometimes"], ["--mode", "append", "--run", "77"]):
         assert command(*words)[:2] == (2, "")
+
+
+def test_changes_that_were_not_recorded_and_those_of_other_columns_are_left_to_spark(tmp_path: Path) -> None:
+    place, feed = tmp_path / "table", "delta.enableChangeDataFeed"
+    for _ in range(2):
+        write_deltalake(place, pa.table({"a": [1]}), mode="append")
+    DeltaTable(place).alter.set_table_properties({feed: "true"})
+    write_deltalake(place, pa.table({"a": [2]}), mode="append")
+    table = LocalTable(str(place), "sessions.table")
+    assert table.changes(2, 3, ["a", "_change_type"]).to_pylist() == [{"a": 2, "_change_type": "insert"}]
+    with pytest.raises(NeedsSpark, match="has not recorded its changes from version 1 on"):
+        table.changes(1, 3, ["a"])
+    for value in ("false", "true"):
+        DeltaTable(place).alter.set_table_properties({feed: value})
+    with pytest.raises(NeedsSpark):
+        LocalTable(str(place), "sessions.table").changes(3, 5, ["a"])
+    write_deltalake(place, pa.table({"b": [2]}), mode="append", schema_mode="merge")
+    with pytest.raises(NeedsSpark, match="have changed"):
+        LocalTable(str(place), "sessions.table").changes(5, 6, ["a"])
+    with pytest.raises(NeedsSpark, match="have changed"):
+        LocalTable(str(place), "sessions.table").at(5)
+    assert LocalTable(str(place), "sessions.table").at(6).dataset().count_rows() == 4
 
 
 @pytest.mark.parametrize(("place", "why"), [("db.sessions", "is a name"), ("s3a://lake/sessions", "is a url")])

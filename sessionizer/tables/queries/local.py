@@ -17,7 +17,7 @@ from sessionizer.lib.config import Config, location_kind
 from sessionizer.lib.errors import TableError
 from sessionizer.tables.delta.commits import Commit, Entry, entry_of
 from sessionizer.tables.delta.place import check_nothing_else
-from sessionizer.tables.delta.settings import COLUMN_MAPPING
+from sessionizer.tables.delta.settings import CHANGE_FEED, COLUMN_MAPPING
 from sessionizer.tables.source import require_source
 
 READABLE_FEATURES = {"timestampNtz", "vacuumProtocolCheck"}  # of those that Delta tables may ask readers for
@@ -66,9 +66,11 @@ class LocalTable:
         self._as_of = as_of
 
     def at(self, version: int) -> "LocalTable":
-        """The table as of a version. Errors: NeedsSpark, also where a file of it is gone."""
-        found = self if version == self.version else LocalTable(self.location, self.field, version)
-        if found is not self and not all(Path(file.path).exists() for file in found.files()):
+        """The table as of a version. Errors: NeedsSpark, also where it had other columns or a file of it is gone."""
+        if version == self.version:
+            return self
+        found = self._then(version)
+        if not all(Path(file.path).exists() for file in found.files()):
             raise NeedsSpark(f"files of version {version} of {self.field} are gone")
         return found
 
@@ -167,13 +169,20 @@ class LocalTable:
         import pyarrow as pa  # noqa: PLC0415
 
         self._check_readable()
-        if LocalTable(self.location, self.field, first).schema != self.schema:
-            raise NeedsSpark(f"the columns of {self.field} have changed")
+        if self._then(first).setting(CHANGE_FEED) != "true":  # it would tell of rows all the same
+            raise NeedsSpark(f"{self.field} has not recorded its changes from version {first} on")
         try:
             found = self._log.load_cdf(starting_version=first, ending_version=last, columns=list(columns))
             return pa.RecordBatchReader.from_stream(found).read_all()
         except (DeltaError, OSError, ValueError) as error:  # which are Arrow's, too
             raise self._beyond(error) from error
+
+    def _then(self, version: int) -> "LocalTable":
+        """The table as of a version in which it had the same columns."""
+        found = LocalTable(self.location, self.field, version)
+        if found.schema != self.schema:
+            raise NeedsSpark(f"the columns of {self.field} have changed since")
+        return found
 
     def _check_readable(self) -> None:
         protocol, mapping = self._log.protocol(), self.setting(COLUMN_MAPPING) or "none"
