@@ -18,8 +18,9 @@ from sessionizer.tables.position import position_of
 from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
 from sessionizer.tables.source import require_source
 
-# What a command needs: the source; or all tables, too; or that their rows follow the config's rule, too.
-Needs = Literal["source", "tables", "rule"]
+# What a command needs: the source; or all tables, too; or that their rows follow the config's rule, too; or that there
+# has been a run, too.
+Needs = Literal["source", "tables", "rule", "runs"]
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,11 @@ def _problems(tables: LocalTableSet, of: Ruled, needs: Needs | None, *, columns:
             with _kept(found):
                 _require_made(tables, of)
     home, _ = tables.home(of.name)
-    if needs == "rule" and home.exists() and (done := position_of(home).manifest) is not None:
+    done = position_of(home).manifest if needs in ("rule", "runs") and home.exists() else None
+    if needs == "runs" and not found:
+        with _kept(found):
+            of.consumed(done)
+    if done is not None:
         with _kept(found):
             check_rule(of, done)
         rejects = tables.rejected_events if of.name == "sessions" else tables.of_windows["rejected_window_events"]

@@ -157,11 +157,27 @@ def test_check_config_says_so_in_a_second(lake: Warehouse) -> None:
     assert (done.returncode, json.loads(done.stdout)["looked_at_tables"]) == (0, False)
 
 
+@pytest.mark.parametrize("command", ["verify", "backfill --from 2024-01-01 --to 2024-01-02 --dry-run"])
+def test_what_needs_a_run_says_so_at_once_where_there_was_none(lake: Warehouse, tmp_path: Path, command: str) -> None:
+    shutil.copytree(lake.folder, tmp_path / "lake")
+    for file in (tmp_path / "lake" / "sessions" / "_delta_log").iterdir():
+        if file.name.removeprefix(".").split(".")[0] != f"{0:020d}":  # what the run has committed
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
+    (tmp_path / "lake" / "sessionizer.yaml").write_text(
+        (lake.folder / "sessionizer.yaml").read_text().replace(str(lake.folder), str(tmp_path / "lake"))
+    )
+    done = process("-m", "sessionizer.jobs.cli", *command.split(), cwd=tmp_path / "lake", **NO_JAVA)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nothing has been consumed yet. `sessionizer run` comes first" in " ".join(done.stderr.split())
+
+
 @pytest.mark.parametrize(
     ("command", "says"),
     [
         (["slide"], "the config has no sliding windows"),
         (["backfill", "--from", "2024-01-02", "--to", "2024-01-01"], "--from must be earlier than --to"),
+        (["changes", "--mode", "append", "--windows"], "the config has no sliding windows"),
+        (["changes", "--mode", "update", "--run", "77"], "there is no such run"),
         (["verify", "--from", "2024-01-02", "--to", "2024-01-02"], "--from must be earlier than --to"),
     ],
 )

@@ -15,7 +15,8 @@ from sessionizer.jobs.queries import listing, lookups, lookups_duckdb, sql_duckd
 from sessionizer.jobs.queries import sql as by_spark
 from sessionizer.jobs.queries.lookups import LookUp
 from sessionizer.lib.errors import TableError, UsageError
-from sessionizer.tables.queries.local import NeedsSpark
+from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
+from sessionizer.tables.queries.status import is_small
 from tests.oracle import us
 from tests.text_tables import clock
 from tests.warehouse import Warehouse
@@ -251,6 +252,18 @@ def test_the_shell_completes_commands_and_options(words: str, completed: str, tm
     code = "import sys; sys.argv = ['sessionizer']; from sessionizer.jobs.cli import main; main()"
     asked = {"_SESSIONIZER_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
     assert process("-c", code, cwd=tmp_path, **asked).stdout.split() == [completed]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_little_work_is_told_by_the_logs(
+    lake_to_see: Warehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, whole: bool
+) -> None:
+    tables = LocalTableSet(lake_to_see.config)
+    assert is_small(tables, whole=whole)
+    monkeypatch.setattr("sessionizer.tables.queries.status.SMALL_BYTES", 0)
+    assert not is_small(tables, whole=whole)
+    nothing = LocalTableSet(lake_to_see.configured(sessions={"table": str(tmp_path / "nothing")}))
+    assert not is_small(nothing, whole=whole)
 
 
 def test_the_tables_are_listed(lake_to_see: Warehouse, capsys: pytest.CaptureFixture[str]) -> None:

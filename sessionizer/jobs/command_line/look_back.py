@@ -51,8 +51,9 @@ def backfill(
     length = None if chunk is None else opt.duration(chunk, "--chunk")
     if length is not None and length <= 0:
         raise UsageError("--chunk must be longer than nothing", value=chunk, remedy="write it as 36h or 7d")
-    with opt.session(config, quiet=as_json, needs="rule", windows=windows) as (spark, loaded, say):
-        asked = LookBack(low, high, _keys(key, loaded), length, dry_run)
+    before = opt.ready(config, "runs", windows=windows)
+    asked = LookBack(low, high, _keys(key, before.config), length, dry_run)
+    with opt.session(before, quiet=as_json, reads="all") as (spark, loaded, say):
         kind = kind_of(spark, loaded, windows=windows)
         done = recompute(kind, asked, say, lambda _, n, of: say.bar(n, of, "spans"))
         opt.result(as_document(done), as_json, lambda: show_backfill(done))
@@ -76,7 +77,7 @@ def readmit(
 
     low, high = opt.span(from_, to)
     asked = LookBack(-EVER if low is None else low, EVER if high is None else high, dry_run=dry_run)
-    with opt.session(config, quiet=as_json, needs="rule", windows=windows) as (spark, loaded, say):
+    with opt.session(config, quiet=as_json, needs="rule", windows=windows, reads="all") as (spark, loaded, say):
         done = take_in(kind_of(spark, loaded, windows=windows), asked, say)
         opt.result(as_document(done), as_json, lambda: show_backfill(done))
 
@@ -100,13 +101,13 @@ def rebuild(
     if dry_run:
         from sessionizer.jobs.commands import rebuild_plan
 
-        with opt.session(before, quiet=as_json) as (spark, loaded, say):
+        with opt.session(before, quiet=as_json, reads="all") as (spark, loaded, say):
             found = rebuild_plan.plan(kind_of(spark, loaded, windows=windows), say)
             return opt.result(rebuild_plan.as_document(found), as_json, lambda: rebuild_plan.show(found))
     what = "windows" if windows else "sessions"
     if not yes and not (sys.stdin.isatty() and typer.confirm(f"Replace all {what} by newly computed ones?")):
         raise UsageError(f"rebuild replaces all {what}, and nobody has said yes", remedy="add --yes")
-    with opt.session(before, quiet=as_json) as (spark, loaded, say):
+    with opt.session(before, quiet=as_json, reads="all") as (spark, loaded, say):
         done = [make_anew(kind_of(spark, loaded, windows=windows), say=say)]
         opt.result(as_document(done), as_json, lambda: show_backfill(done))
 
@@ -132,7 +133,7 @@ def verify(
     from sessionizer.jobs.reporting.verdict import as_document, show
 
     asked = Asked(*opt.span(from_, to), opt.share(sample))
-    with opt.session(config, quiet=as_json, needs="rule", windows=windows) as (spark, loaded, say):
+    with opt.session(config, quiet=as_json, needs="runs", windows=windows, reads="all") as (spark, loaded, say):
         verdict = (of_windows if windows else of_sessions)(spark, loaded, asked, say)
         opt.result(as_document(verdict), as_json, lambda: show(verdict))
     if not verdict.clean:

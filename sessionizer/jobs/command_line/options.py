@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -125,9 +125,12 @@ def session(
     needs: "Needs | None" = None,
     windows: bool = False,
     columns: bool = False,
-    increments: bool = False,
+    reads: Literal["news", "all", "any"] = "any",
 ) -> "Iterator[tuple[SparkSession, Loaded, Line]]":
-    """Spark and the config, while what is being done is said. increments: few new events need a small Spark."""
+    """Spark and the config, while what is being done is said.
+
+    reads: new events, or all events and sessions, of which few need a small Spark.
+    """
     from sessionizer.jobs.console import progress
 
     before = ready(config, needs, windows=windows, columns=columns) if isinstance(config, Path) else config
@@ -135,7 +138,7 @@ def session(
         from sessionizer.jobs.spark import spark_session
         from sessionizer.tables.queries.status import is_small
 
-        small = increments and before.tables is not None and is_small(before.tables)
+        small = reads != "any" and before.tables is not None and is_small(before.tables, whole=reads == "all")
         yield spark_session(before.config.spark, small=small), before.config, say
 
 

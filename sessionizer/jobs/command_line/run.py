@@ -88,7 +88,7 @@ def _increments(
         done = nothing_new(before.tables, ruled(before.config, windows=windows))
         if done is not None:
             return opt.result(as_document([]), as_json, lambda: show_nothing_new(done))
-    with opt.session(before, quiet=as_json or log_json, increments=not windows) as (spark, loaded, say):
+    with opt.session(before, quiet=as_json or log_json, reads="any" if windows else "news") as (spark, loaded, say):
         if make_tables:
             init(spark, loaded, None, say)
         kind = kind_of(spark, loaded, windows=windows)

@@ -23,7 +23,6 @@ from sessionizer.lib.admission.freed import Readmission, asked_for, still_in
 from sessionizer.lib.admission.retold import bare, is_told_otherwise, retold
 from sessionizer.lib.admission.verdicts import BEFORE_START, CORRECTION, IN, LATE
 from sessionizer.lib.bags import hashed, nth
-from sessionizer.lib.errors import UsageError
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import timestamp
@@ -92,7 +91,7 @@ class RunContext:
     @classmethod
     def anew(cls, kind: Kind, position: Position, now: int) -> "RunContext":
         """Of a rebuild: the whole source as it stands. Another source than the one read before sets the clock anew."""
-        done, _ = _consumed(kind, position.manifest)
+        done, _ = kind.consumed(position.manifest)
         last, rule, number = kind.tables.events.table.version, kind.rule, position.version + 1
         clock, increment = WatermarkState(now, run_seq=number, forgotten=done.forgotten), Increment(last + 1, last)
         schema = kind.schema_hash(kind.tables.events.read(increment))
@@ -107,7 +106,7 @@ class RunContext:
         cls, kind: Kind, position: Position, now: int, mode: Mode, arguments: Mapping[str, Any]
     ) -> "RunContext":
         """Of a job that reads no new events: backfill, readmit, verify."""
-        done, last = _consumed(kind, position.manifest)
+        done, last = kind.consumed(position.manifest)
         kind.tables.events.check_same(done)
         events = kind.tables.events.as_of(last, None)
         clock = clock_of(done, kind, events, now, position.version + 1)
@@ -282,13 +281,6 @@ class RunContext:
 def _columns_at(kind: Kind, version: int) -> str:
     """The source's columns as of a version, as manifests keep them."""
     return bare(kind.tables.events.columns_at(version)).json()
-
-
-def _consumed(kind: Kind, done: Manifest | None) -> tuple[Manifest, int]:
-    """This manifest, and the source version that has been consumed."""
-    if done is None or done.source_to_version is None:
-        raise UsageError("nothing has been consumed yet", remedy=f"`sessionizer {kind.command}` comes first")
-    return done, done.source_to_version
 
 
 def _fitting(kind: Kind, done: Manifest | None, events: DataFrame) -> str:

@@ -14,6 +14,7 @@ from sessionizer.lib.admission.verdicts import effect
 from sessionizer.lib.aggregates.binding import OF_WINDOWS, bind
 from sessionizer.lib.compute import Figures
 from sessionizer.lib.config import Config
+from sessionizer.lib.errors import UsageError
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.watermarks import WatermarkState
 from sessionizer.lib.windows.sessions.memberships import Memberships, event_sessions, session_updates
@@ -24,6 +25,7 @@ from sessionizer.lib.windows.sliding.sliding import SlidingWindows
 from sessionizer.lib.windows.windows import Stored, Windows
 from sessionizer.tables.delta import Table
 from sessionizer.tables.event_outputs import EventOutput
+from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.rejected_events import RejectedEvents
 from sessionizer.tables.runs import Runs
 from sessionizer.tables.table_set import TableSet
@@ -73,6 +75,12 @@ class Ruled:
         """What helps where the rule has changed."""
         again = f"`sessionizer rebuild{self.option}` makes all {self.name} anew by the new rule"
         return f"{again}; or set the old rule again"
+
+    def consumed(self, done: Manifest | None) -> tuple[Manifest, int]:
+        """This manifest, and the source version that has been consumed. Errors: UsageError if none has been."""
+        if done is None or done.source_to_version is None:
+            raise UsageError("nothing has been consumed yet", remedy=f"`sessionizer {self.command}` comes first")
+        return done, done.source_to_version
 
 
 @dataclass(frozen=True)

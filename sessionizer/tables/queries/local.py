@@ -150,6 +150,11 @@ class LocalTable:
             for i, path in enumerate(listed["path"])
         ]
 
+    @property
+    def bytes(self) -> int:
+        """How large the files of the latest version are."""
+        return sum(self._log.get_add_actions(flatten=True).column("size_bytes").to_pylist())
+
     def dataset(self) -> Any:
         """All rows as a pyarrow dataset, which opens only the files and columns that a query needs."""
         from pyarrow.dataset import ParquetReadOptions  # noqa: PLC0415  (half a second: it imports pandas)

@@ -204,9 +204,14 @@ def _waiting(manifest: Manifest | None, latest: int) -> int:
     return 0 if consumed is None else max(latest - consumed, 0)
 
 
-def is_small(tables: LocalTableSet) -> bool:
-    """Whether the next run has little to do, as far as the logs tell at once, without Spark."""
+def is_small(tables: LocalTableSet, *, whole: bool = False) -> bool:
+    """Whether the next run has little to do, as far as the logs tell at once, without Spark.
+
+    whole: or whatever reads all events and sessions once more.
+    """
     try:
+        if whole:
+            return tables.events.bytes + tables.sessions.bytes < SMALL_BYTES // 4  # which is gone through several times
         manifest = position_of(tables.sessions).manifest
         if manifest is None:
             return False
