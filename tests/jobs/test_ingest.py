@@ -71,6 +71,12 @@ class Lake:
     def torn(self) -> list[str]:
         return sorted(json.loads(event)["line"] for (event,) in self.rejected("event"))
 
+    def reasons(self) -> list[tuple]:
+        """Of the torn lines: number, column, reason, value."""
+        events = [json.loads(event) for (event,) in self.rejected("event")]
+        names = ("number", "column", "reason", "value")
+        return sorted(tuple(event.get(name) for name in names) for event in events)
+
 
 def lake_at(spark: SparkSession, folder: Path, **source: Any) -> Lake:
     source = {"table": str(folder / "lake/events"), "key": ["user"], **source}
@@ -182,15 +188,22 @@ def test_a_last_line_that_is_still_being_written_is_held_back(logs: Lake) -> Non
 def test_torn_lines_are_kept_with_what_they_held(lake: Lake) -> None:
     file = lake.file("a.csv", f'user,event_time\nu1,{AT}\nu2\n"u3,{AT}\nu2\n\nu4,soon\n'.encode() + b"caf\xe9\n")
     assert lake.ingest(CSV, file) == [IngestReport(str(file), lines=6, added=1, unreadable=5)]
-    sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
-    run, event = f"ingest-{sha256[:12]}", '{"file":"a.csv","line":"u2"}'
+    run = f"ingest-{hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"
+    events = [f'{{"file":"a.csv","line":"u2","number":{n},"reason":"not 2 fields"}}' for n in (3, 5)]
     named = lake.rejected("reason", "event", "event_hash", "ordinal", "run_id")
-    assert [row for row in named if row[1] == event] == [
-        ("unreadable", event, hashlib.sha256(event.encode()).hexdigest(), n, run) for n in (1, 2)
+    assert [row for row in named if row[1] in events] == [
+        ("unreadable", event, hashlib.sha256(event.encode()).hexdigest(), 1, run) for event in events
     ]
     unknown = lake.rejected("user", "event_time", "watermark", "horizon", "source_version", "run_seq")
     assert unknown == [(None,) * 6] * 5
     assert lake.torn() == sorted([f'"u3,{AT}', "caf\ufffd", "u2", "u2", "u4,soon"])
+    assert lake.reasons() == [
+        (3, None, "not 2 fields", None),
+        (4, None, "a quote that nothing closes", None),
+        (5, None, "not 2 fields", None),
+        (7, "event_time", "no time by the format iso", "soon"),
+        (8, None, "not 2 fields", None),
+    ]
 
 
 @pytest.mark.broad
@@ -282,7 +295,7 @@ def test_renamed_columns(lake: Lake) -> None:
     file = lake.file("a.csv", f"uid,ts,x\nu1,{AT},1\n")
     lake.ingest(replace(CSV, rename={"uid": "user", "ts": "event_time"}), file)
     assert lake.rows() == [("u1", NOON, "1")]
-    assert "the file has: uid, ts, x" in lake.refused(
+    assert "did you mean uid? The file has: uid, ts, x" in lake.refused(
         UsageError, replace(CSV, rename={"id": "user"}), lake.file("b.csv", f"uid,ts,x\nu2,{AT},1\n")
     )
     assert "each column once: got 'x'" in lake.refused(
@@ -468,3 +481,83 @@ def test_a_quoted_field_may_hold_newlines(lake: Lake) -> None:
     assert lake.ingest(CSV, file) == [IngestReport(str(file), lines=3, added=2, unreadable=1)]
     assert lake.rows("user", "note") == [("u1", "two\nlines"), ("u2", "plain")]
     assert lake.torn() == [f'u3,{AT},"torn']
+
+
+NESTED = {"user": {"id": "u1", "plan": {"name": "pro"}}, "meta": {"ts": AT}, "items": [{"sku": "a"}], "amount": 1.5}
+
+
+def test_fields_within_objects_become_columns_by_their_dotted_names(spark: SparkSession, tmp_path: Path) -> None:
+    lake = lake_at(spark, tmp_path, key=["user_id"], event_time="at")
+    taken = replace(JSON, rename={"user.id": "user_id", "META.ts": "at", "user.plan.name": "plan"})
+    lines = [NESTED, {**NESTED, "meta": {"ts": "soon"}}, {**NESTED, "user": None}]
+    file = lake.file("a.jsonl", "\n".join(map(json.dumps, lines)) + "\n")
+    assert lake.ingest(taken, file) == [IngestReport(str(file), lines=3, added=2, unreadable=1)]
+    assert lake.rows("user_id", "at", "plan", "user.id", "items.sku") == [
+        ("u1", NOON, "pro", "u1", ["a"]),
+        (None, NOON, None, None, ["a"]),
+    ]
+    assert lake.reasons() == [(2, "meta.ts", "no time by the format iso", "soon")]
+    without = lake.file("b.jsonl", json.dumps({"user": {"id": "u2"}, "meta": {"ts": AT}}) + "\n")
+    assert lake.ingest(taken, without)[0].added == 1  # the table knows what this file happens to lack
+    misspelt = replace(taken, rename={**taken.rename, "user.pln.name": "tariff"})
+    message = lake.refused(UsageError, misspelt, lake.file("c.jsonl", json.dumps(NESTED) + "\n"))
+    assert "got 'user.pln.name'. did you mean user.plan.name? The file has: " in message
+
+
+def test_a_column_with_a_dot_in_its_name_comes_before_a_field(spark: SparkSession, tmp_path: Path) -> None:
+    lake = lake_at(spark, tmp_path, key=["who"])
+    line = {"user": {"id": "within"}, "user.id": "own", "event_time": AT}
+    lake.ingest(replace(JSON, rename={"user.id": "who"}), lake.file("a.json", json.dumps(line) + "\n"))
+    assert lake.rows("who", "user.id") == [("own", "within")]
+
+
+def test_one_bad_value_rejects_its_row_and_says_which_column(lake: Lake) -> None:
+    typed = "amount double, price decimal(6,2), n int"
+    rows = [f"u{n},{AT},{n},1.5,7" for n in range(1, 4)]
+    rows[1] = rows[1].replace(",2,", ",two,")
+    csv = lake.file("a.csv", "\n".join(["user,event_time,amount,price,n", *rows, ""]))
+    (report,) = lake.ingest(replace(CSV, schema=typed), csv)
+    assert (report.added, report.torn) == (2, ("line 3: amount is no DOUBLE: got 'two'",))
+    event: dict[str, Any] = {"user": "u4", "event_time": AT, "amount": 4, "price": 1, "n": 1}
+    bad: list[dict[str, Any]] = [{"amount": "four"}, {"price": "dear"}, {"n": 3_000_000_000}, {"n": {"x": 1}}]
+    lines = [event, *({**event, **change} for change in bad)]
+    jsonl = lake.file("b.jsonl", "\n".join(map(json.dumps, lines)) + "\n")
+    (report,) = lake.ingest(JSON, jsonl)
+    assert (report.added, report.unreadable, len(report.torn)) == (1, 4, 3)
+    assert lake.reasons() == [
+        (2, "amount", "no DOUBLE", "four"),
+        (3, "amount", "no DOUBLE", "two"),
+        (3, "price", "no DECIMAL(6,2)", "dear"),
+        (4, "n", "no INT", "3000000000"),
+        (5, "n", "no INT", '{"x":1}'),
+    ]
+
+
+def test_characters_that_only_look_like_ends_of_lines_are_data(lake: Lake) -> None:
+    odd = "a\u2028b\u2029c\x85d\x0ce\x0bf\x1cg"
+    content = f'user,event_time,note\n"{odd}",{AT},x\nu2,{AT},"{odd}"\nu3,{AT},"two\n{odd}"\nu4,{AT},{odd}\n'
+    file = lake.file("a.csv", content)
+    assert lake.ingest(CSV, file) == [IngestReport(str(file), lines=4, added=4)]
+    assert lake.rows("user", "note") == sorted([(odd, "x"), ("u2", odd), ("u3", f"two\n{odd}"), ("u4", odd)], key=repr)
+
+
+def test_numbers_of_lines_are_those_of_the_file(lake: Lake) -> None:
+    good = f'u1,{AT},"two\n\nlines"\n'
+    file = lake.file("a.csv", f"\nuser,event_time,note\n{good}torn 6\n\n{good}torn 11\n")
+    lake.ingest(CSV, file)
+    assert [number for number, *_ in lake.reasons()] == [6, 11]
+    file.write_text(file.read_text() + f"{good}torn 15")
+    lake.ingest(CSV, file)
+    file.write_text(file.read_text() + " and its rest\ntorn 16\n")
+    lake.ingest(CSV, file)
+    assert [number for number, *_ in lake.reasons()] == [6, 11, 15, 15, 16]
+
+
+def test_of_several_files_the_one_that_fails_is_named_and_those_before_it_are_in(lake: Lake) -> None:
+    names = ["a.csv", "b.csv", "c.csv", "d.csv"]
+    files = [lake.file(name, f"user,event_time\n{name},{AT}\n") for name in names]
+    files[2].write_text(f"user,event_time,page\nu,{AT},/\n")
+    message = lake.refused(SourceError, CSV, *files)
+    assert message.startswith(f"{files[2]}: the file has columns")
+    assert message.endswith("of 4 files 2 before it went in and 1 behind it were not tried.")
+    assert lake.rows("user") == [("a.csv",), ("b.csv",)]

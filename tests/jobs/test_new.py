@@ -7,6 +7,8 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sessionizer.jobs.command_line import options
@@ -79,6 +81,51 @@ def test_lines_of_json(tmp_path: Path) -> None:
     assert (chosen.key, chosen.time, chosen.found.time_formats) == ("userId", "ts", {"ts": "epoch_ms"})
     load, _ = next_commands(chosen, Path("shop/our config.yaml"))
     assert load.endswith("events.jsonl --format json -c 'shop/our config.yaml' --time-format epoch_ms")
+
+
+NESTED = [
+    {"user": {"id": f"u{n % 2}", "plan": {"name": "pro"}}, "meta": {"ts": f"2026-01-01T10:0{n}:00Z"}, "n": [n]}
+    for n in range(6)
+]
+
+
+def test_key_and_time_are_found_within_objects(tmp_path: Path) -> None:
+    rows = [*NESTED, {"user": None, "meta": {"ts": None}}]
+    written = file(tmp_path, "events.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    chosen = begin([written])
+    assert (chosen.key, chosen.time) == ("user.id", "meta.ts")
+    write(chosen, tmp_path / "sessionizer.yaml")
+    config = load_config(tmp_path / "sessionizer.yaml", env={})
+    assert (config.source.key, config.source.event_time) == (("user_id",), "meta_ts")
+    words = shlex.split(next_commands(chosen, Path("sessionizer.yaml"))[0])
+    renamed = [word for before, word in pairwise(words) if before == "--rename"]
+    assert sorted(renamed) == ["meta.ts=meta_ts", "user.id=user_id"]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "events.parquet")
+    chosen = begin([tmp_path / "events.parquet"])
+    assert (chosen.key, chosen.time) == ("user.id", "meta.ts")
+
+
+def test_what_the_files_lack_is_said_before_spark_starts(tmp_path: Path) -> None:
+    nowhere = {"JAVA_HOME": "/nowhere", "PATH": "/nowhere"}
+    file(tmp_path, "events.jsonl", "".join(json.dumps(row) + "\n" for row in NESTED))
+    file(tmp_path, "events.csv", "usr,at,n\nu,2026-01-01,1\n")
+    config = "source: {table: lake/events, key: [user_id], event_time: at}\nsessions: {table: lake/sessions}\n"
+    file(tmp_path, "sessionizer.yaml", config)
+    for words, says in (
+        ("events.csv", "events.csv lacks a column that source.key names: got 'user_id'. did you mean usr?"),
+        ("events.csv --rename user=user_id", "got 'user'. did you mean usr? The file has: usr, at, n."),
+        ("events.csv nothing.csv", "a file to ingest must exist: got 'nothing.csv'"),
+        ("events.jsonl --rename user.id=user_id", "events.jsonl lacks a column that source.event_time names: got 'at'"),
+        (
+            "events.jsonl --rename meta.ts=at",
+            "did you mean user.id? The file has: user, meta, n, at, user.id, user.plan",
+        ),
+        ("events.jsonl --rename meta.ts=at", "--rename user.id=user_id gives it this name"),
+        ("events.jsonl --rename usr.id=user_id", "got 'usr.id'. did you mean user.id?"),
+    ):
+        done = process("-m", "sessionizer.jobs.cli", "ingest", *words.split(), cwd=tmp_path, **nowhere)
+        assert says in " ".join(done.stderr.split()), words
+        assert (done.returncode in (2, 3), done.stdout) == (True, "")
 
 
 def test_an_access_log(tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 import yaml
 from pyspark.sql import SparkSession
+from pyspark.sql import types as T
 
 from sessionizer.jobs.config_file import load_config
 from sessionizer.jobs.preflight import check, check_all, nothing_new
 from sessionizer.jobs.run.kinds import ruled
 from sessionizer.lib.errors import ConfigError, SessionizerError, SourceMismatch, TableError
+from sessionizer.lib.expressions import column_problems
 from sessionizer.tables.queries.local import LocalTableSet
 from tests.jobs.test_without_spark import process
 from tests.warehouse import FIRST_EVENTS, Warehouse
@@ -144,6 +146,12 @@ def test_what_only_spark_can_tell_is_left_to_it(lake: Warehouse) -> None:
         assert not check_all(load_config(file, env=env))
     for text in ("from_unixtime(att)", "CURRENT_TIMESTAMP", "at"):
         check(load_config(file, env={"SESSIONIZER__SOURCE__EVENT_TIME": text}), "source", columns=True)
+
+
+def test_a_key_within_a_column_is_answered_with_how_to_make_it_one() -> None:
+    columns = T.StructType([T.StructField("user", T.StructType([T.StructField("id", T.StringType())]))])
+    (problem,) = column_problems(("User.Id",), columns, "source.key")
+    assert "make it one of its own, as `ingest --rename User.Id=NEW` does" in str(problem)
 
 
 def test_check_config_says_so_in_a_second(lake: Warehouse) -> None:

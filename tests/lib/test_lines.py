@@ -1,9 +1,22 @@
+from pathlib import Path
 from typing import cast
 
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sessionizer.jobs.ingest.lines import LINE, TORN, parse_csv, parse_json, text_lines, unreadable_rows
+from sessionizer.jobs.ingest.lines import (
+    LINE,
+    NUMBER,
+    TORN,
+    examples,
+    parse_csv,
+    parse_json,
+    places,
+    text_lines,
+    unreadable_rows,
+)
+from sessionizer.tables.delta.settings import having
 
 
 def text(spark: SparkSession, *lines: str) -> DataFrame:
@@ -16,7 +29,13 @@ def struct(ddl: str) -> T.StructType:
 
 
 def csv(spark: SparkSession, *lines: str, sep: str = ",", quote: str = '"') -> list[tuple]:
-    return [tuple(r)[1:] for r in parse_csv(text(spark, *lines), ("a", "b"), sep, quote).collect()]
+    rows = parse_csv(text(spark, *lines), ("a", "b"), sep, quote).collect()
+    return [(why(r), *tuple(r)[3:]) for r in rows]
+
+
+def why(row: Row) -> str | None:
+    """Column, reason and value, as far as they are there."""
+    return None if row[TORN] is None else " · ".join(part for part in row[TORN] if part is not None)
 
 
 def json(spark: SparkSession, *lines: str, schema: str = "a string, b string") -> list[Row]:
@@ -29,27 +48,28 @@ def test_blank_lines_are_no_lines_and_carriage_returns_belong_to_no_field(spark:
 
 def test_csv_fields(spark: SparkSession) -> None:
     assert csv(spark, "1,x", "1,", '1,6" pipe', '1,"a, b"', '1,"say ""hi"""', '1,"back\\"', " 1 ,x", "é,日本") == [
-        (False, "1", "x"),
-        (False, "1", None),
-        (False, "1", '6" pipe'),
-        (False, "1", "a, b"),
-        (False, "1", 'say "hi"'),
-        (False, "1", "back\\"),
-        (False, " 1 ", "x"),
-        (False, "é", "日本"),
+        (None, "1", "x"),
+        (None, "1", None),
+        (None, "1", '6" pipe'),
+        (None, "1", "a, b"),
+        (None, "1", 'say "hi"'),
+        (None, "1", "back\\"),
+        (None, " 1 ", "x"),
+        (None, "é", "日本"),
     ]
 
 
 def test_csv_lines_of_too_few_or_too_many_fields_or_with_an_open_quote_are_torn(spark: SparkSession) -> None:
     lines = ["1", "1,2,3", '1,"two', '"1,two', '1,"a ""b""', '"a""b",c', '1,"' + '""' * 50_000]
-    assert [row[0] for row in csv(spark, *lines)] == [True, True, True, True, True, False, True]
+    number, quote = "not 2 fields", "a quote that nothing closes"
+    assert [row[0] for row in csv(spark, *lines)] == [number, number, quote, quote, quote, None, quote]
 
 
 def test_csv_without_quoting_takes_quotes_for_text(spark: SparkSession) -> None:
     assert csv(spark, '"1\tx', '""\t"', "1", sep="\t", quote="") == [
-        (False, '"1', "x"),
-        (False, '""', '"'),
-        (True, "1", None),
+        (None, '"1', "x"),
+        (None, '""', '"'),
+        ("not 2 fields", "1", None),
     ]
 
 
@@ -57,8 +77,8 @@ def test_json_lines_hold_one_object_each(spark: SparkSession) -> None:
     good = ['{"a": 1, "b": "x"}', ' {"a": {"x": [1]}, "c": 3} ', "{}", '{"b": null}', '{"a": "]"}']
     torn = ['{"a": 1', '{"a": 1}{"a": 2}', '{"a": 1} x', '{"a": 1}]', '{"a": 1},{"a": 2}', '[{"a": 1}]', "1", "null"]
     rows = json(spark, *good, *torn)
-    assert [row[TORN] for row in rows] == [False] * 5 + [True] * 8
-    assert [tuple(row)[2:] for row in rows[:5]] == [
+    assert [why(row) for row in rows] == [None] * 5 + ["not one JSON object"] * 8
+    assert [tuple(row)[3:] for row in rows[:5]] == [
         ("1", "x"),
         ('{"x":[1]}', None),
         (None, None),
@@ -67,20 +87,38 @@ def test_json_lines_hold_one_object_each(spark: SparkSession) -> None:
     ]
 
 
-def test_a_json_value_of_another_type_tears_the_line(spark: SparkSession) -> None:
-    rows = json(spark, '{"a": {"x": 1}}', '{"a": {"x": "one"}}', schema="a struct<x: int>")
-    assert [row[TORN] for row in rows] == [False, True]
+def test_a_json_value_of_another_type_tears_the_line_and_is_named(spark: SparkSession) -> None:
+    lines = ['{"a": {"x": 1}, "b": 1.5}', '{"a": {"x": "one"}, "b": 2}', '{"b": "much", "a": null}']
+    rows = json(spark, *lines, schema="a struct<x: int>, b decimal(4,1)")
+    assert [why(row) for row in rows] == [None, 'a · no STRUCT<X:INT> · {"x":"one"}', "b · no DECIMAL(4,1) · much"]
 
 
-def test_unreadable_lines_become_rejected_events_and_identical_ones_are_numbered(spark: SparkSession) -> None:
-    lines = spark.createDataFrame([("x",), (None,), ('"',), ("x",)], "__torn_line string")
+def test_unreadable_lines_become_rejected_events_with_all_that_is_known(spark: SparkSession) -> None:
+    data = [(("n,x", 0, ("n", "no INT", "x")),), (None,), (("1", 1, (None, "not 2 fields", None)),)]
+    of_line = "column: string, reason: string, value: string"
+    lines = spark.createDataFrame(data, f"__torn struct<__line: string, __number: bigint, __torn: struct<{of_line}>>")
     schema = struct(
         "user bigint, event_time timestamp, reason string, event string, event_hash string, ordinal int, run_id string"
     )
-    rows = unreadable_rows(lines, "a.log", "ingest-1", schema)
+    rows = unreadable_rows(lines, F.col(NUMBER) + 7, "a.log", "ingest-1", schema)
     assert [(f.name, f.dataType) for f in rows.schema.fields] == [(f.name, f.dataType) for f in schema.fields]
-    assert [tuple(r)[:4] + tuple(r)[5:] for r in rows.orderBy("event", "ordinal").collect()] == [
-        (None, None, "unreadable", '{"file":"a.log","line":"\\""}', 1, "ingest-1"),
-        (None, None, "unreadable", '{"file":"a.log","line":"x"}', 1, "ingest-1"),
-        (None, None, "unreadable", '{"file":"a.log","line":"x"}', 2, "ingest-1"),
+    assert [tuple(r)[:4] + tuple(r)[5:] for r in rows.collect()] == [
+        (
+            *(None, None, "unreadable"),
+            '{"column":"n","file":"a.log","line":"n,x","number":7,"reason":"no INT","value":"x"}',
+            *(1, "ingest-1"),
+        ),
+        (None, None, "unreadable", '{"file":"a.log","line":"1","number":8,"reason":"not 2 fields"}', 1, "ingest-1"),
     ]
+    assert examples(lines, F.col(NUMBER) + 7, 5) == ["line 7: n is no INT: got 'x'", "line 8: not 2 fields"]
+
+
+def test_lines_have_the_numbers_that_they_have_in_the_file_however_it_is_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "rows").write_text("".join(f"{n}\n" if n % 3 else "\n" for n in range(5, 400)))
+    with having(spark, {"spark.sql.files.maxPartitionBytes": "200", "spark.sql.files.openCostInBytes": "0"}):
+        raw = spark.read.text(str(tmp_path / "rows"))
+        rows = text_lines(raw).select(LINE, places(raw, 4)).collect()
+    assert len(rows) == 263
+    assert [int(line) for line, _ in rows] == [number for _, number in rows]

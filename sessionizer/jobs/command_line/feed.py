@@ -31,6 +31,7 @@ def new(
     from dataclasses import replace
 
     from sessionizer.jobs.ingest.new import begin, next_commands, summary, write
+    from sessionizer.lib.expressions import nearest
 
     guessed = begin(files)
     found = guessed.found
@@ -44,7 +45,7 @@ def new(
         name = asked(given, f"{what} ({', '.join(likely[:5]) or 'no column looks so'})", next(iter(likely), None))
         names = [column.name for column in found.columns]
         if name and name not in names:
-            raise UsageError(f"{option} must be a column", value=name, remedy=f"the file has: {', '.join(names)}")
+            raise UsageError(f"{option} must be a column", value=name, remedy=nearest(name, names, whose="the file"))
         return name or None
 
     chosen = replace(
@@ -109,6 +110,7 @@ def ingest(
     from datetime import UTC, datetime
 
     from sessionizer.jobs.console import stdout, table
+    from sessionizer.jobs.ingest.ahead import check_ahead
     from sessionizer.jobs.ingest.file_reader import IngestOptions
     from sessionizer.jobs.ingest.files import check_files
     from sessionizer.jobs.ingest.guess import format_of
@@ -130,8 +132,10 @@ def ingest(
         schema=schema,
         add_columns=add_columns,
     )
+    before = opt.ready(config)
+    check_ahead(before, files, options)
     begun = time.monotonic()
-    with opt.session(config, quiet=as_json) as (spark, loaded, say):
+    with opt.session(before, quiet=as_json) as (spark, loaded, say):
         say(f"reading {files[0]}" + (f" and {len(files) - 1} more" if len(files) > 1 else ""))
         reports = load(
             spark,
@@ -148,6 +152,7 @@ def ingest(
         if torn := sum(r.unreadable for r in reports):
             lines, are = ("line", "it is") if torn == 1 else ("lines", "they are")
             print(f"{torn:,} {lines} could not be read: {are} in rejected_events, with reason 'unreadable'.")
+            print("\n".join(f"  {r.file}, {said}" for r in reports for said in r.torn))
         added = sum(r.added for r in reports)
         print(f"{added:,} {'event' if added == 1 else 'events'} added in {time.monotonic() - begun:.1f} s.")
 

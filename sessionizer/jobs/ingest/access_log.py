@@ -4,7 +4,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sessionizer.jobs.ingest.lines import LINE, TORN
+from sessionizer.jobs.ingest.lines import LINE, NUMBER, TORN, torn_by
 from sessionizer.lib import columns as C
 
 # Possessive throughout: no line, however long or strange, makes the match backtrack or recurse.
@@ -34,13 +34,18 @@ def parse_access_log(lines: DataFrame, event_time: str) -> DataFrame:
     `h - - [14/Oct/2019:10:50:18 +0200] "GET /a HTTP/1.1" 200 5 "-" "curl"`: `-` is null; quoted fields after the
     user agent are left out. Texts stay as logged: `\"` is not unescaped. A request that is not METHOD PATH
     PROTOCOL is in `request` alone.
-    In: `__line`, `__torn`. Out: the same and the columns of `access_log_schema`.
+    In: `__line`, `__number`, `__torn`. Out: the same and the columns of `access_log_schema`.
     """
     # One match a line instead of one a field: a line holds no newline, so its fields can be split by newlines.
     one_each = F.regexp_replace(C.col(LINE), _GRAMMAR, "\n".join(f"${n}" for n in range(1, 10)))
     split = lines.withColumn(_FIELDS, F.split(one_each, "\n", -1))
     timed = split.withColumn(_MOMENT, F.try_to_timestamp(F.get(C.col(_FIELDS), F.lit(3)), F.lit(_TIME)))
-    torn = C.col(TORN) | (F.size(C.col(_FIELDS)) != 9) | C.col(_MOMENT).isNull()
+    time = F.get(C.col(_FIELDS), F.lit(3))
+    torn = F.coalesce(
+        C.col(TORN),
+        F.when(F.size(C.col(_FIELDS)) != 9, torn_by("neither Common nor Combined Log Format")),
+        F.when(C.col(_MOMENT).isNull(), torn_by("no such time", event_time, time)),
+    )
     request = _given(4)
     values = [
         *(_given(n) for n in range(3)),
@@ -52,7 +57,7 @@ def parse_access_log(lines: DataFrame, event_time: str) -> DataFrame:
     named = [
         v.try_cast(f.dataType).alias(f.name) for v, f in zip(values, access_log_schema(event_time).fields, strict=True)
     ]
-    return timed.select(C.col(LINE), torn.alias(TORN), *named)
+    return timed.select(C.col(LINE), C.col(NUMBER), torn.alias(TORN), *named)
 
 
 def _given(index: int) -> Column:

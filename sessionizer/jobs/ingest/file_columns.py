@@ -1,21 +1,18 @@
 """The columns of a file, fitted to those of the table: their names, their types, and what does not fit."""
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from operator import or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sessionizer.jobs.ingest.lines import LINE, TORN, TORN_LINE
+from sessionizer.jobs.ingest.lines import LINE, NUMBER, TORN, torn_by
 from sessionizer.jobs.ingest.time_formats import parse_time
 from sessionizer.lib import columns as C
-from sessionizer.lib.config import Source
-from sessionizer.lib.config.types import first_repeated
 from sessionizer.lib.errors import SourceError, UsageError
+from sessionizer.lib.expressions import nearest
 
 _COMPLEX = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
 _READ_AS_TEXT = (
@@ -29,7 +26,7 @@ class FileColumn:
     """One column: its name in the file, its name and type in the table, and whether it is the event time.
 
     as_found: the type to read it as: with the names that fields within it have in the file; of texts that are to be
-    decimals, text.
+    decimals, text. way: to a field within a column, which it is a copy of.
     """
 
     found: str
@@ -37,6 +34,13 @@ class FileColumn:
     type: T.DataType
     is_time: bool = False
     as_found: T.DataType | None = None
+    way: tuple[str, ...] = ()
+
+    @property
+    def given(self) -> Column:
+        """The value as the file has it."""
+        first, *others = self.way or (self.found,)
+        return reduce(Column.getField, others, C.col(first))
 
     @property
     def json_type(self) -> T.DataType:
@@ -53,77 +57,10 @@ def declare(found: T.StructType, declared: T.StructType, *, optional: bool) -> T
         raise UsageError(
             "the schema names a column that the file does not have",
             value=absent[0].name,
-            remedy=_the_file_has(found.fieldNames()),
+            remedy=nearest(absent[0].name, found.fieldNames(), whose="the file"),
         )
     fields = [T.StructField(f.name, types.get(f.name.lower(), f.dataType)) for f in found.fields]
     return T.StructType([*fields, *absent])
-
-
-def one_of_each(found: T.StructType, wanted: Iterable[str]) -> tuple[T.StructType, tuple[str, ...]]:
-    """Of fields whose names differ only in capitals the one that is wanted, else the one in small letters; the others.
-
-    Errors: SourceError for such fields within a field.
-    """
-    known, chosen = set(wanted), dict[str, T.StructField]()
-    for field in sorted(found.fields, key=lambda field: (field.name in known, field.name)):
-        chosen[field.name.lower()] = field
-        if (double := _doubled(field.dataType)) is not None:
-            raise SourceError(
-                f"fields within {field.name} must not differ only in capitals",
-                value=double,
-                remedy="mend the lines that have one of the two",
-            )
-    kept = [field for field in found.fields if chosen[field.name.lower()] is field]
-    return T.StructType(kept), tuple(field.name for field in found.fields if field not in kept)
-
-
-def _doubled(data_type: T.DataType) -> str | None:
-    match data_type:
-        case T.StructType():
-            names = [name.lower() for name in data_type.fieldNames()]
-            twice = (f.name for f in data_type.fields if names.count(f.name.lower()) > 1)
-            within = (name for f in data_type.fields if (name := _doubled(f.dataType)) is not None)
-            return next(twice, None) or next(within, None)
-        case T.ArrayType():
-            return _doubled(data_type.elementType)
-    return None
-
-
-def renamed(names: Sequence[str], rename: Mapping[str, str], *, optional: bool) -> list[str]:
-    """The names after renaming; no two may be equal. `optional`: what is to be renamed may be absent."""
-    new = {old.lower(): name for old, name in rename.items()}
-    known = {name.lower() for name in names}
-    for old in rename:
-        if old.lower() not in known and not optional:
-            raise UsageError("a column to rename must be in the file", value=old, remedy=_the_file_has(names))
-    result = [new.get(name.lower(), name) for name in names]
-    if twice := first_repeated(result):
-        raise SourceError("a file must name each column once", value=twice, remedy="rename one of them in the file")
-    return result
-
-
-def time_column(event_time: str, names: Iterable[str]) -> str | None:
-    """The column that `source.event_time` names, whether or not it is among these; None for an expression."""
-    plain = event_time[1:-1] if re.fullmatch(r"`[^`]+`", event_time) else event_time
-    for name in names:
-        if name.lower() == plain.lower():
-            return name
-    return plain if plain != event_time or re.fullmatch(r"[^\W\d]\w*", plain) else None
-
-
-def require_used(names: Sequence[str], source: Source, file: str) -> None:
-    """Raise a SourceError if a key column, or a plain event_time column, is not among these names."""
-    known = {name.lower() for name in names}
-    time = time_column(source.event_time, names)
-    used = [("source.key", key) for key in source.key]
-    used += [("source.event_time", time)] if time is not None else []
-    for field, name in used:
-        if name.lower() not in known:
-            raise SourceError(
-                f"{file} lacks a column that {field} names",
-                value=name,
-                remedy=f"{_the_file_has(names)}; --rename OLD={name} gives one this name",
-            )
 
 
 def fit(columns: Sequence[FileColumn], table: T.StructType, *, add_columns: bool) -> list[FileColumn]:
@@ -149,22 +86,26 @@ def fit(columns: Sequence[FileColumn], table: T.StructType, *, add_columns: bool
 
 
 def conform(parsed: DataFrame, columns: Sequence[FileColumn], time_format: str) -> DataFrame:
-    """The columns under the table's names and types; a row with a value that does not fit its type is torn.
+    """The columns under the table's names and types; a row with a value that does not fit its type is torn by it.
 
-    In: `__line`, `__torn` and the columns as found. Out: the columns, and `__torn_line` (null for good rows).
-    A blank text is null in a column of another type.
+    In: `__line`, `__number`, `__torn` and the columns as found. Out: the columns, and `__torn`, to which line and
+    number have been added. A blank text is null in a column of another type.
     """
-    types = {f.name: f.dataType for f in parsed.schema.fields}
-    values, misfits = [], []
+    types = {c.found: parsed.select(c.given).schema.fields[0].dataType for c in columns if c.way}
+    types |= {f.name: f.dataType for f in parsed.schema.fields}
+    values, torn = [], [C.col(TORN)]
     for column in columns:
-        given, given_type = C.col(column.found), types[column.found]
+        given, given_type = column.given, types[column.found]
         value = _converted(given, given_type, column, time_format)
         values.append(value.alias(column.name))
         if value is not given:
             blank = F.trim(given) == "" if isinstance(given_type, T.StringType) else given.isNull()
-            misfits.append(value.isNull() & ~blank)
-    torn = reduce(or_, misfits, C.col(TORN))
-    return parsed.select(*values, F.when(torn, C.col(LINE)).alias(TORN_LINE))
+            kind = f"time by the format {time_format}" if column.is_time else column.type.simpleString().upper()
+            torn.append(F.when(value.isNull() & ~blank, torn_by(f"no {kind}", column.found, given)))
+    why = F.coalesce(*torn).alias(TORN)
+    fitted = parsed.select(*values, C.col(LINE), C.col(NUMBER), why)
+    told = F.when(C.col(TORN).isNotNull(), F.struct(C.col(LINE), C.col(NUMBER), C.col(TORN)))
+    return fitted.withColumn(TORN, told).drop(LINE, NUMBER)
 
 
 def _converted(given: Column, given_type: T.DataType, column: FileColumn, time_format: str) -> Column:
@@ -220,7 +161,3 @@ def _widened(known: T.DataType, found: T.DataType) -> T.DataType:
             return T.MapType(known.keyType, _widened(known.valueType, found.valueType), known.valueContainsNull)
         case _:
             return known
-
-
-def _the_file_has(names: Iterable[str]) -> str:
-    return f"the file has: {', '.join(names) or 'no columns'}"

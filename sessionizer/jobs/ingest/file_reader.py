@@ -1,39 +1,41 @@
 """Reading a part of a file into rows that fit the source table."""
 
-import csv
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal, cast
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.jobs.ingest.access_log import access_log_schema, parse_access_log
-from sessionizer.jobs.ingest.file_columns import (
-    FileColumn,
-    conform,
-    declare,
-    fit,
-    one_of_each,
-    read_as,
-    renamed,
-    require_used,
-    time_column,
+from sessionizer.jobs.ingest.file_columns import FileColumn, conform, declare, fit, read_as
+from sessionizer.jobs.ingest.files import Mark, copy_part, join_records, line_at, lines_before
+from sessionizer.jobs.ingest.lines import (
+    LINE,
+    NUMBER,
+    TORN,
+    not_torn,
+    parse_csv,
+    parse_json,
+    places,
+    text_lines,
+    torn_by,
+    with_newlines,
 )
-from sessionizer.jobs.ingest.files import Mark, copy_part, join_records, line_at
-from sessionizer.jobs.ingest.lines import LINE, TORN, parse_csv, parse_json, text_lines, with_newlines
+from sessionizer.jobs.ingest.names import csv_header, one_of_each, renamed, require_used, time_column
 from sessionizer.jobs.ingest.time_formats import ISO, PER_SECOND, check_time_type, parse_time
 from sessionizer.lib import columns as C
 from sessionizer.lib.canonical import canonical_json
 from sessionizer.lib.config import Config
 from sessionizer.lib.errors import SourceError, UsageError
-from sessionizer.lib.expressions import first_line
+from sessionizer.lib.expressions import fields_within, first_line
 from sessionizer.tables.delta.settings import having
 
 Format = Literal["csv", "json", "parquet", "access-log"]
@@ -81,6 +83,27 @@ class Part:
     bom: int
 
 
+@dataclass(frozen=True)
+class Rows:
+    """What a part of a file holds.
+
+    rows: under the names and types of the table, and `__torn`. raw: the same as they were read, blank lines, too.
+    begin: where in the file the first line is that is read as such; 0 in Parquet. broken: what there is of the line
+    before that.
+    """
+
+    rows: DataFrame
+    raw: DataFrame
+    file: Path
+    begin: int = 0
+    broken: bytes = b""
+
+    def number(self) -> Column:
+        """What number `__number` stands for, of a line or, in Parquet, of a row; from 1."""
+        unfinished = self.broken != b"" and not self.broken.endswith(b"\n")
+        return places(self.raw, lines_before(self.file, self.begin) + unfinished)
+
+
 class FileReader:
     """Reads files of one format. Errors: UsageError where the options do not make sense."""
 
@@ -92,8 +115,8 @@ class FileReader:
         self._check_time_format()
 
     @contextmanager
-    def read(self, part: Part, table: T.StructType | None) -> Iterator[DataFrame | None]:
-        """The rows of a part under the names and types of the table, and `__torn_line`; None if all is blank.
+    def read(self, part: Part, table: T.StructType | None) -> Iterator[Rows | None]:
+        """The rows of a part; None if all is blank.
 
         table: the columns of the source table, None where it is not there yet.
         Errors: SourceError where the file does not fit.
@@ -104,19 +127,27 @@ class FileReader:
         if part.start and self.options.format in LINE_FORMATS:
             broken = line_at(part.file, begin - 1, part.end.size)[1:]  # a newline, unless a line was taken unfinished
         with TemporaryDirectory(prefix="sessionizer-", ignore_cleanup_errors=True) as folder, spark_errors(part.file):
-            copy = Path(folder) / "rows"
-            has_rows = copy_part(part.file, copy, begin + len(broken), part.end)
+            copy, begin = Path(folder) / "rows", begin + len(broken)
+            has_rows = copy_part(part.file, copy, begin, part.end)
             if not has_rows and not broken.strip():
                 yield None
                 return
             if self.options.format == "parquet":
-                rows = self.spark.read.parquet(copy.as_uri())
-                raw = canonical_json(rows.schema).alias(LINE)
-                parsed = rows.select(raw, F.lit(False).alias(TORN), *C.cols(tuple(rows.columns)))
-                columns = self._columns(rows.schema, part, table)
-            else:
-                parsed, columns = self._text(copy, broken, names, part, table)
-            yield conform(parsed, columns, self.options.time_format)
+                raw = self.spark.read.parquet(copy.as_uri())
+                line = [canonical_json(raw.schema).alias(LINE), F.monotonically_increasing_id().alias(NUMBER)]
+                parsed = raw.select(*line, not_torn(), *C.cols(tuple(raw.columns)))
+                columns = self._columns(raw.schema, part, table)
+                yield Rows(conform(parsed, columns, self.options.time_format), raw, part.file)
+                return
+            in_quotes = self.options.format == "csv" and self.options.csv_quote != ""
+            newline = self._joined(copy, len(names)) if in_quotes else None
+            raw = self.spark.read.option("lineSep", "\n").text(copy.as_uri())
+            lines = text_lines(raw)
+            if broken.strip():
+                lines = lines.unionByName(self._literal(broken, torn_by("the rest of a line that was taken for whole")))
+            parsed, columns = self._text(lines, copy, names, part, table)
+            parsed = with_newlines(parsed, newline) if newline else parsed
+            yield Rows(conform(parsed, columns, self.options.time_format), raw, part.file, begin, broken)
 
     def is_unfinished(self, line: bytes) -> bool:
         """Whether a last line without a newline looks like the beginning of one that is still being written."""
@@ -127,80 +158,71 @@ class FileReader:
             parsed = parse_json(lines, T.StructType([]))
         else:
             parsed = parse_access_log(lines, C.EVENT_TIME)
-        return any(row[TORN] for row in parsed.select(TORN).collect())
+        return not parsed.where(C.col(TORN).isNotNull()).isEmpty()
 
     def _text(
-        self, copy: Path, broken: bytes, names: tuple[str, ...], part: Part, table: T.StructType | None
+        self, lines: DataFrame, copy: Path, names: tuple[str, ...], part: Part, table: T.StructType | None
     ) -> tuple[DataFrame, list[FileColumn]]:
-        uri, sep, quote = copy.as_uri(), self.options.csv_sep, self.options.csv_quote
-        in_quotes = self.options.format == "csv" and quote != ""
-        newline = join_records(copy, len(names), sep, quote) if in_quotes else None
-        lines = text_lines(self.spark.read.option("lineSep", "\n").text(uri))
-        if broken.strip():
-            lines = lines.unionByName(self._literal(broken, torn=True))
         if self.options.format == "csv":
             texts = T.StructType([T.StructField(name, T.StringType()) for name in names])
             columns = self._columns(texts, part, table)
-            parsed = parse_csv(lines, names, sep, quote)
-            return with_newlines(parsed, newline) if newline else parsed, columns
+            return parse_csv(lines, names, self.options.csv_sep, self.options.csv_quote), columns
         if self.options.format == "access-log":
             time = time_column(self.source.event_time, ()) or C.EVENT_TIME
             return parse_access_log(lines, time), self._columns(access_log_schema(time), part, table)
         with having(self.spark, CASE_SENSITIVE):
-            inferred = self.spark.read.options(mode="DROPMALFORMED", lineSep="\n", encoding="UTF-8").json(uri).schema
+            reader = self.spark.read.options(mode="DROPMALFORMED", lineSep="\n", encoding="UTF-8")
+            inferred = reader.json(copy.as_uri()).schema
         # Names as the table, the options and the config write them.
         wanted = [*self.options.rename, *self.declared.fieldNames(), *self.source.key, self.source.event_time]
         found, doubles = one_of_each(inferred, [*(table.fieldNames() if table else ()), *wanted])
         columns = self._columns(found, part, table)
-        fields = T.StructType([T.StructField(c.found, c.json_type) for c in columns])
+        fields = T.StructType([T.StructField(c.found, c.json_type) for c in columns if not c.way])
         return parse_json(lines, fields, doubles), columns
 
     def _columns(self, found: T.StructType, part: Part, table: T.StructType | None) -> list[FileColumn]:
         is_json = self.options.format == "json"
         declared = declare(found, self.declared, optional=is_json)
-        names = renamed(declared.fieldNames(), self.options.rename, optional=is_json)
+        within = fields_within(declared)
+        known = table.fieldNames() if is_json and table is not None else ()
+        names, lifted = renamed(declared.fieldNames(), within, self.options.rename, known)
         # What a file has grown by may happen to lack an optional member; its beginning had what is needed.
         if not (is_json and part.start > 0):
-            require_used(names, self.source, str(part.file))
-        time = time_column(self.source.event_time, names)
+            require_used([*names, *lifted.values()], within, self.source, str(part.file))
+        time = time_column(self.source.event_time, [*names, *lifted.values()])
         types = {f.name: f.dataType for f in found.fields}
         columns = []
         for given, name in zip(declared.fields, names, strict=True):
-            is_time = name == time
-            if is_time:
-                check_time_type(name, types.get(given.name, T.StringType()), self.options.time_format)
-            wanted = T.TimestampType() if is_time else given.dataType
+            kind = self._type(name, time, given.dataType, types.get(given.name, T.StringType()))
             read = read_as(given.dataType, types.get(given.name, given.dataType))
-            columns.append(FileColumn(given.name, name, wanted, is_time, None if read == given.dataType else read))
+            as_found = None if read == given.dataType else read
+            columns.append(FileColumn(given.name, name, kind, name == time, as_found))
+        for path, name in lifted.items():
+            inner = reduce(_field_type, within[path], cast(T.DataType, declared))
+            kind = self._type(name, time, inner, inner)
+            columns.append(FileColumn(path, name, kind, name == time, way=within[path]))
         return columns if table is None else fit(columns, table, add_columns=self.options.add_columns)
+
+    def _type(self, name: str, time: str | None, declared: T.DataType, found: T.DataType) -> T.DataType:
+        """The type that a column is to have."""
+        if name != time:
+            return declared
+        check_time_type(name, found, self.options.time_format)
+        return T.TimestampType()
+
+    def _joined(self, copy: Path, columns: int) -> str | None:
+        return join_records(copy, columns, self.options.csv_sep, self.options.csv_quote)
 
     def _header(self, part: Part) -> tuple[tuple[str, ...], int]:
         """The column names of a csv file, and where its rows begin."""
         if self.options.format != "csv" or not self.options.csv_header:
             return tuple(self.declared.fieldNames()), part.bom
-        line, begin = b"", part.bom
-        while not line.strip():
-            line = line_at(part.file, begin, part.end.size)
-            begin += len(line)
-            if not line:
-                return (), begin
-        text = line.decode(errors="replace").rstrip("\r\n")
-        try:
-            (names,) = csv.reader(
-                [text],
-                delimiter=self.options.csv_sep,
-                quotechar=self.options.csv_quote or None,
-                quoting=csv.QUOTE_MINIMAL if self.options.csv_quote else csv.QUOTE_NONE,
-            )
-        except csv.Error as error:
-            raise SourceError(
-                "the first line of a csv file must name its columns", value=str(part.file), remedy=str(error)
-            ) from error
-        return tuple(name or f"_c{n}" for n, name in enumerate(names)), begin
+        return csv_header(part.file, part.bom, part.end.size, self.options.csv_sep, self.options.csv_quote)
 
-    def _literal(self, line: bytes, *, torn: bool = False) -> DataFrame:
-        text = line.decode(errors="replace").rstrip("\r\n")
-        return self.spark.range(1).select(F.lit(text).alias(LINE), F.lit(torn).alias(TORN))
+    def _literal(self, line: bytes, torn: Column | None = None) -> DataFrame:
+        text = F.lit(line.decode(errors="replace").rstrip("\r\n"))
+        why = not_torn() if torn is None else torn.alias(TORN)
+        return self.spark.range(1).select(text.alias(LINE), F.lit(-1).cast("bigint").alias(NUMBER), why)
 
     def _declared(self) -> T.StructType:
         if not self.options.schema:
@@ -226,6 +248,10 @@ class FileReader:
                 value=self.options.time_format,
                 remedy="write a pattern like dd.MM.yyyy HH:mm:ss",
             ) from error
+
+
+def _field_type(struct: T.DataType, name: str) -> T.DataType:
+    return cast(T.StructType, struct)[name].dataType
 
 
 @contextmanager

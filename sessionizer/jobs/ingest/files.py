@@ -100,6 +100,16 @@ def line_at(file: Path, start: int, end: int) -> bytes:
         return stream.readline(end - start)
 
 
+def lines_before(file: Path, offset: int) -> int:
+    """How many lines end in so many bytes of the decompressed content."""
+    newlines = 0
+    with _opened(file) as (stream, _):
+        while offset > 0 and (chunk := stream.read(min(CHUNK, offset))):
+            newlines += chunk.count(b"\n")
+            offset -= len(chunk)
+    return newlines
+
+
 def copy_part(file: Path, target: Path, start: int, end: Mark) -> bool:
     """Copy the bytes from `start` (inclusive) to the end of the mark, decompressed; whether any are not blank.
 
@@ -124,7 +134,7 @@ def join_records(copy: Path, columns: int, sep: str, quote: str) -> str | None:
     """Put each record of the file on one line; the character that then stands for its inner newlines, if any has some.
 
     Lines are joined only to records that are whole and have the right number of fields: a torn quote swallows
-    nothing, its line stays one by itself.
+    nothing, its line stays one by itself. Blank lines behind a record keep the numbers of those that follow.
     """
     if copy.stat().st_size == 0:
         return None
@@ -137,7 +147,7 @@ def join_records(copy: Path, columns: int, sep: str, quote: str) -> str | None:
     with copy.open("rb") as lines, target.open("wb") as records:
         for record in _records(lines, columns, sep, quote):
             joined = joined or len(record) > 1
-            records.write(newline.encode().join(line.rstrip(b"\n") for line in record) + b"\n")
+            records.write(newline.encode().join(line.rstrip(b"\n") for line in record) + b"\n" * len(record))
     if joined:
         target.replace(copy)
     else:

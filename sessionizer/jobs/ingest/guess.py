@@ -3,8 +3,8 @@
 import csv
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
 from io import StringIO
@@ -27,6 +27,7 @@ SUFFIXES: dict[str, Format] = {
 }
 SEPARATORS = ",;\t|"
 ACCESS_LOG = re.compile(rb'\S+ \S+ \S+ \[\d{2}/\w{3}/\d{4}:[^\]]+\] "')
+DEEPEST, MOST_FIELDS = 5, 100  # of structs that are looked into
 MOSTLY = 0.95  # of the values that are there: what all are taken to be
 ISO_TIME = re.compile(r"\s*\d{4}-\d{1,2}-\d{1,2}([T ]\d{1,2}:\d{2}.*)?\s*")
 # Spark's patterns, and Python's for the same; where several fit, the first.
@@ -55,11 +56,15 @@ WHOLE = re.compile(r"\s*[-+]?(0|[1-9]\d{0,17})\s*")
 
 @dataclass(frozen=True)
 class Column:
-    """A column and its first values. kind: of Spark, for `--schema`; None: none that a config could use."""
+    """A column, or a field within one, and its first values.
+
+    kind: of Spark, for `--schema`; None: none that a config could use.
+    """
 
     name: str
     values: Sequence[Any] = field(repr=False)
     kind: str | None
+    is_within: bool = False
 
     @property
     def there(self) -> list[Any]:
@@ -115,13 +120,16 @@ def guess(file: Path) -> Guess:
     if kind == "parquet":
         rows = _parquet(file)
     elif kind == "json":
-        rows = _json(first_bytes(file, HEAD))
+        rows = values_of(objects(first_bytes(file, HEAD).splitlines()[:ROWS]))
     else:
         try:
             rows, sep = _csv(first_bytes(file, HEAD))
         except csv.Error as error:
             raise SourceError("the file must be csv, json, parquet or an access log", value=str(file)) from error
     columns = tuple(_column(name, values, is_text=kind == "csv") for name, values in rows.items())
+    columns += tuple(
+        replace(_column(name, values, is_text=False), is_within=True) for name, values in fields_within(rows).items()
+    )
     if not any(column.there for column in columns):
         raise SourceError("the file must have rows to look at", value=str(file), remedy="name another one")
     times = _times(columns)
@@ -147,9 +155,26 @@ def _csv(head: bytes) -> tuple[dict[str, list[Any]], str]:
     return {name or f"_c{n}": [row[n] for row in whole] for n, name in enumerate(names)}, sep
 
 
-def _json(head: bytes) -> dict[str, list[Any]]:
-    found = [row for line in head.splitlines()[:ROWS] if isinstance(row := _parsed(line), dict)]
-    return {name: [row.get(name) for row in found] for name in dict.fromkeys(name for row in found for name in row)}
+def objects(lines: Sequence[bytes]) -> list[dict[str, Any]]:
+    """The JSON objects that lines hold; other lines are left out."""
+    return [row for line in lines if isinstance(row := _parsed(line), dict)]
+
+
+def values_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """The values of each member."""
+    return {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
+
+
+def fields_within(columns: Mapping[str, list[Any]], depth: int = 1) -> dict[str, list[Any]]:
+    """The values of the fields within columns that hold structs alone, by names such as `user.id`."""
+    found = dict[str, list[Any]]()
+    for name, values in columns.items():
+        there = [value for value in values if value is not None]
+        names = dict.fromkeys(inner for value in there if isinstance(value, dict) for inner in value)
+        if all(isinstance(value, dict) for value in there) and 0 < len(names) <= MOST_FIELDS and depth <= DEEPEST:
+            inner = {f"{name}.{n}": [None if value is None else value.get(n) for value in values] for n in names}
+            found |= {n: of for n, of in inner.items() if n not in columns} | fields_within(inner, depth + 1)
+    return found
 
 
 def _parsed(line: bytes) -> Any:

@@ -4,28 +4,29 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from sessionizer.jobs.ingest.file_reader import LINE_FORMATS, FileReader, IngestOptions, Part
+from sessionizer.jobs.ingest.file_reader import LINE_FORMATS, FileReader, IngestOptions, Part, Rows
 from sessionizer.jobs.ingest.files import Mark, Survey, check_files, line_at, survey
-from sessionizer.jobs.ingest.lines import TORN_LINE, unreadable_rows
+from sessionizer.jobs.ingest.lines import TORN, examples, unreadable_rows
 from sessionizer.lib import columns as C
 from sessionizer.lib.config import Config
-from sessionizer.lib.errors import RunFailed, SourceError
+from sessionizer.lib.errors import RunFailed, SessionizerError, SourceError
 from sessionizer.tables.delta import A_MONTH, CHANGE_FEED, REMOVED_FILES_KEPT, Commit, Superseded, Table
 from sessionizer.tables.rejected_events import RejectedEvents, rejected_schema
 
 NOTE = "sessionizer_ingest"
 _FENCE = re.compile(r"ingest:(\d+):([0-9a-f]{64})")
+SHOWN = 3  # torn lines of a file
 _TRIES, _WAIT = 5, wait_random_exponential(multiplier=0.2, max=5)
 
 
@@ -35,6 +36,7 @@ class IngestReport:
 
     lines: rows read from it now = added + unreadable. skipped: its content was known already.
     grown: only its new lines were read. held_back: 1 if its last line is still being written, and left for later.
+    torn: what is wrong with the first few lines that cannot be read.
     """
 
     file: str
@@ -44,6 +46,7 @@ class IngestReport:
     skipped: bool = False
     grown: bool = False
     held_back: int = 0
+    torn: tuple[str, ...] = field(default=(), compare=False)
 
 
 def ingest(  # noqa: PLR0913  (the clock, and who listens, are apart from what to do)
@@ -64,7 +67,7 @@ def ingest(  # noqa: PLR0913  (the clock, and who listens, are apart from what t
     """
     check_files(files)
     ingestion = Ingestion(spark, config, FileReader(spark, config, options), now)
-    reports = []
+    reports: list[IngestReport] = []
     for file in files:
         try:
             reports.append(ingestion.add(file))
@@ -72,8 +75,22 @@ def ingest(  # noqa: PLR0913  (the clock, and who listens, are apart from what t
             raise RunFailed(
                 "another process keeps changing source.table", value=str(file), remedy="ingest the file again"
             ) from error
+        except SessionizerError as error:
+            _name(error, file, len(reports), len(files))
+            raise
         on_file(reports[-1])
     return reports
+
+
+def _name(error: SessionizerError, file: Path, done: int, of: int) -> None:
+    """Say which of several files has failed, and what has become of the others."""
+    if of == 1:
+        return
+    if str(file) not in str(error):
+        error.rule = f"{file}: {error.rule}"
+    others = [f"{done} before it went in"] if done else []
+    others += [f"{of - done - 1} behind it were not tried"] if of - done > 1 else []
+    error.remedy = "; ".join(filter(None, [error.remedy, f"of {of} files {' and '.join(others)}"]))
 
 
 class Ingestion:
@@ -96,9 +113,10 @@ class Ingestion:
         known = [m for m in found.known if m.size <= end.size and (by_line or m == end)]
         held_back = int(end != found.whole)
         parts = [Part(file, before.size, mark, found.bom) for before, mark in pairwise([Mark(0, ""), *known])]
-        late = sum(self._complete(part) for part in parts)
+        torn: list[str] = []
+        late = sum(self._complete(part, torn) for part in parts)
         start = known[-1].size if known else 0
-        added, unreadable = (0, 0) if start == end.size else self._append(Part(file, start, end, found.bom))
+        added, unreadable = (0, 0) if start == end.size else self._append(Part(file, start, end, found.bom), torn)
         return IngestReport(
             file=str(file),
             lines=added + unreadable + late,
@@ -107,6 +125,7 @@ class Ingestion:
             skipped=start > 0 and added + unreadable == 0,
             grown=start > 0 and added + unreadable > 0,
             held_back=held_back,
+            torn=tuple(torn),
         )
 
     def _known(self) -> set[Mark]:
@@ -125,8 +144,11 @@ class Ingestion:
         taken = max(found.lines, read_before, key=lambda mark: mark.size)
         return taken if self.reader.is_unfinished(line_at(file, taken.size, found.whole.size)) else found.whole
 
-    def _append(self, part: Part) -> tuple[int, int]:
-        """Add a part of a file: its rows to the source, then its torn lines to rejected_events; how many each."""
+    def _append(self, part: Part, said: list[str]) -> tuple[int, int]:
+        """Add a part of a file: its rows to the source, then its torn lines to rejected_events; how many each.
+
+        said: gets what is wrong with the first torn lines.
+        """
         table = self.source.schema if self.source.exists() else None
         with self._rows(part, table) as (rows, added, torn):
             if rows is None:
@@ -135,54 +157,57 @@ class Ingestion:
                 raise SourceError(
                     f"no line of the file can be read as {self.reader.options.format}, so nothing was ingested",
                     value=str(part.file),
-                    remedy="check --format, --time-format, --schema and the --csv options",
+                    remedy="check --format, --time-format, --schema and the --csv options. "
+                    + "; ".join(examples(rows.rows, rows.number(), 1)),
                 )
-            events = rows.where(C.col(TORN_LINE).isNull()).drop(TORN_LINE)
+            events = rows.rows.where(C.col(TORN).isNull()).drop(TORN)
             if table is None:
                 nullable = T.StructType([T.StructField(f.name, f.dataType) for f in events.schema.fields])
                 self.source.create(nullable, [], {CHANGE_FEED: "true", REMOVED_FILES_KEPT: A_MONTH})
-            commit = Commit(_fence("ingest", part.end), 1, self._note(part, added, torn))
+            commit = Commit(fence("ingest", part.end), 1, self._note(part, added, torn))
             with self.source.lock():
                 if self.source.has_fence(commit):
                     raise Superseded(f"{part.file} was ingested meanwhile")
                 kept = events if added else self.source.read().limit(0)
                 self.source.append(kept, commit, add_columns=self.reader.options.add_columns)
-            self._reject(part, rows, torn)
+            self._reject(part, rows, torn, said)
             return added, torn
 
-    def _complete(self, part: Part) -> int:
+    def _complete(self, part: Part, said: list[str]) -> int:
         """Write the torn lines of a part that was added before, unless they are there; how many."""
-        fence = _fence("ingest-rejected", part.end)
-        if self.rejected.table.exists() and self.rejected.table.transaction(fence) is not None:
+        name = fence("ingest-rejected", part.end)
+        if self.rejected.table.exists() and self.rejected.table.transaction(name) is not None:
             return 0
         note = self._note_of(part.end)
         if note.get("unreadable") == 0:
             return 0
         part = replace(part, start=note.get("from", part.start))
         with self._rows(part, self.source.schema) as (rows, _, torn):
-            self._reject(part, rows, torn)
+            self._reject(part, rows, torn, said)
             return torn
 
-    def _reject(self, part: Part, rows: DataFrame | None, torn: int) -> None:
+    def _reject(self, part: Part, rows: Rows | None, torn: int, said: list[str]) -> None:
         if rows is None or torn == 0:
             return
         self.rejected.create_if_missing(self.source.schema)
         schema = rejected_schema(self.config, self.rejected.table.schema)
-        lines = unreadable_rows(rows, part.file.name, f"ingest-{part.end.sha256[:12]}", schema)
-        self.rejected.table.append(lines, Commit(_fence("ingest-rejected", part.end), 1))
+        number = rows.number()
+        lines = unreadable_rows(rows.rows, number, part.file.name, f"ingest-{part.end.sha256[:12]}", schema)
+        said += examples(rows.rows, number, SHOWN - len(said))
+        self.rejected.table.append(lines, Commit(fence("ingest-rejected", part.end), 1))
 
     @contextmanager
-    def _rows(self, part: Part, table: T.StructType | None) -> Iterator[tuple[DataFrame | None, int, int]]:
+    def _rows(self, part: Part, table: T.StructType | None) -> Iterator[tuple[Rows | None, int, int]]:
         """The rows of a part, parsed once before anything is written, or None; how many are good, how many torn."""
-        with self.reader.read(part, table) as frame:
-            if frame is None:
+        with self.reader.read(part, table) as read:
+            if read is None:
                 yield None, 0, 0
                 return
-            kept = frame.persist()
+            kept = read.rows.persist()
             try:
-                is_torn = C.col(TORN_LINE).isNotNull()
+                is_torn = C.col(TORN).isNotNull()
                 added, torn = kept.agg(F.count_if(~is_torn), F.count_if(is_torn)).collect()[0]
-                yield kept if added + torn else None, added, torn
+                yield replace(read, rows=kept) if added + torn else None, added, torn
             finally:
                 kept.unpersist()
 
@@ -207,5 +232,6 @@ class Ingestion:
         return self._notes.get(mark, {})
 
 
-def _fence(role: str, end: Mark) -> str:
+def fence(role: str, end: Mark) -> str:
+    """The name of the transaction that a content is written by: it tells which contents are in a table."""
     return f"{role}:{end.size}:{end.sha256}"

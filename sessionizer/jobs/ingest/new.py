@@ -68,7 +68,7 @@ def write(chosen: Begin, config: Path) -> None:
 def text_of(chosen: Begin) -> str:
     """The config, with words on what was seen."""
     found, time, names = chosen.found, chosen.time or C.EVENT_TIME, _names(chosen)
-    others = [names[name] for name in found.keys if name != chosen.key][:3]
+    others = [names.get(name, name) for name in found.keys if name != chosen.key][:3]
     seen = found.column(time).there[:1]
     lines = [
         f"# yaml-language-server: $schema={SCHEMA}",
@@ -119,7 +119,8 @@ def _aggregates(chosen: Begin) -> list[tuple[str, str, str]]:
     """Sums of numbers, and how many different texts: how it is called, the function, the column."""
     if chosen.found.format == "access-log":
         return [("total", "sum", "bytes"), ("different", "count_distinct", "path")]
-    free = [c for c in chosen.found.columns if c.name not in (chosen.key, chosen.time) and c.there]
+    taken = (chosen.key, chosen.time)
+    free = [c for c in chosen.found.columns if c.name not in taken and c.there and not c.is_within]
     sums = [c for c in free if c.kind in ("bigint", "double") and not _is_name(c)][:MOST_SUMS]
     texts = [c for c in free if c.kind == "string" and 1 < c.distinct < len(c.there)][:MOST_TEXTS]
     return [("total", "sum", c.name) for c in sums] + [("different", "count_distinct", c.name) for c in texts]
@@ -145,9 +146,9 @@ def _line(text: str, comment: str) -> str:
 def _names(chosen: Begin) -> dict[str, str]:
     """What each column is called in the table: a name that SQL, YAML and Delta take as it is, and no other has.
 
-    The key is called as no column of ours is.
+    The key is called as no column of ours is. Of fields within columns those that are chosen become columns.
     """
-    columns = [column.name for column in chosen.found.columns]
+    columns = [c.name for c in chosen.found.columns if not c.is_within or c.name in (chosen.key, chosen.time)]
     names = {name: name for name in columns if _is_plain(name, is_key=name == chosen.key)}
     for name in columns:
         if name not in names:
