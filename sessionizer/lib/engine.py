@@ -14,10 +14,17 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+VALUE = "value"
 _ALL_FIELDS = 2**31 - 1
 _IDS = re.compile(r"#\d+L?")
 _SUBQUERIES = re.compile(r"\b(?:scalar-subquery|exists|list|lateral-subquery|multi-subquery|functiontable)#\d+ \[")
 _PRESENT = re.compile(r"\b(?:now|localtimestamp|current_\w+)\(")
+# What no value makes fail: where an expression is of these alone, Spark may skip files by it.
+_NEVER_FAILS = {
+    *("AttributeReference", "Literal", "Alias", "GetStructField", "If", "CaseWhen", "Coalesce", "IsNull", "IsNotNull"),
+    *("EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual", "In", "InSet"),
+    *("And", "Or", "Not", "Like", "StartsWith", "EndsWith", "Contains", "Lower", "Upper", "StringTrim", "Length"),
+}
 _EXPLAINED = re.compile(r"== Analyzed Logical Plan ==\n[^\n]*\n(.*?)\n\n?== ", re.DOTALL)
 
 
@@ -46,6 +53,28 @@ def analysis(parsed: Column, frame: DataFrame) -> Analysis:
     return _by_text(parsed, frame) if is_remote(frame.sparkSession) else _by_tree(parsed, frame)
 
 
+def attempt(parsed: Column, frame: DataFrame) -> Column | None:
+    """The value as the only field of a struct, which is null in rows where it cannot be computed: `CAST('x' AS INT)`.
+
+    None where it can be in every row, or where nothing public does the same: Spark elsewhere then stops at such a row.
+    """
+    if is_remote(frame.sparkSession):
+        return None
+    jvm: Any = frame.sparkSession._jvm
+    catalyst, columns = jvm.org.apache.spark.sql.catalyst.expressions, jvm.org.apache.spark.sql.classic.ExpressionUtils
+    _, tree = _analysed(parsed, frame)
+    if _never_fails(tree, catalyst.Cast):
+        return None
+    inner = columns.expression(F.struct(parsed.alias(VALUE))._jc)
+    return Column(columns.column(catalyst.TryEval(inner)))
+
+
+def _never_fails(tree: Any, cast: Any) -> bool:
+    kind, below = tree.getClass().getSimpleName(), tree.children()
+    is_safe = kind in _NEVER_FAILS or (kind == "Cast" and cast.canUpCast(below.apply(0).dataType(), tree.dataType()))
+    return is_safe and all(_never_fails(below.apply(n), cast) for n in range(below.size()))
+
+
 def plan_text(frame: DataFrame) -> str:
     """The analysed plan of a frame, with all its fields."""
     if not is_remote(frame.sparkSession):
@@ -64,11 +93,16 @@ def release(frame: DataFrame) -> None:
         frame._jdf.logicalPlan().rdd().unpersist(False)
 
 
+def _analysed(parsed: Column, frame: DataFrame) -> tuple[Any, Any]:
+    """The plan, and the expression in it."""
+    plan: Any = frame.select(parsed)._jdf.queryExecution().analyzed()
+    return plan, plan.expressions().head()
+
+
 def _by_tree(parsed: Column, frame: DataFrame) -> Analysis:
     jvm: Any = frame.sparkSession._jvm
     pattern = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
-    plan: Any = frame.select(parsed)._jdf.queryExecution().analyzed()
-    tree, whole = plan.expressions().head(), frame.select("*")
+    (plan, tree), whole = _analysed(parsed, frame), frame.select("*")
     return Analysis(
         text=str(tree),
         elsewhere=tree.containsPattern(pattern.PLAN_EXPRESSION()),

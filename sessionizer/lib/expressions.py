@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.bags import own_columns
-from sessionizer.lib.engine import analysis
+from sessionizer.lib.engine import VALUE, analysis, attempt
 from sessionizer.lib.errors import ConfigError, SourceMismatch
 
 _RESHAPING = re.compile("window|_metadata", re.IGNORECASE)
@@ -48,6 +48,14 @@ def expression(text: str, frame: DataFrame, field: str) -> Column:
         ) from error
     _check_repeatable(parsed, text, frame, field)
     return parsed
+
+
+def of_event(text: str, events: DataFrame, field: str) -> tuple[Column, Column | None]:
+    """The same of an event: its value, null where that cannot be computed; and whether so, None: it always can."""
+    parsed = expression(text, events, field)
+    is_column = text.lower() in (name.lower() for name in events.columns)
+    tried = None if is_column else attempt(parsed, events)
+    return (parsed, None) if tried is None else (tried[VALUE], tried.isNull())
 
 
 def expression_of(text: str, names: DataFrame, field: str, hint: str = "") -> Column:
@@ -111,7 +119,9 @@ def column_problems(
             rule = f"{field} names a column that the source table does not have"
             is_within = name.lower() in (path.lower() for path in fields_within(columns))
             lift = f"it lies within a column: make it one of its own, as `ingest --rename {name}=NEW` does"
-            yield SourceMismatch(rule, value=name, remedy=lift if is_within else nearest(name, own_columns(columns.names)))
+            yield SourceMismatch(
+                rule, value=name, remedy=lift if is_within else nearest(name, own_columns(columns.names))
+            )
 
 
 def fields_within(columns: T.StructType) -> dict[str, tuple[str, ...]]:
@@ -131,7 +141,9 @@ def name_problem(text: str, columns: T.StructType, field: str) -> SourceMismatch
     known = (*(name.lower() for name in columns.names), *_LITERALS)
     if not _NAME.fullmatch(text) or text.lower() in known:
         return None
-    return SourceMismatch(f"{field} does not fit the source table", value=text, remedy=nearest(text, own_columns(columns.names)))
+    return SourceMismatch(
+        f"{field} does not fit the source table", value=text, remedy=nearest(text, own_columns(columns.names))
+    )
 
 
 def closest(name: str, known: Sequence[str]) -> str | None:

@@ -99,7 +99,7 @@ def ingest(
     csv_sep: Annotated[str, typer.Option(help=r"What separates csv fields; '\t' is a tab.")] = ",",
     csv_quote: Annotated[str, typer.Option(help="What quotes csv fields; '' is nothing.")] = '"',
     csv_header: Annotated[bool, typer.Option(help="Whether the first csv line names the columns.")] = True,
-    rename: Annotated[list[str] | None, typer.Option(help="old=new; may be given several times.")] = None,
+    rename: Annotated[list[str] | None, typer.Option(help="old=new, or user.id=user_id of a field within.")] = None,
     schema: Annotated[str | None, typer.Option(help="Column types, 'amount double, …'; csv is text else.")] = None,
     add_columns: Annotated[bool, typer.Option("--add-columns", help="Let new columns extend the table.")] = False,
     as_json: opt.Json = False,

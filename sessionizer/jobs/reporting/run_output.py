@@ -5,10 +5,18 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from rich.markup import escape
+
 from sessionizer.jobs.console import iso, print_rows, short, stderr, stdout, table
 from sessionizer.jobs.run.phases import RunReport, wall_clock
 from sessionizer.lib import columns as C
+from sessionizer.lib.admission.validate import expressions_of
+from sessionizer.lib.admission.verdicts import EXPRESSION_FAILED
+from sessionizer.lib.canonical import from_canonical_json
 from sessionizer.lib.errors import without_passwords
+from sessionizer.lib.expressions import expression, first_line
 from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.runs import TIMES, ledger_row
 
@@ -62,6 +70,7 @@ def show(kind: "Kind", reports: Sequence[RunReport], *, notes: bool = True) -> N
             f"{without_passwords(kind.rejected_events.table.location)}. If old files were loaded after new ones, set "
             f"a longer {kind.lateness} before the first run.",
         )
+        _warn_of_failed(m, kind)
     _show_changes(reports[-1], (*kind.rule.key, *kind.home.layout.order))
 
 
@@ -148,6 +157,31 @@ def _warn_of_late(m: Manifest, advice: str) -> None:
     if (share := _late_share(m)) > MUCH_LATE:
         late = f"{share:.0%} of its events ({m.events['late']:,}) are late"
         stderr().print(f"[yellow]note:[/] run {m.run_seq}: {late}{advice}", markup=True)
+
+
+def _warn_of_failed(m: Manifest, kind: "Kind") -> None:
+    """A note on stderr, where expressions of the config have no value for some events."""
+    if failed := m.rejected.get(EXPRESSION_FAILED):
+        events = "1 event" if failed == 1 else f"{failed:,} events"
+        why = escape(_why_failed(kind, m.run_seq))
+        stderr().print(
+            f"[yellow]note:[/] run {m.run_seq}: {events} in rejected_events with reason {EXPRESSION_FAILED}{why}",
+            markup=True,
+        )
+
+
+def _why_failed(kind: "Kind", run_seq: int) -> str:
+    """Which expression fails for one of the events, and what Spark says; nothing where no event was kept."""
+    of_run = (C.col(C.REASON) == EXPRESSION_FAILED) & (C.col(C.RUN_SEQ) == run_seq) & C.col(C.EVENT).isNotNull()
+    kept = kind.rejected_events.table.read().where(of_run).limit(1)
+    read = from_canonical_json(C.col(C.EVENT), kind.tables.events.table.schema)
+    event = kept.select(read.alias(C.EVENT)).select(f"{C.EVENT}.*")
+    for field, text in expressions_of(kind.rule).items():
+        try:
+            event.select(expression(text, event, field)).collect()
+        except (PySparkException, Py4JJavaError) as error:
+            return f"; {field}: {first_line(error)}"
+    return ""
 
 
 def _show_changes(report: RunReport, order: tuple[str, ...]) -> None:

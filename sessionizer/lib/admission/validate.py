@@ -14,6 +14,7 @@ from sessionizer.lib.admission.verdicts import (
     BEFORE_START,
     CORRECTED,
     CORRECTION,
+    EXPRESSION_FAILED,
     FORGOTTEN,
     IN_THE_FUTURE,
     LATE,
@@ -25,7 +26,7 @@ from sessionizer.lib.admission.verdicts import (
 from sessionizer.lib.bags import own_columns
 from sessionizer.lib.config import DynamicGap
 from sessionizer.lib.errors import ConfigError, SourceError, SourceMismatch
-from sessionizer.lib.expressions import column_problems, expression, name_problem
+from sessionizer.lib.expressions import column_problems, name_problem, of_event
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import steady
 from sessionizer.lib.time.watermarks import WatermarkState
@@ -52,8 +53,9 @@ def validate(events: DataFrame, rule: Rule, clock: WatermarkState, in_flight: tu
     in_flight: columns of ours that come along.
     Out: the same columns, `__us` BIGINT (microseconds since the epoch, UTC; with a time unit in whole units, and the
     time itself as `__raw_us`), `__gap` BIGINT (of a dynamic gap) and `__verdict` STRING: null for a valid event, else
-    the reason to reject it: the first of before_start, correction, late, null_time, null_key, non_positive_gap and
-    in_the_future (strictly more than `max_future_skew` ahead) counts. Of changes `corrected`, which comes before
+    the reason to reject it: the first of before_start, correction, late, expression_failed (one of the rule's
+    expressions over events has no value, as in 1/0), null_time, null_key, non_positive_gap and in_the_future (strictly
+    more than `max_future_skew` ahead) counts. Of changes `corrected`, which comes before
     in_the_future where they wait in quarantine, or for a row that is gone `withdrawn`, `forgotten` if it was invalid.
     Errors: SourceError for a key or time column that is missing or of a type that cannot serve.
     """
@@ -61,14 +63,16 @@ def validate(events: DataFrame, rule: Rule, clock: WatermarkState, in_flight: tu
     _check_names(events, in_flight)
     for problem in _column_problems(events.schema, rule):
         raise problem
+    failed = _failed(events, rule)
     if rule.where is not None:
-        events = events.where(_condition(rule.where, events))
+        condition, fails = _condition(rule.where, events)
+        events = events.where(condition if fails is None else condition | fails)
     timed = events.withColumn(C.US, event_time_us(events, rule))
     if isinstance(rule.gap, DynamicGap):
         timed = timed.withColumn(C.GAP, _gap_us(rule.gap, events))
     if rule.time_unit > 1:
         timed = timed.withColumns({C.RAW_US: C.col(C.US), C.US: C.col(C.US) - F.pmod(C.US, F.lit(rule.time_unit))})
-    return timed.withColumn(C.VERDICT, _verdict(timed, rule, clock))
+    return timed.withColumn(C.VERDICT, _verdict(timed, rule, clock, failed))
 
 
 def source_problems(columns: T.StructType, rule: Rule) -> Iterator[SourceMismatch]:
@@ -97,9 +101,23 @@ def schema_hash(rows: DataFrame, rule: object) -> str:
     return hashlib.sha256("\n".join([repr(rule), *fields]).encode()).hexdigest()[:16]
 
 
+def expressions_of(rule: Rule) -> dict[str, str]:
+    """The rule's expressions over single events, by the fields of the config that they stand in; plain columns, too."""
+    asked = {"source.where": rule.where, "source.event_time": rule.event_time}
+    asked["session.gap.expr"] = rule.gap.expr if isinstance(rule.gap, DynamicGap) else None
+    asked |= {f"aggregates.{a.name}.of": a.of for a in rule.aggregates}
+    return {field: text for field, text in asked.items() if text is not None}
+
+
+def _failed(events: DataFrame, rule: Rule) -> list[Column]:
+    """For each of these expressions that may have no value: whether it has none."""
+    found = [of_event(text, events, field)[1] for field, text in expressions_of(rule).items()]
+    return [fails for fails in found if fails is not None]
+
+
 def _gap_us(gap: DynamicGap, events: DataFrame) -> Column:
     """The gap of each event in microseconds, raised to `at_least`; null or not positive as it is."""
-    value = expression(gap.expr, events, "session.gap.expr")
+    value, _ = of_event(gap.expr, events, "session.gap.expr")
     kind = events.select(value.alias("g")).schema["g"].dataType
     if isinstance(kind, T.StringType):
         value = value.try_cast("interval")
@@ -115,7 +133,7 @@ def _gap_us(gap: DynamicGap, events: DataFrame) -> Column:
 
 def event_time_us(events: DataFrame, rule: Rule) -> Column:
     """The event time in microseconds; null where there is none, or where a text is not a full date."""
-    time = expression(rule.event_time, events, "source.event_time")
+    time, _ = of_event(rule.event_time, events, "source.event_time")
     time_type = events.select(time.alias("t")).schema["t"].dataType
     if (problem := _time_problem(rule.event_time, time_type)) is not None:
         raise problem
@@ -129,8 +147,8 @@ def event_time_us(events: DataFrame, rule: Rule) -> Column:
     return F.unix_micros(dated.try_cast("timestamp"))
 
 
-def _condition(text: str, events: DataFrame) -> Column:
-    condition = expression(text, events, "source.where")
+def _condition(text: str, events: DataFrame) -> tuple[Column, Column | None]:
+    condition, fails = of_event(text, events, "source.where")
     kind = events.select(condition.alias("c")).schema["c"].dataType
     if not isinstance(kind, T.BooleanType):
         raise ConfigError(
@@ -138,12 +156,13 @@ def _condition(text: str, events: DataFrame) -> Column:
             value=text,
             remedy="write a comparison, such as event_type <> 'ping'",
         )
-    return condition
+    return condition, fails
 
 
-def _verdict(events: DataFrame, rule: Rule, clock: WatermarkState) -> Column:
+def _verdict(events: DataFrame, rule: Rule, clock: WatermarkState, failed: list[Column]) -> Column:
     us = C.col(C.US)
-    invalid: list[tuple[str, Column]] = [(NULL_TIME, us.isNull())]
+    invalid: list[tuple[str, Column]] = [(EXPRESSION_FAILED, reduce(or_, failed))] if failed else []
+    invalid.append((NULL_TIME, us.isNull()))
     if rule.null_keys == "reject" and rule.key:
         invalid.append((NULL_KEY, reduce(or_, [C.col(name).isNull() for name in rule.key])))
     if isinstance(rule.gap, DynamicGap):

@@ -10,6 +10,7 @@ from sessionizer.lib.rule import Rule
 # Reasons to reject an event.
 BEFORE_START = "before_start"
 CORRECTION = "correction"
+EXPRESSION_FAILED = "expression_failed"
 NULL_TIME = "null_time"
 NULL_KEY = "null_key"
 NON_POSITIVE_GAP = "non_positive_gap"
@@ -17,7 +18,7 @@ IN_THE_FUTURE = "in_the_future"
 DUPLICATE = "duplicate"
 LATE = "late"
 UNREADABLE = "unreadable"
-INVALID = (NULL_TIME, NULL_KEY, NON_POSITIVE_GAP, IN_THE_FUTURE, UNREADABLE)
+INVALID = (EXPRESSION_FAILED, NULL_TIME, NULL_KEY, NON_POSITIVE_GAP, IN_THE_FUTURE, UNREADABLE)
 REASONS = (BEFORE_START, CORRECTION, *INVALID, DUPLICATE, LATE)
 
 # Ways to be accepted; a row without a verdict is accepted as any event in time.

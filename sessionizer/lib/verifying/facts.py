@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 from sessionizer.lib import columns as C
 from sessionizer.lib.compare import ADDED, tolerances
 from sessionizer.lib.config import Aggregate
-from sessionizer.lib.expressions import expression
+from sessionizer.lib.expressions import of_event
 from sessionizer.lib.rule import Rule
 
 NEAR = "__near_"  # before the name of a fact
@@ -48,7 +48,7 @@ def facts_of(rule: Rule, events: DataFrame) -> tuple[Fact, ...]:
 
 
 def _bound(spec: Aggregate, events: DataFrame, order: list[Column], within: float) -> "_Whole":
-    value = F.lit(True) if spec.of is None else expression(spec.of, events, f"aggregates.{spec.name}.of")
+    value = F.lit(True) if spec.of is None else of_event(spec.of, events, f"aggregates.{spec.name}.of")[0]
     kind = events.select(value.alias("value")).schema["value"].dataType
     if isinstance(kind, T.DoubleType | T.FloatType):
         value = value + F.lit(0.0).cast(kind)  # -0.0 is 0.0

@@ -1,0 +1,67 @@
+"""An expression of the config that has no value for an event, such as 1/0: the event is rejected, the run goes on."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sessionizer.jobs.reporting.run_output import show
+from sessionizer.lib.expressions import of_event
+from tests.exactness.play import Play
+
+OF_N: dict[str, dict[str, Any]] = {
+    "time": {"source": {"event_time": "timestampadd(SECOND, 0 div n, at)"}},
+    "where": {"source": {"where": "1 div n >= 0"}},
+    "gap": {"session": {"gap": {"expr": "make_dt_interval(0, 0, 10, 0 div n)"}}},
+    "aggregate": {"aggregates": [{"name": "total", "fn": "sum", "of": "CAST(6 / n AS INT)"}]},
+}
+
+
+def is_guarded(spark: SparkSession, text: str) -> bool:
+    events = spark.createDataFrame([], "u STRING, at TIMESTAMP, n INT, big BIGINT, user STRUCT<id: STRING>")
+    return of_event(text, events, "source.where")[1] is not None
+
+
+@pytest.mark.parametrize("text", ["n", "n = 1", "u <> 'ping' AND big > n", "user.id IS NULL", "u IN ('a', 'b')"])
+def test_what_cannot_fail_is_left_as_it_is_so_that_files_are_skipped_by_it(spark: SparkSession, text: str) -> None:
+    assert not is_guarded(spark, text)
+
+
+@pytest.mark.parametrize("text", ["1 / n > 1", "CAST(u AS INT) = 1", "n = u", "n + 1 > n", "timestamp_millis(big)"])
+def test_what_may_fail_is_tried(spark: SparkSession, text: str) -> None:
+    assert is_guarded(spark, text)
+
+
+@pytest.mark.parametrize(
+    "name", ["aggregate", *(pytest.param(name, marks=pytest.mark.broad) for name in ("time", "where", "gap"))]
+)
+def test_an_event_that_an_expression_fails_for_is_rejected_until_it_is_mended(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    play = Play(spark, tmp_path, **OF_N[name]).runs("a@0 a@5=0 b@3 tick@100")
+    play.assert_rejected("u | reason \n a | expression_failed")
+    play.assert_sessions("u | start | end | count \n a | 0 | 0 | 1 \n b | 3 | 3 | 1 \n tick | 100 | 100 | 1")
+    play.source("UPDATE {} SET n = CASE u WHEN 'a' THEN 2 ELSE 0 END WHERE n = 0 OR u = 'b'").run()
+    play.assert_rejected("u | reason \n b | expression_failed")
+    play.assert_sessions("u | start | end | count \n a | 0 | 5 | 2 \n tick | 100 | 100 | 1")
+    play.assert_clean()
+    play.source("DELETE FROM {} WHERE u = 'b'").runs("c@50=0 c@51 tick@101")
+    play.assert_rejected("u | reason \n c | expression_failed \n c | late")
+    play.backfill(0, 200)
+    play.assert_rejected("u | reason \n c | expression_failed")
+    told = "u | start | end | count \n a | 0 | 5 | 2 \n c | 51 | 51 | 1 \n tick | 100 | 101 | 2"
+    play.assert_sessions(told)
+    play.assert_clean()
+    play.rebuild().assert_sessions(told)
+
+
+def test_a_run_says_which_expression_fails_and_what_spark_says_of_it(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of = [{"name": "total", "fn": "sum", "of": "n"}, {"name": "ids", "fn": "max", "of": "CAST(u AS INT)"}]
+    play = Play(spark, tmp_path, aggregates=of).add("a@0 1@2 2@3").init()
+    show(play.kind, play.run())
+    said = " ".join(capsys.readouterr().err.split())
+    assert "1 event in rejected_events with reason expression_failed; aggregates.ids.of: [CAST_INVALID_INPUT]" in said
+    assert "The value 'a' of the type" in said
