@@ -119,7 +119,7 @@ def test_a_failure_is_a_sentence_and_an_exit_code(shell: Shell, arguments: list[
 def test_a_command_leaves_nothing_of_spark_where_it_is_started(tmp_path: Path) -> None:
     (tmp_path / "sessionizer.yaml").write_text(CONFIG)
     (tmp_path / "clicks.csv").write_text(CLICKS)
-    done = process("-m", "sessionizer.jobs.cli", "ingest", "clicks.csv", cwd=tmp_path, timeout=500)
+    done = process("-m", "sessionizer.jobs.cli", "ingest", "clicks.csv", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert sorted(file.name for file in tmp_path.iterdir()) == ["clicks.csv", "lake", "sessionizer.yaml"]
 
