@@ -18,9 +18,9 @@ from bench.ways import (
     DuckDB,
     Floor,
     LagAndCumsum,
+    Merging,
     Ours,
     Polars,
-    Replacing,
     SessionWindow,
     SessionWindowLocally,
     Streaming,
@@ -122,7 +122,7 @@ def increments(
 def one_percent(lab: Lab) -> Iterator[Result]:
     """The increment that is spoken of most."""
     goals: dict[type[Way], float | None] = {
-        Replacing: None,
+        Merging: None,
         SessionWindow: 10.0,
         TrailingWindow: None,
         Streaming: 1.5,
@@ -144,7 +144,7 @@ def small_one_percent(lab: Lab) -> Iterator[Result]:
 def ten_percent(lab: Lab) -> Iterator[Result]:
     """A large one."""
     goals: dict[type[Way], float | None] = {
-        Replacing: None,
+        Merging: None,
         SessionWindow: None,
         TrailingWindow: None,
         Streaming: 2.0,

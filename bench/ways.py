@@ -68,7 +68,7 @@ class Ours(Way):
     """`sessionizer run`."""
 
     name = "sessionizer"
-    commit: ClassVar[str] = "merge"
+    commit: ClassVar[str] = "auto"
 
     def __init__(self, spark: SparkSession, source: Path, folder: Path, **more: Any) -> None:
         super().__init__(spark, source, folder)
@@ -92,11 +92,11 @@ class Ours(Way):
         self.reports = run(self.spark, self.config, RunOptions())
 
 
-class Replacing(Ours):
-    """The same, where each run writes all live rows anew."""
+class Merging(Ours):
+    """The same, where each run writes by MERGE."""
 
-    name = "sessionizer, commit: replace"
-    commit = "replace"
+    name = "sessionizer, commit: merge"
+    commit = "merge"
 
 
 class SessionWindow(Way):
