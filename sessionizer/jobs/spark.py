@@ -46,7 +46,7 @@ EVERYWHERE = {
     "spark.sql.codegen.cache.maxEntries": "1000",  # of 100, a run that is repeated compiles up to 20 anew
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # half as wide as INT96, and with statistics
     # Times and ids differ in most rows: of a mebibyte, a column was put in a dictionary for 130,000 rows, in vain.
-    "parquet.dictionary.page.size": str(64 << 10),
+    "spark.hadoop.parquet.dictionary.page.size": str(64 << 10),
     # Else each call that makes a column looks through the stack and asks the JVM several times, for errors of ours.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.variable.substitute": "false",  # ${…} in an expression is text, not a variable of the machine
