@@ -69,6 +69,7 @@ ASKED_FOR = (
 )
 ALWAYS = {  # whatever the settings say
     "spark.sql.session.timeZone": "UTC",  # of times without a zone
+    "spark.sql.ansi.enabled": "true",  # what an expression has no value for fails
 }
 WAREHOUSE, CATALOG = "spark.sql.warehouse.dir", "spark.sql.catalogImplementation"
 REMOTE = "spark.remote"

@@ -13,6 +13,9 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from sessionizer.lib import columns as C
 
 VALUE = "value"
 _ALL_FIELDS = 2**31 - 1
@@ -23,7 +26,7 @@ _PRESENT = re.compile(r"\b(?:now|localtimestamp|current_\w+)\(")
 _NEVER_FAILS = {
     *("AttributeReference", "Literal", "Alias", "GetStructField", "If", "CaseWhen", "Coalesce", "IsNull", "IsNotNull"),
     *("EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual", "In", "InSet"),
-    *("And", "Or", "Not", "Like", "StartsWith", "EndsWith", "Contains", "Lower", "Upper", "StringTrim", "Length"),
+    *("And", "Or", "Not", "StartsWith", "EndsWith", "Contains", "Lower", "Upper", "StringTrim", "Length"),
 }
 _EXPLAINED = re.compile(r"== Analyzed Logical Plan ==\n[^\n]*\n(.*?)\n\n?== ", re.DOTALL)
 
@@ -66,12 +69,33 @@ def attempt(parsed: Column, frame: DataFrame) -> Column | None:
     if _never_fails(tree, catalyst.Cast):
         return None
     inner = columns.expression(F.struct(parsed.alias(VALUE))._jc)
-    return Column(columns.column(catalyst.TryEval(inner)))
+    return F.when(_always(frame, tree), Column(columns.column(catalyst.TryEval(inner))))
+
+
+def _always(frame: DataFrame, tree: Any) -> Column:
+    """True, which Spark cannot know beforehand: what stands behind it stays there.
+
+    Else Spark would compute a part that two expressions share, or `nullif` and BETWEEN use twice, ahead of them.
+    It seems to depend on a column of the frame, one that the expression reads anyway.
+    """
+    fields, names = frame.schema.fields, _names(tree)
+    read = [f for f in fields if f.name in names] or fields
+    field = max(read, key=lambda f: (f.nullable, isinstance(f.dataType, T.AtomicType)))
+    column = C.col(field.name)
+    of_row = column.isNull().cast("int") if field.nullable else F.pmod(F.hash(column), F.lit(2))
+    return F.get(F.array(F.lit(True), F.lit(True)), of_row)
+
+
+def _names(tree: Any) -> list[str]:
+    attributes = tree.references().toSeq()
+    return [attributes.apply(n).name() for n in range(attributes.size())]
 
 
 def _never_fails(tree: Any, cast: Any) -> bool:
     kind, below = tree.getClass().getSimpleName(), tree.children()
     is_safe = kind in _NEVER_FAILS or (kind == "Cast" and cast.canUpCast(below.apply(0).dataType(), tree.dataType()))
+    if kind == "Like":  # a pattern from a column may be none
+        is_safe = below.apply(1).getClass().getSimpleName() == "Literal"
     return is_safe and all(_never_fails(below.apply(n), cast) for n in range(below.size()))
 
 

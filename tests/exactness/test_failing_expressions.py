@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from sessionizer.jobs.reporting.run_output import show
 from sessionizer.lib.expressions import of_event
@@ -14,8 +16,19 @@ OF_N: dict[str, dict[str, Any]] = {
     "time": {"source": {"event_time": "timestampadd(SECOND, 0 div n, at)"}},
     "where": {"source": {"where": "1 div n >= 0"}},
     "gap": {"session": {"gap": {"expr": "make_dt_interval(0, 0, 10, 0 div n)"}}},
-    "aggregate": {"aggregates": [{"name": "total", "fn": "sum", "of": "CAST(6 / n AS INT)"}]},
+    "aggregate": {
+        "aggregates": [
+            {"name": "total", "fn": "sum", "of": "CAST(6 / n AS INT)"},
+            {"name": "any", "fn": "bool_or", "of": "CAST(6 / n AS INT) > 1"},
+        ]
+    },
 }
+# Spark computes what they share, or use twice, once, and would do so ahead of them.
+ALIKE = [
+    ["CAST(6 / n AS INT)", "CAST(6 / n AS INT) > 1", "CAST(6 / n AS INT) * CAST(6 / n AS INT)"],
+    ["nullif(6 div n, 0)", "6 div n BETWEEN 0 AND 100"],
+    ["timestamp_millis(CAST(t AS BIGINT))", "CAST(t AS BIGINT)", "nullif(CAST(t AS BIGINT), 7L)"],
+]
 
 
 def is_guarded(spark: SparkSession, text: str) -> bool:
@@ -23,12 +36,31 @@ def is_guarded(spark: SparkSession, text: str) -> bool:
     return of_event(text, events, "source.where")[1] is not None
 
 
-@pytest.mark.parametrize("text", ["n", "n = 1", "u <> 'ping' AND big > n", "user.id IS NULL", "u IN ('a', 'b')"])
+@pytest.mark.parametrize(
+    "text", ["n", "n = 1", "u <> 'ping' AND big > n", "user.id IS NULL", "u IN ('a', 'b')", "u LIKE 'a%b_c'"]
+)
 def test_what_cannot_fail_is_left_as_it_is_so_that_files_are_skipped_by_it(spark: SparkSession, text: str) -> None:
     assert not is_guarded(spark, text)
 
 
-@pytest.mark.parametrize("text", ["1 / n > 1", "CAST(u AS INT) = 1", "n = u", "n + 1 > n", "timestamp_millis(big)"])
+@pytest.mark.parametrize("texts", ALIKE, ids=lambda texts: texts[0])
+@pytest.mark.parametrize("nullable", [True, False])
+def test_what_expressions_share_fails_in_each_of_them_alone(
+    spark: SparkSession, texts: list[str], nullable: bool
+) -> None:
+    fields = [T.StructField("n", T.IntegerType(), nullable), T.StructField("t", T.StringType(), nullable)]
+    events = spark.createDataFrame([(1, "7"), (0, "x"), (3, "9")], T.StructType(fields)).repartition(1)
+    tried = [of_event(text, events, "source.where") for text in texts]
+    fails = [F.count_if(failed) for _, failed in tried if failed is not None]
+    found = events.agg(*[F.count(value) for value, _ in tried], *[F.max(value) for value, _ in tried], *fails)
+    assert found.collect()[0][-len(texts) :] == (1,) * len(texts)
+    flagged = events.select(*[failed.alias(f"f{i}") for i, (_, failed) in enumerate(tried) if failed is not None])
+    assert sorted(map(tuple, flagged.collect())) == [(False,) * len(texts)] * 2 + [(True,) * len(texts)]
+
+
+@pytest.mark.parametrize(
+    "text", ["1 / n > 1", "CAST(u AS INT) = 1", "u LIKE user.id", "n = u", "n + 1 > n", "timestamp_millis(big)"]
+)
 def test_what_may_fail_is_tried(spark: SparkSession, text: str) -> None:
     assert is_guarded(spark, text)
 

@@ -49,4 +49,33 @@ def test_the_example_runs_and_verifies(spark: SparkSession, tmp_path: Path, exam
 
 def test_there_is_an_example_for_each_system() -> None:
     names = {path.stem for path in EXAMPLES}
-    assert names == {"kafka_streams", "spark_session_window", "numaflow", "voltsp", "flink", "dbt_lag_cumsum"}
+    systems = {"kafka_streams", "spark_session_window", "numaflow", "voltsp", "flink", "dbt_lag_cumsum", "ga4"}
+    assert names == systems
+
+
+@pytest.mark.broad
+def test_sessions_are_engaged_as_ga4_says(spark: SparkSession, tmp_path: Path) -> None:
+    file = tmp_path / "ga4.yaml"
+    file.write_text((EXAMPLES[0].parent / "ga4.yaml").read_text())
+    config = load_config(file)
+    hits = [
+        (1, "stays", clock("10:00"), "/", 0.0, "web"),
+        (2, "stays", clock("10:11"), None, 0.0, "web"),
+        (3, "looks", clock("10:00"), "/", 0.0, "web"),
+        (4, "looks", clock("10:00"), "/shop", 0.0, "web"),
+        (5, "buys", clock("10:00"), "/", 9.0, "web"),
+        (6, "bounces", clock("10:00"), "/", 0.0, "web"),
+        (7, "bounces", clock("10:31"), "/", 0.0, "web"),
+    ]
+    clicks = spark.createDataFrame(hits, SCHEMA).coalesce(1)
+    clicks.write.format("delta").option("delta.enableChangeDataFeed", "true").save(config.source.table)
+    init(spark, config, None, lambda _: None)
+    run(spark, config, RunOptions(once=True))
+    rows = spark.read.format("delta").load(config.sessions.table).select("user_id", "page_views", "engaged", "bounced")
+    assert sorted(map(tuple, rows.collect())) == [
+        ("bounces", 1, False, True),
+        ("bounces", 1, False, True),
+        ("buys", 1, True, False),
+        ("looks", 2, True, False),
+        ("stays", 1, True, False),
+    ]

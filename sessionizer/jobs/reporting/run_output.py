@@ -15,7 +15,7 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.admission.validate import expressions_of
 from sessionizer.lib.admission.verdicts import EXPRESSION_FAILED
 from sessionizer.lib.canonical import from_canonical_json
-from sessionizer.lib.errors import without_passwords
+from sessionizer.lib.errors import SourceMismatch, without_passwords
 from sessionizer.lib.expressions import expression, first_line
 from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.runs import TIMES, ledger_row
@@ -181,6 +181,8 @@ def _why_failed(kind: "Kind", run_seq: int) -> str:
             event.select(expression(text, event, field)).collect()
         except (PySparkException, Py4JJavaError) as error:
             return f"; {field}: {first_line(error)}"
+        except SourceMismatch:  # of columns that a later version has not
+            continue
     return ""
 
 

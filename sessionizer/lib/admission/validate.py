@@ -59,7 +59,7 @@ def validate(events: DataFrame, rule: Rule, clock: WatermarkState, in_flight: tu
     in_the_future where they wait in quarantine, or for a row that is gone `withdrawn`, `forgotten` if it was invalid.
     Errors: SourceError for a key or time column that is missing or of a type that cannot serve.
     """
-    _check_zone(events)
+    _check_settings(events)
     _check_names(events, in_flight)
     for problem in _column_problems(events.schema, rule):
         raise problem
@@ -189,9 +189,16 @@ def _first_that_holds(rules: list[tuple[str, Column]]) -> Column:
     return verdict
 
 
-def _check_zone(events: DataFrame) -> None:
-    """A text or a TIMESTAMP_NTZ has no zone of its own: it would be read in the session's."""
-    zone = events.sparkSession.conf.get("spark.sql.session.timeZone")
+def _check_settings(events: DataFrame) -> None:
+    """A text or a TIMESTAMP_NTZ has no zone of its own: it would be read in the session's.
+
+    And without ANSI mode what fails is null: which events count would depend on it.
+    """
+    zone, ansi = (events.sparkSession.conf.get(f"spark.sql.{name}") for name in ("session.timeZone", "ansi.enabled"))
+    if ansi != "true":
+        raise ConfigError(
+            "the Spark session must be in ANSI mode", value=ansi, remedy="set spark.sql.ansi.enabled to true"
+        )
     if zone not in ("UTC", "Etc/UTC", "Z", "GMT", "+00:00"):
         raise ConfigError(
             "the time zone of the Spark session must be UTC",
