@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 import yaml
@@ -41,6 +42,7 @@ EVERY = [
     *[Asked(mode) for mode in ("append", "update", "complete")],
     *[Asked(mode, run=run) for mode in ("append", "update", "complete") for run in "1234"],
     *[Asked(mode, since_run=run) for mode in ("append", "update") for run in "01245"],
+    Asked("complete", run="0"),
 ]
 
 
@@ -94,6 +96,33 @@ def test_changes_are_those_that_spark_tells(lake: Warehouse) -> None:
         for row in found["rows"]
     }
     assert changes == {"insert", "update", "delete"}
+
+
+def test_zero_and_minus_zero_differ_as_they_do_in_spark() -> None:
+    feed = pa.table(
+        {
+            "id": ["changed", "changed", "new", "same", "same"],
+            "least": [0.0, -0.0, -0.0, -0.0, -0.0],
+            "_change_type": ["update_preimage", "update_postimage", "insert", "update_preimage", "update_postimage"],
+            "_commit_version": [1] * 5,
+        }
+    )
+    text = changes_duckdb.NET_CHANGES.format(
+        identity="id", row="struct_pack(id := id, least := least)", shown="id, CAST(least AS VARCHAR)"
+    )
+    with duckdb.connect() as connection:
+        connection.register("found", feed)
+        assert sorted(connection.sql(text).fetchall()) == [("insert", "new", "-0.0"), ("update", "changed", "-0.0")]
+
+
+NAMES = ["current_date", "1st_page", "lastPage", "order", "a.b", 'a "quoted" one', "user-id", "null"]
+
+
+def test_columns_of_any_name_are_read_from_the_feed_as_they_are(tmp_path: Path) -> None:
+    rows = pa.table({name: [name] for name in NAMES})
+    write_deltalake(tmp_path, rows, configuration={"delta.enableChangeDataFeed": "true"})
+    found = LocalTable(str(tmp_path), "sessions.table").changes(0, 0, [*NAMES, "_change_type"])
+    assert found.to_pylist() == [{name: name for name in NAMES} | {"_change_type": "insert"}]
 
 
 def test_what_cannot_be_asked_is_told_alike(lake: Warehouse) -> None:

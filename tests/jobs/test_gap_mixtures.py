@@ -160,3 +160,12 @@ def test_events_of_one_action_are_no_visits() -> None:
 )
 def test_a_gap_is_a_usual_duration_if_one_is_near(seconds: float, told: float) -> None:
     assert rounded(seconds) == told
+
+
+def test_one_interval_of_decades_moves_nothing() -> None:
+    random = np.random.default_rng(5)
+    kinds = np.concatenate([20 * random.weibull(3, 20_000), random.exponential(HOUR, 20_000)])
+    with np.errstate(all="raise", under="ignore"):
+        alone, beside = (find_gap(sample(np.append(kinds, more))) for more in ([], [9e8]))
+    assert beside.confidence == alone.confidence
+    assert 1 / CLOSE < beside.gap / alone.gap < CLOSE

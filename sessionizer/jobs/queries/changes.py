@@ -67,7 +67,7 @@ def wanted(history: History | LocalHistory, asked: Asked, columns: Sequence[str]
     since = None if asked.since_run is None else history.run(asked.since_run)
     match asked.mode:
         case "complete":
-            return Wanted(last, version if asked.run is None else _version(last, history.name))
+            return Wanted(last, version if asked.run is None else max(_version(last, history.name), 0))
         case "append":
             history.runs.require("`sessionizer init` makes it")
             ids = [str(last.run_id)] if since is None else history.later_runs(since, last)

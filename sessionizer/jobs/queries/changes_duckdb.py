@@ -17,7 +17,8 @@ from sessionizer.tables.queries.history import RunCommit
 from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
 from sessionizer.tables.queries.local_history import LocalHistory
 
-# What `net_changes` does, in DuckDB's SQL. Texts tell apart what is equal and not the same, such as 0.0 and -0.0.
+# What `net_changes` does, in DuckDB's SQL. Texts tell apart what is equal and not the same, such as 0.0 and -0.0; by
+# arg_min and arg_max of a row a -0.0 in it would become 0.0.
 NET_CHANGES = f"""
 WITH images AS (
     SELECT {{identity}}, {{row}} AS "__row", {C.CHANGE_TYPE} NOT IN {BEFORE_CHANGE} AS "__is_there",
@@ -25,7 +26,7 @@ WITH images AS (
     FROM found
 ), ends AS (
     SELECT arg_min("__is_there", "__moment") AS "__is_new", arg_max("__is_there", "__moment") AS "__is_there",
-           arg_min("__row", "__moment") AS "__first", arg_max("__row", "__moment") AS "__last"
+           list("__row" ORDER BY "__moment")[1] AS "__first", list("__row" ORDER BY "__moment")[-1] AS "__last"
     FROM images GROUP BY {{identity}}
 ), told AS (
     SELECT CASE WHEN "__is_there" AND "__is_new" THEN '{INSERT}'

@@ -19,6 +19,7 @@ FROM, TO = MINUTE, DAY  # where the knee is looked for
 APART, FAR_APART = 2.5, 3.0  # Ashman's D of two kinds, and of two that can be told apart for sure
 BURST = 10.0  # below it no visit ends: two kinds that meet there are parts of one page and pages
 AT_ONCE = 0.1  # of the intervals below a second: what lies there is left out
+RARE = 0.0001  # of all intervals, the shortest and the longest: they are left out
 EMPTY = (0.0, 0.0001, 0.001)  # a trough holds at most this share of all; rather none
 SIDE, WIDE = 0.02, 1.25  # each side of it holds at least this share; it is so wide
 MISSED = 10  # intervals that a mixture expects in a trough beyond those that are there, if it does not fit
@@ -99,6 +100,7 @@ def find_gap(sample: Sample) -> Found:
     longer = count[edges >= 0].sum()
     if FEWEST <= longer < (1 - AT_ONCE) * count.sum():
         edges, count = edges[edges >= 0], count[edges >= 0]
+    edges, count = _without_rarest(edges, count)
     middles = (edges + 0.5 / BINS_PER_DOUBLING) * np.log(2)
     knee, valley = find_knee(sample), find_valley(edges, count)
     fit, bounds = _two_kinds(middles, count, max(BURST, 2 * sample.clock))
@@ -155,6 +157,13 @@ def dense(sample: Sample, *, spread: bool = False) -> tuple[Floats, Floats]:
     even = np.interp(2 ** (edges / BINS_PER_DOUBLING), [0.0, half, *(ticks + half)], [0.0, none, *known])
     below = np.where(edges <= behind[-1], even, np.maximum(plain, known[-1]))
     return edges[:-1] / BINS_PER_DOUBLING, np.diff(below)
+
+
+def _without_rarest(edges: Floats, count: Floats) -> tuple[Floats, Floats]:
+    """But for the few at either end: one of years, a clock gone wrong, would bend the shape of a kind by itself."""
+    most = RARE * count.sum()
+    there = (np.cumsum(count) > most) & (np.cumsum(count[::-1])[::-1] > most)
+    return edges[there], count[there]
 
 
 def find_valley(edges: Floats, count: Floats) -> float | None:

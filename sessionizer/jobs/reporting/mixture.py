@@ -146,7 +146,9 @@ def plausible(fits: Sequence[Fit], x: Floats, weight: Floats) -> list[Fit]:
     parts = np.bincount(doubling - doubling.min(), weights=weight) / weight.sum()
     model = np.bincount(doubling - doubling.min(), weights=np.exp(fits[0].log_density(x)) * (x[1] - x[0]))
     there = parts > 0
-    wrong = float((parts[there] * np.log(parts[there] / model[there])).sum()) - there.sum() / 2 / weight.sum()
+    least = 1 / weight.sum()  # of one interval where the model has none at all
+    wrong = float((parts[there] * np.log(parts[there] / np.maximum(model[there], least))).sum())
+    wrong -= there.sum() / 2 / weight.sum()
     margin = max(wrong * weight.sum(), 3.0)
     return [fit for fit in fits if fits[0].likelihood - fit.likelihood <= margin]
 

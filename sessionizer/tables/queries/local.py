@@ -67,9 +67,7 @@ class LocalTable:
 
     def at(self, version: int) -> "LocalTable":
         """The table as of a version. Errors: NeedsSpark, also where it had other columns or a file of it is gone."""
-        if version == self.version:
-            return self
-        found = self._then(version)
+        found = self if version == self.version else self._then(version)
         if not all(Path(file.path).exists() for file in found.files()):
             raise NeedsSpark(f"files of version {version} of {self.field} are gone")
         return found
@@ -177,7 +175,8 @@ class LocalTable:
         if self._then(first).setting(CHANGE_FEED) != "true":  # it would tell of rows all the same
             raise NeedsSpark(f"{self.field} has not recorded its changes from version {first} on")
         try:
-            found = self._log.load_cdf(starting_version=first, ending_version=last, columns=list(columns))
+            named = ['"' + name.replace('"', '""') + '"' for name in columns]  # else it takes them for SQL
+            found = self._log.load_cdf(starting_version=first, ending_version=last, columns=named)
             return pa.RecordBatchReader.from_stream(found).read_all()
         except (DeltaError, OSError, ValueError) as error:  # which are Arrow's, too
             raise self._beyond(error) from error

@@ -31,8 +31,11 @@ class LocalHistory:
         check_records_changes(self.name, self.table.setting(CHANGE_FEED))
         if first > last:
             return self.changes(last, last, columns).slice(0, 0)
-        later = self.table.history(max(self.table.version - first + 1, 0))
-        if sum(entry.metric(BYTES_WRITTEN) for entry in later) > MOST_BYTES:
+        later = list(self.table.history(max(self.table.version - first + 1, 0)))
+        size = sum(entry.metric(BYTES_WRITTEN) for entry in later)
+        if any(entry.operation in ("DELETE", "RESTORE") for entry in later):  # which do not say how much
+            size += self.table.bytes
+        if size > MOST_BYTES:
             raise NeedsSpark("so many changes are quicker by it")
         return self.table.changes(first, last, (*columns, C.CHANGE_TYPE, C.COMMIT_VERSION))
 
