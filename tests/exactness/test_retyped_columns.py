@@ -67,6 +67,20 @@ def test_an_approximate_count_does_not_go_on_with_values_of_another_type(play: P
     done.assert_clean()
 
 
+def test_an_event_whose_expression_has_a_value_by_wider_columns_is_readmitted(play: Plays) -> None:
+    total = [{"name": "total", "fn": "sum", "of": "n * 1000000"}]
+    done = play(FIRST, schema=EVENTS, time={"allowed_lateness": "1d"}, aggregates=total)
+    done.source(WIDENING).source(came("a", 101, 5000, "0.1")).run()
+    done.assert_rejected("u | reason \n a | expression_failed")
+    done.assert_clean()
+    done.source(WIDER.replace(" w TYPE DOUBLE", " n TYPE BIGINT")).source(came("tick", 101, 2, "0.5")).run()
+    assert not done.verify().clean
+    done.readmit()
+    done.assert_rejected("u | reason")
+    done.assert_sessions("u | start | end | total \n a | 101 | 101 | 5000000000 \n tick | 100 | 101 | 3000000")
+    done.assert_clean()
+
+
 def test_a_struct_that_gains_a_part_is_no_other_type(play: Plays) -> None:
     done = play(FIRST, schema=EVENTS)
     done.source("ALTER TABLE {} ADD COLUMN props STRUCT<a: INT>").run()

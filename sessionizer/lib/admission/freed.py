@@ -13,6 +13,7 @@ from sessionizer.lib.admission.verdicts import (
     BESIDE,
     CORRECTION,
     DUPLICATE,
+    EXPRESSION_FAILED,
     FORGOTTEN,
     IN,
     IN_THE_FUTURE,
@@ -35,6 +36,8 @@ STILL_IN = "__still_in"
 class Readmission:
     """Which rejected events are judged again: late ones and those of the future in [low, high), of these keys.
 
+    Those that an expression failed for, too, where they have a time: its columns may have other types by now.
+
     keys: rows of the key columns; None: all. corrections: those that were not applied are made, too. forgotten: what
     is older stays late, so that it is not asked for; corrections are.
     """
@@ -56,7 +59,7 @@ def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule, compute: Compu
     time = F.unix_micros(C.col(C.EVENT_TIME))
     inside = (time >= asked.low) & (time < asked.high)
     young = F.lit(True) if asked.forgotten is None else time >= asked.forgotten
-    found = rejects.where(C.col(C.REASON).isin(LATE, IN_THE_FUTURE) & inside & young)
+    found = rejects.where(C.col(C.REASON).isin(LATE, IN_THE_FUTURE, EXPRESSION_FAILED) & inside & young)
     if asked.corrections:
         corrections = rejects.where(C.col(C.REASON) == CORRECTION)
         updates, number = corrections.where(C.col(C.KEPT) == OUT), {"rows": F.count(F.lit(1))}
