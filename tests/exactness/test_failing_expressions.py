@@ -65,9 +65,8 @@ def test_what_may_fail_is_tried(spark: SparkSession, text: str) -> None:
     assert is_guarded(spark, text)
 
 
-@pytest.mark.parametrize(
-    "name", ["aggregate", *(pytest.param(name, marks=pytest.mark.broad) for name in ("time", "where", "gap"))]
-)
+@pytest.mark.broad
+@pytest.mark.parametrize("name", OF_N)
 def test_an_event_that_an_expression_fails_for_is_rejected_until_it_is_mended(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:

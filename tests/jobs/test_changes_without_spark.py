@@ -86,6 +86,7 @@ def answer(ask: Any, *arguments: Any) -> Any:
         return str(error)
 
 
+@pytest.mark.broad
 def test_changes_are_those_that_spark_tells(lake: Warehouse) -> None:
     told = [without_spark(lake, asked) for asked in EVERY]
     assert told == [document(lake.kind, asked) for asked in EVERY]
@@ -125,6 +126,7 @@ def test_columns_of_any_name_are_read_from_the_feed_as_they_are(tmp_path: Path) 
     assert found.to_pylist() == [{name: name for name in NAMES} | {"_change_type": "insert"}]
 
 
+@pytest.mark.broad
 def test_what_cannot_be_asked_is_told_alike(lake: Warehouse) -> None:
     for asked in (Asked("append", run="77"), Asked("update", since_run="nobody's")):
         assert answer(without_spark, lake, asked) == answer(document, lake.kind, asked)
@@ -155,6 +157,7 @@ def test_a_table_that_was_restored_and_one_whose_files_are_gone(lake: Warehouse,
     assert answer(without_spark, copy, Asked("update")) == answer(document, copy.kind, Asked("update"))
 
 
+@pytest.mark.broad
 def test_the_command_needs_no_java(lake: Warehouse) -> None:
     def command(*words: str) -> tuple[int, str, str]:
         done = process("-m", "sessionizer.jobs.cli", "changes", *words, cwd=lake.folder, **NO_JAVA)
