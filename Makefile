@@ -19,7 +19,7 @@ demo: setup java ## sessionize a generated click-stream and show what came out
 check: lint types ## check style, layers and types, and run the tests that need no Spark; half a minute
 	$(PYTEST) -m "not slow and not broad and not spark"
 
-test: setup java ## run the tests, without the broad and the slow ones; six minutes
+test: setup java ## run the tests, without the broad and the slow ones; eight minutes
 	$(PYTEST) -m "not slow and not broad"
 
 test-broad: setup java ## run the broad ones, which CI runs, too; eleven minutes
@@ -32,7 +32,7 @@ test-soak: setup java ## three hundred increments, many rows, and what is random
 	$(BIN)/python -m pytest tests/soak
 	SESSIONIZER_TEST_TIMES=3 $(PYTEST) -m slow tests/machine/test_machine.py tests/machine/test_over_delta.py tests/faults/test_races.py tests/faults/test_crashes.py tests/properties
 
-test-connect: setup java ## run tests of commits, corrections and windows by a real Spark Connect server; half an hour
+test-connect: setup java ## run tests of commits, corrections and windows by a real Spark Connect server; an hour or more
 	SESSIONIZER_TEST_CONNECT=1 $(BIN)/python -m pytest tests/tables/test_commit_protocol.py tests/exactness/test_corrections.py \
 	    tests/exactness/test_dedupe.py tests/exactness/test_windows.py tests/exactness/test_restore.py
 

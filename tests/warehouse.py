@@ -154,6 +154,10 @@ class Warehouse:
         by_name = (tables.events.table, tables.sessions.table, tables.rejected_events.table, tables.runs.table)
         return {t.field: t.version for t in by_name if t.exists()}
 
+    def by_hand(self, statement: str) -> None:
+        """SQL of somebody else upon the sessions table, which is `{}` in it; by Spark Connect, too."""
+        self.spark.sql(statement.replace("{}", f"delta.`{self.config.sessions.table}`")).collect()
+
     def delta(self) -> DeltaTable:
         return DeltaTable.forPath(self.spark, self.config.sessions.table)
 

@@ -223,7 +223,7 @@ def test_what_is_changed_by_hand_just_before_the_commit_is_not_undone(
     warehouse.append("user|at|n\neve|12:05|1")
 
     def replace(self: Table, *arguments: Any) -> None:
-        warehouse.delta().delete("user = 'eve'")
+        warehouse.by_hand("DELETE FROM {} WHERE user = 'eve'")
         original(self, *arguments)
 
     warehouse.run()
@@ -555,7 +555,7 @@ def test_optimize_between_runs_changes_nothing(
     warehouse = copied(after_one_run)
     warehouse.append([("eve", clock("12:30"), 1)])
     warehouse.run(to_version=1)
-    warehouse.delta().optimize().executeCompaction()
+    warehouse.by_hand("OPTIMIZE {}")
     (report,) = warehouse.run()
     assert (report.manifest.source_from_version, report.manifest.events["accepted"]) == (2, 1)
     kept = [r for r in warehouse.sessions(*SESSION) if r[0] != "eve"]
@@ -569,7 +569,7 @@ def test_after_a_restore_of_sessions_the_position_follows_and_a_run_gives_the_sa
     """It also removes the side rows of the runs that were undone."""
     warehouse = copied(after_two_runs)
     last = warehouse.position()
-    warehouse.delta().restoreToVersion(1)
+    warehouse.by_hand("RESTORE TABLE {} TO VERSION AS OF 1")
     assert warehouse.position().source_to_version == 0
     (report,) = warehouse.run()
     assert report.manifest.events == last.events
@@ -582,7 +582,7 @@ def test_after_a_restore_of_sessions_the_position_follows_and_a_run_gives_the_sa
 @pytest.mark.broad
 def test_after_a_restore_to_before_the_first_run_all_is_read_anew(after_two_runs: Warehouse, copied: Copied) -> None:
     warehouse = copied(after_two_runs)
-    warehouse.delta().restoreToVersion(0)
+    warehouse.by_hand("RESTORE TABLE {} TO VERSION AS OF 0")
     assert warehouse.tables.sessions.position().manifest is None
     (report,) = warehouse.run()
     # All at once nothing is late, ann's event of 08:20 neither.
