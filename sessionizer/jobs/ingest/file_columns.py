@@ -1,6 +1,6 @@
 """The columns of a file, fitted to those of the table: their names, their types, and what does not fit."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -12,7 +12,7 @@ from sessionizer.jobs.ingest.lines import LINE, NUMBER, TORN, torn_by
 from sessionizer.jobs.ingest.time_formats import parse_time
 from sessionizer.lib import columns as C
 from sessionizer.lib.errors import SourceError, UsageError
-from sessionizer.lib.expressions import nearest
+from sessionizer.lib.expressions import fields_within, nearest
 
 _COMPLEX = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
 _READ_AS_TEXT = (
@@ -61,6 +61,55 @@ def declare(found: T.StructType, declared: T.StructType, *, optional: bool) -> T
         )
     fields = [T.StructField(f.name, types.get(f.name.lower(), f.dataType)) for f in found.fields]
     return T.StructType([*fields, *absent])
+
+
+def as_known(columns: T.StructType, table: T.StructType, rename: Mapping[str, str]) -> T.StructType:
+    """The columns, but those that hold objects in the table have their fields, whatever a file has there."""
+    new = {old.lower(): name for old, name in rename.items()}
+    structs = {f.name.lower(): f.dataType for f in table.fields if isinstance(f.dataType, T.StructType)}
+    kinds = [(f, structs.get(new.get(f.name.lower(), f.name).lower(), f.dataType)) for f in columns.fields]
+    return T.StructType([T.StructField(f.name, widened(kind, f.dataType)) for f, kind in kinds])
+
+
+def require_objects(
+    columns: T.StructType, declared: T.StructType, found: T.StructType, rename: Mapping[str, str]
+) -> None:
+    """Raise unless `--schema` gives types to whole columns, and the old names of `--rename` reach into objects.
+
+    columns: as they will be read, under the names of the file.
+    Errors: UsageError.
+    """
+    own, within = {name.lower() for name in found.fieldNames()}, {path.lower() for path in fields_within(columns)}
+    for name in declared.fieldNames():
+        if name.lower() in within - own:
+            first, *_, last = name.split(".")
+            raise UsageError(
+                "the schema must give types to whole columns, not to a field within one",
+                value=name,
+                remedy=f"write all fields of the column: --schema '{first} struct<{last}: string, …>'",
+            )
+    there = {*within, *(name.lower() for name in columns.fieldNames())}
+    for name, new in rename.items():
+        if there.isdisjoint((name.lower(), new.lower())) and (text := _no_object(columns, name)) is not None:
+            raise UsageError(
+                "a field to rename must lie in an object",
+                value=name,
+                remedy=f"in this file {text} is none; if it should be, say so: --schema '{text} struct<…>'",
+            )
+
+
+def _no_object(columns: T.StructType, path: str) -> str | None:
+    """The column, or field, that a path leads into although it holds no fields."""
+    here: T.DataType = columns
+    names = path.lower().split(".")
+    for n, name in enumerate(names):
+        if not isinstance(here, T.StructType):
+            return ".".join(names[:n])
+        inner = next((f.dataType for f in here.fields if f.name.lower() == name), None)
+        if inner is None:
+            return None
+        here = inner
+    return None
 
 
 def fit(columns: Sequence[FileColumn], table: T.StructType, *, add_columns: bool) -> list[FileColumn]:
@@ -117,7 +166,7 @@ def _converted(given: Column, given_type: T.DataType, column: FileColumn, time_f
 
 
 def _fitted(column: FileColumn, field: T.StructField) -> FileColumn:
-    wide = _widened(field.dataType, column.type)
+    wide = widened(field.dataType, column.type)
     return replace(column, name=field.name, type=wide, as_found=column.as_found or read_as(wide, column.type))
 
 
@@ -142,22 +191,22 @@ def _as_found(wanted: T.DataType, found: T.DataType) -> T.DataType:
             return wanted
 
 
-def _widened(known: T.DataType, found: T.DataType) -> T.DataType:
+def widened(known: T.DataType, found: T.DataType) -> T.DataType:
     """The known type and what fields the found one has beyond it."""
     match known, found:
         case T.StructType(), T.StructType():
             inner = {f.name.lower(): f for f in found.fields}
             names = {f.name.lower() for f in known.fields}
             fields = [
-                T.StructField(f.name, _widened(f.dataType, inner[f.name.lower()].dataType), f.nullable, f.metadata)
+                T.StructField(f.name, widened(f.dataType, inner[f.name.lower()].dataType), f.nullable, f.metadata)
                 if f.name.lower() in inner
                 else f
                 for f in known.fields
             ]
             return T.StructType([*fields, *(f for f in found.fields if f.name.lower() not in names)])
         case T.ArrayType(), T.ArrayType():
-            return T.ArrayType(_widened(known.elementType, found.elementType), known.containsNull)
+            return T.ArrayType(widened(known.elementType, found.elementType), known.containsNull)
         case T.MapType(), T.MapType():
-            return T.MapType(known.keyType, _widened(known.valueType, found.valueType), known.valueContainsNull)
+            return T.MapType(known.keyType, widened(known.valueType, found.valueType), known.valueContainsNull)
         case _:
             return known

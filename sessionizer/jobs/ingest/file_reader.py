@@ -15,7 +15,15 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.jobs.ingest.access_log import access_log_schema, parse_access_log
-from sessionizer.jobs.ingest.file_columns import FileColumn, conform, declare, fit, read_as
+from sessionizer.jobs.ingest.file_columns import (
+    FileColumn,
+    as_known,
+    conform,
+    declare,
+    fit,
+    read_as,
+    require_objects,
+)
 from sessionizer.jobs.ingest.files import Mark, copy_part, join_records, line_at, lines_before
 from sessionizer.jobs.ingest.lines import (
     LINE,
@@ -30,6 +38,7 @@ from sessionizer.jobs.ingest.lines import (
     with_newlines,
 )
 from sessionizer.jobs.ingest.names import csv_header, one_of_each, renamed, require_used, time_column
+from sessionizer.jobs.ingest.objects import READING, with_objects
 from sessionizer.jobs.ingest.time_formats import ISO, PER_SECOND, check_time_type, parse_time
 from sessionizer.lib import columns as C
 from sessionizer.lib.canonical import canonical_json
@@ -171,18 +180,31 @@ class FileReader:
             time = time_column(self.source.event_time, ()) or C.EVENT_TIME
             return parse_access_log(lines, time), self._columns(access_log_schema(time), part, table)
         with having(self.spark, CASE_SENSITIVE):
-            reader = self.spark.read.options(mode="DROPMALFORMED", lineSep="\n", encoding="UTF-8")
-            inferred = reader.json(copy.as_uri()).schema
-        # Names as the table, the options and the config write them.
-        wanted = [*self.options.rename, *self.declared.fieldNames(), *self.source.key, self.source.event_time]
-        found, doubles = one_of_each(inferred, [*(table.fieldNames() if table else ()), *wanted])
+            inferred = self.spark.read.options(**READING).json(copy.as_uri()).schema
+            # Names as the table, the options and the config write them.
+            wanted = [*self.options.rename, *self.declared.fieldNames(), *self.source.key, self.source.event_time]
+            found, doubles = one_of_each(inferred, [*(table.fieldNames() if table else ()), *wanted])
+            found = self._with_objects(found, lines, copy, table)
         columns = self._columns(found, part, table)
         fields = T.StructType([T.StructField(c.found, c.json_type) for c in columns if not c.way])
         return parse_json(lines, fields, doubles), columns
 
+    def _with_objects(
+        self, found: T.StructType, lines: DataFrame, copy: Path, table: T.StructType | None
+    ) -> T.StructType:
+        known = as_known(found, table, self.options.rename) if table else found
+        sure = {f.name.lower() for f in known.fields if isinstance(f.dataType, T.StructType)}
+        sure |= {name.lower() for name in self.declared.fieldNames()}
+        folder = copy.with_name("objects")
+        objects = with_objects(found, lines, folder, list(self.options.rename), sure)
+        return one_of_each(objects, ())[0]
+
     def _columns(self, found: T.StructType, part: Part, table: T.StructType | None) -> list[FileColumn]:
         is_json = self.options.format == "json"
         declared = declare(found, self.declared, optional=is_json)
+        if is_json:
+            declared = as_known(declared, table, self.options.rename) if table else declared
+            require_objects(declared, self.declared, found, self.options.rename)
         within = fields_within(declared)
         known = table.fieldNames() if is_json and table is not None else ()
         names, lifted = renamed(declared.fieldNames(), within, self.options.rename, known)
