@@ -1,6 +1,7 @@
 """What can be said of files to ingest before Spark starts: which columns they lack. Where it is not sure: nothing."""
 
 import json
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,9 +87,9 @@ def _json_names(file: Path) -> Names | None:
     if not rows or len(rows) < len(lines):  # Spark may read what Python does not
         return None
     ways, others = dict[tuple[str, ...], None](), set[tuple[str, ...]]()
-    todo: list[tuple[tuple[str, ...], dict[str, Any]]] = [((), row) for row in reversed(rows)]
+    todo = deque[tuple[tuple[str, ...], dict[str, Any]]](((), row) for row in rows)
     while todo:
-        way, members = todo.pop()
+        way, members = todo.popleft()
         if len(way) == DEEPEST:
             return None
         for name, value in members.items():
