@@ -18,6 +18,11 @@ ROOT = Path(__file__).parents[1]
 PATIENCE = 280  # seconds until a process that hangs is given up
 
 
+def without_remote(environment: Mapping[str, str]) -> dict[str, str]:
+    """What PySpark itself sets for a Spark that is elsewhere is left out."""
+    return {name: v for name, v in environment.items() if not name.startswith(("SPARK_CONNECT", "SPARK_REMOTE"))}
+
+
 class Worker:
     """One process of `tests.jobs.driver`: `ask` returns at once, `answer` waits; `kill` takes its JVM along."""
 
@@ -28,7 +33,8 @@ class Worker:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.jobs.driver", json.dumps(dict(settings or {})), *["long"] * lives_long],
             cwd=ROOT,
-            env=os.environ | {"TZ": "UTC", "SESSIONIZER_CLASS_ARCHIVE": "on"},
+            # A Java of its own, also where the tests have a Spark that is elsewhere.
+            env=without_remote(os.environ) | {"TZ": "UTC", "SESSIONIZER_CLASS_ARCHIVE": "on"},
             stdin=pipe,
             stdout=pipe,
             stderr=self._told,
