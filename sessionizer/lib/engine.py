@@ -78,12 +78,17 @@ def _always(frame: DataFrame, tree: Any) -> Column:
     Else Spark would compute a part that two expressions share, or `nullif` and BETWEEN use twice, ahead of them.
     It seems to depend on a column of the frame, one that the expression reads anyway.
     """
-    fields, names = frame.schema.fields, _names(tree)
-    read = [f for f in fields if f.name in names] or fields
-    field = max(read, key=lambda f: (f.nullable, isinstance(f.dataType, T.AtomicType)))
+    fields, names = [f for f in frame.schema.fields if f.nullable or _has_hash(f.dataType)], _names(tree)
+    if not fields:
+        return F.lit(True)
+    field = max(fields, key=lambda f: (f.name in names, f.nullable))
     column = C.col(field.name)
     of_row = column.isNull().cast("int") if field.nullable else F.pmod(F.hash(column), F.lit(2))
     return F.get(F.array(F.lit(True), F.lit(True)), of_row)
+
+
+def _has_hash(kind: T.DataType) -> bool:
+    return isinstance(kind, T.AtomicType) and not isinstance(kind, T.VariantType)
 
 
 def _names(tree: Any) -> list[str]:

@@ -87,6 +87,35 @@ def test_an_event_that_an_expression_fails_for_is_rejected_until_it_is_mended(
     play.rebuild().assert_sessions(told)
 
 
+@pytest.mark.broad
+def test_an_update_that_an_expression_fails_for_waits_in_quarantine_as_any_other(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    play = Play(spark, tmp_path, corrections="quarantine", **OF_N["aggregate"]).runs("a@0 a@5=2 tick@100")
+    play.source("UPDATE {} SET n = 0 WHERE n = 2").run()
+    waiting = "u | event_time | reason \n a | 5 | correction \n a | 5 | correction"
+    sessions = "u | start | end | count \n a | 0 | 5 | 2 \n tick | 100 | 100 | 1"
+    play.assert_rejected(waiting)
+    play.assert_sessions(sessions)
+    play.assert_clean()
+    of = "CAST(coalesce(6 / nullif(n, 0), 0) AS INT)"
+    mended = play.change(aggregates=[{"name": "total", "fn": "sum", "of": of}])
+    mended.rebuild()
+    mended.assert_rejected(waiting)
+    mended.assert_sessions(sessions)
+    mended.assert_clean()
+
+
+def test_a_map_that_is_never_null_is_read_by_an_expression_that_may_fail(spark: SparkSession) -> None:
+    only = T.StructType([T.StructField("props", T.MapType(T.StringType(), T.StringType()), nullable=False)])
+    for columns in (only, T.StructType([*only.fields, T.StructField("n", T.IntegerType())])):
+        rows = [({"x": "1"}, 1)[: len(columns)], ({"x": "one"}, 2)[: len(columns)]]
+        events = spark.createDataFrame(rows, columns)
+        _, fails = of_event("CAST(props['x'] AS INT)", events, "source.where")
+        assert fails is not None
+        assert sorted(events.select(fails).collect()) == [(False,), (True,)]
+
+
 def test_a_run_says_which_expression_fails_and_what_spark_says_of_it(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -70,6 +70,11 @@ def test_what_is_surely_missing_is_said(tmp_path: Path) -> None:
         ),
         pytest.param(LIFTED, [lines({"user": {"id": 1}}, {"user": "oops"})], id="an odd line"),
         pytest.param(LIFTED, [lines({"user": None})], id="no object"),
+        pytest.param(
+            replace(JSON, rename={"a.b": "x", "c": "y"}),
+            [lines({"a": None, "c": 1, "key": 1}), lines({"key": 2})],
+            id="behind a file that is not sure",
+        ),
         pytest.param(LIFTED, [lines({"user": "oops"})], id="texts"),
         pytest.param(CSV, ["kee,event_time\n"], id="a header alone"),
         pytest.param(CSV, ["kee,event_time\n\n \r\n"], id="a header and blanks"),

@@ -54,6 +54,18 @@ def test_a_first_file_without_any_object_has_nulls(lake: Lake) -> None:
     assert lake.rows("user_id", "user.id") == [("b", "b"), (None, None), (None, None)]
 
 
+def test_a_name_with_a_dot_beside_a_text_is_optional_once_the_table_knows_it(lake: Lake) -> None:
+    flat = json.dumps({"user": "bob", "user.id": "7", "event_time": AT}) + "\n"
+    file = lake.file("a.jsonl", flat)
+    lake.ingest(LIFTED, file)
+    for users in (["eve"], [None], [{"x": 1}, "eve"]):
+        with file.open("a") as end:
+            end.write(lines(users))
+        (report,) = lake.ingest(LIFTED, file)
+        assert (report.added, report.unreadable) == (len(users), 0)
+    assert len(lake.rows("user_id", "user")) == 5
+
+
 def test_text_alone_is_no_object(lake: Lake) -> None:
     assert "in this file user is none" in lake.refused(UsageError, LIFTED, lake.file("a.jsonl", lines(["x", "y"])))
 

@@ -57,9 +57,9 @@ def check_ahead(ready: Ready, files: Sequence[Path], options: IngestOptions) -> 
     for file in files:
         try:
             names = _json_names(file) if is_json else _csv_names(file, options)
-            if names is None and is_json:
-                return  # what it adds to the table is what those behind it may lack
             if names is None or not names.is_sure(options.rename, has_table=bool(known)):
+                if is_json:
+                    return  # what it adds to the table is what those behind it may lack
                 continue
             own, lifted = renamed(names.own, names.within, options.rename, known)
             require_used([*own, *lifted.values()], names.within, ready.config.source, str(file))

@@ -72,11 +72,16 @@ def as_known(columns: T.StructType, table: T.StructType, rename: Mapping[str, st
 
 
 def require_objects(
-    columns: T.StructType, declared: T.StructType, found: T.StructType, rename: Mapping[str, str]
+    columns: T.StructType,
+    declared: T.StructType,
+    found: T.StructType,
+    rename: Mapping[str, str],
+    known: Sequence[str] = (),
 ) -> None:
     """Raise unless `--schema` gives types to whole columns, and the old names of `--rename` reach into objects.
 
-    columns: as they will be read, under the names of the file.
+    columns: as they will be read, under the names of the file. known: those of the table; what is none there need be
+    none here.
     Errors: UsageError.
     """
     own, within = {name.lower() for name in found.fieldNames()}, {path.lower() for path in fields_within(columns)}
@@ -91,6 +96,8 @@ def require_objects(
     there = {*within, *(name.lower() for name in columns.fieldNames())}
     for name, new in rename.items():
         if there.isdisjoint((name.lower(), new.lower())) and (text := _no_object(columns, name)) is not None:
+            if {text.lower(), new.lower()} <= {column.lower() for column in known}:
+                continue
             raise UsageError(
                 "a field to rename must lie in an object",
                 value=name,

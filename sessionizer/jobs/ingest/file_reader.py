@@ -195,6 +195,8 @@ class FileReader:
         known = as_known(found, table, self.options.rename) if table else found
         sure = {f.name.lower() for f in known.fields if isinstance(f.dataType, T.StructType)}
         sure |= {name.lower() for name in self.declared.fieldNames()}
+        there = {name.lower() for name in (table.fieldNames() if table else ())}
+        sure |= {n.lower() for n in found.fieldNames() if self.options.rename.get(n, n).lower() in there}
         folder = copy.with_name("objects")
         objects = with_objects(found, lines, folder, list(self.options.rename), sure)
         return one_of_each(objects, ())[0]
@@ -202,11 +204,11 @@ class FileReader:
     def _columns(self, found: T.StructType, part: Part, table: T.StructType | None) -> list[FileColumn]:
         is_json = self.options.format == "json"
         declared = declare(found, self.declared, optional=is_json)
+        known = table.fieldNames() if is_json and table is not None else ()
         if is_json:
             declared = as_known(declared, table, self.options.rename) if table else declared
-            require_objects(declared, self.declared, found, self.options.rename)
+            require_objects(declared, self.declared, found, self.options.rename, known)
         within = fields_within(declared)
-        known = table.fieldNames() if is_json and table is not None else ()
         names, lifted = renamed(declared.fieldNames(), within, self.options.rename, known)
         # What a file has grown by may happen to lack an optional member; its beginning had what is needed.
         if not (is_json and part.start > 0):

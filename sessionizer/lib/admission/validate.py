@@ -178,6 +178,8 @@ def _verdict(events: DataFrame, rule: Rule, clock: WatermarkState, failed: list[
     last = [future, (CORRECTED, kind == "update_postimage")]
     if rule.corrections == "quarantine":  # both images of an update wait for the same
         last.reverse()
+        if failed:
+            apart.append((CORRECTED, (kind == "update_postimage") & us.isNotNull() & reduce(or_, failed)))
     return _first_that_holds([*apart, *invalid, *last])
 
 
@@ -195,7 +197,7 @@ def _check_settings(events: DataFrame) -> None:
     And without ANSI mode what fails is null: which events count would depend on it.
     """
     zone, ansi = (events.sparkSession.conf.get(f"spark.sql.{name}") for name in ("session.timeZone", "ansi.enabled"))
-    if ansi != "true":
+    if str(ansi).strip().lower() != "true":
         raise ConfigError(
             "the Spark session must be in ANSI mode", value=ansi, remedy="set spark.sql.ansi.enabled to true"
         )
