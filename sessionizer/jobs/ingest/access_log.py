@@ -39,8 +39,8 @@ def parse_access_log(lines: DataFrame, event_time: str) -> DataFrame:
     # One match a line instead of one a field: a line holds no newline, so its fields can be split by newlines.
     one_each = F.regexp_replace(C.col(LINE), _GRAMMAR, "\n".join(f"${n}" for n in range(1, 10)))
     split = lines.withColumn(_FIELDS, F.split(one_each, "\n", -1))
-    timed = split.withColumn(_MOMENT, F.try_to_timestamp(F.get(C.col(_FIELDS), F.lit(3)), F.lit(_TIME)))
     time = F.get(C.col(_FIELDS), F.lit(3))
+    timed = split.withColumn(_MOMENT, F.try_to_timestamp(time, F.lit(_TIME)))
     torn = F.coalesce(
         C.col(TORN),
         F.when(F.size(C.col(_FIELDS)) != 9, torn_by("neither Common nor Combined Log Format")),

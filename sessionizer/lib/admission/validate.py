@@ -160,8 +160,8 @@ def _condition(text: str, events: DataFrame) -> tuple[Column, Column | None]:
 
 
 def _verdict(events: DataFrame, rule: Rule, clock: WatermarkState, failed: list[Column]) -> Column:
-    us = C.col(C.US)
-    invalid: list[tuple[str, Column]] = [(EXPRESSION_FAILED, reduce(or_, failed))] if failed else []
+    us, fails = C.col(C.US), reduce(or_, failed) if failed else None
+    invalid: list[tuple[str, Column]] = [] if fails is None else [(EXPRESSION_FAILED, fails)]
     invalid.append((NULL_TIME, us.isNull()))
     if rule.null_keys == "reject" and rule.key:
         invalid.append((NULL_KEY, reduce(or_, [C.col(name).isNull() for name in rule.key])))
@@ -178,8 +178,8 @@ def _verdict(events: DataFrame, rule: Rule, clock: WatermarkState, failed: list[
     last = [future, (CORRECTED, kind == "update_postimage")]
     if rule.corrections == "quarantine":  # both images of an update wait for the same
         last.reverse()
-        if failed:
-            apart.append((CORRECTED, (kind == "update_postimage") & us.isNotNull() & reduce(or_, failed)))
+        if fails is not None:
+            apart.append((CORRECTED, (kind == "update_postimage") & us.isNotNull() & fails))
     return _first_that_holds([*apart, *invalid, *last])
 
 
