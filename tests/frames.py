@@ -51,7 +51,7 @@ def corrected(events: DataFrame, rule: Rule, clock: WatermarkState) -> DataFrame
 
 def session_schema(events: DataFrame, rule: Rule) -> T.StructType:
     """The columns of the sessions table, run_id included."""
-    return schema_of(lambda rule, events, now: Sessions(rule, bind(rule, events), now), rule, events)
+    return schema_of(Sessions.of, rule, events)
 
 
 def sessionize(
@@ -67,7 +67,7 @@ def sessionize(
     stored = Stored(live, past.final if past else None)
     if rule.watermark_per == "key" and clock.scopes is None and not stored.is_empty:
         clock = WatermarkState(clock.now, scopes=clocks_of_keys(stored.live, stored.final, events, rule))
-    return _run(events, Sessions(rule, bind(rule, events), clock.now), stored, clock, override, past)
+    return _run(events, Sessions.of(rule, events, clock.now), stored, clock, override, past)
 
 
 def slide(

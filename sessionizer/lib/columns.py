@@ -95,6 +95,10 @@ ABSORBED_ROWS = "__absorbed_rows"
 STATUS_BEFORE = "__status_before"
 IS_PART = "__is_part"
 RANGE = "__range"
+SEQ = "__seq"
+WHY = "__why"
+AHEAD = "__ahead"
+FIRST_IDS = "__first_ids"
 LOW = "__low"
 HIGH = "__high"
 
@@ -108,6 +112,7 @@ SCOPE_FLUSH_MARK = "__scope_flush_mark"
 SCOPE_FLUSHED_FROM = "__scope_flushed_from"
 
 # In `_state`, beside the parts of aggregates.
+STATE_BOUNDARIES = "_boundaries"
 STATE_ARRIVED = "_arrived"
 STATE_LAST_ARRIVAL = "_last_arrival"
 STATE_WATERMARK = "_watermark"

@@ -109,7 +109,7 @@ def column_problems(
     known = {f.name.lower(): f.dataType for f in columns.fields}
     for name in names:
         kind = known.get(name.lower())
-        if compared and kind is not None and not _is_ordered(kind):
+        if compared and kind is not None and not is_ordered(kind):
             yield SourceMismatch(
                 f"{field} must name columns whose values can be compared, and this is {kind.simpleString().upper()}",
                 value=name,
@@ -159,12 +159,13 @@ def nearest(name: str, known: Sequence[str], whose: str = "the table") -> str:
     return there if meant is None else f"did you mean {meant}? {there[0].upper()}{there[1:]}"
 
 
-def _is_ordered(kind: T.DataType) -> bool:
+def is_ordered(kind: T.DataType) -> bool:
+    """Whether values of the type can be compared."""
     match kind:
         case T.StructType():
-            return all(_is_ordered(f.dataType) for f in kind.fields)
+            return all(is_ordered(f.dataType) for f in kind.fields)
         case T.ArrayType():
-            return _is_ordered(kind.elementType)
+            return is_ordered(kind.elementType)
     return not isinstance(kind, T.MapType | T.VariantType)
 
 

@@ -1,10 +1,15 @@
 """What a session is: the part of the configuration that the pure steps need."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from sessionizer.lib.config import Aggregate, Config, Dedupe, DynamicGap
 from sessionizer.lib.durations import HOUR
+
+NO_CONTENT: dict[str, Any] = {
+    **dict.fromkeys(("starts_when", "ends_when", "max_events", "cut_at")),
+    "changes_of": (),
+}  # of a rule whose windows follow time alone
 
 
 @dataclass(frozen=True)
@@ -20,6 +25,12 @@ class Rule:
     dedupe: Dedupe | None = None
     gap_boundary: Literal["joins", "splits"] = "joins"
     max_duration: int | None = None
+    starts_when: str | None = None
+    ends_when: str | None = None
+    changes_of: tuple[str, ...] = ()
+    max_events: int | None = None
+    cut_at: Literal["midnight"] | None = None
+    time_zone: str = "UTC"  # of session_date, and of midnight
     watermark_from: Literal["max_event_time", "min_event_time"] = "max_event_time"
     watermark_per: Literal["table", "key"] | tuple[str, ...] = "table"
     watermark_delay: int = 0
@@ -52,6 +63,12 @@ class Rule:
             dedupe=source.dedupe,
             gap_boundary=session.gap_boundary,
             max_duration=session.max_duration,
+            starts_when=session.starts_when,
+            ends_when=session.ends_when,
+            changes_of=session.changes_of or (),
+            max_events=session.max_events,
+            cut_at=session.cut_at,
+            time_zone=session.time_zone or "UTC",
             watermark_from=time.watermark.from_,
             watermark_per=time.watermark.per,
             watermark_delay=time.watermark.delay,
@@ -75,6 +92,16 @@ class Rule:
         if self.watermark_per == "table":
             return ()
         return self.key if self.watermark_per == "key" else self.watermark_per
+
+    @property
+    def by_content(self) -> bool:
+        """Whether what events hold, how many they are, or midnight ends sessions, too."""
+        return any((self.starts_when, self.ends_when, self.changes_of, self.max_events, self.cut_at))
+
+    @property
+    def cuts(self) -> bool:
+        """Whether sessions may end where the next event is within their reach."""
+        return self.max_duration is not None or self.by_content
 
     @property
     def freezes(self) -> bool:

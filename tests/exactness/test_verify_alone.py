@@ -10,7 +10,7 @@ import pytest
 
 from sessionizer.lib.admission import accepted, lateness
 from sessionizer.lib.aggregates import binding, functions
-from sessionizer.lib.windows.sessions import fold, intervals, islands, lifecycle, max_duration, sessions
+from sessionizer.lib.windows.sessions import cuts, fold, intervals, islands, lifecycle, sessions
 from tests.exactness.play import Play
 
 pytestmark = pytest.mark.slow
@@ -64,9 +64,13 @@ FAULTS: dict[str, Case] = {
     "merged edges": (functions._edge, "over(pick(p[0]))", "over(F.max(p[0]))", "a@0=1 a@10=2", made("first")),
     "merged deviations": (functions._deviation, "apart * apart", "apart", "a@0=1 a@1=9 a@11=30", made("stddev")),
     "a state read wrong": (binding.Aggregate.resume, "[part] for", "[part] + 1 for", "a@0=1 | a@1=4", made("avg")),
-    "a cut at the longest": (max_duration._cuts, "> longest", ">= longest", "a@0 a@6 a@12 a@13", lasting("12m")),
+    "a cut at the longest": (*(cuts._Walk._reasons, "> rule.max", ">= rule.max", "a@0 a@6 a@12 a@13", lasting("12m")),),
     "a reach that outlasts its cut": (
-        *(max_duration._cuts, 'reach.alias("reach"), F.c', 'F.greatest(current["reach"], reach).alias("reach"), F.c'),
+        *(
+            cuts._Walk._step,
+            'reach.alias("reach"),\n        F.lit',
+            'F.greatest(current["reach"], reach).alias("reach"), F.lit',
+        ),
         *("a@0=60 a@20=1 a@30=1", lasting("12m", GAPS)),
     ),
     "closed too early": (lifecycle.settle, "C.col(C.W) > reach", "C.col(C.W) >= reach", "a@5 tick@15", {}),

@@ -16,10 +16,10 @@ from sessionizer.lib.aggregates import binding
 from sessionizer.lib.time import micros, watermarks
 from sessionizer.lib.windows.sessions import (
     changes,
+    cuts,
     fold,
     islands,
     lifecycle,
-    max_duration,
     memberships,
     recompute,
     sessions,
@@ -93,9 +93,9 @@ OTHERS = (
     ),
     Mutant(
         "max_duration excludes its end",
-        max_duration._cuts,
-        '- current["start"] > longest',
-        '- current["start"] >= longest',
+        cuts._Walk._reasons,
+        '- current["start"] > rule',
+        '- current["start"] >= rule',
         Rule(longest=12),
     ),
     Mutant(

@@ -153,7 +153,7 @@ def sessions_of(tables: TableSet) -> Kind:
     return Kind(
         **vars(of),
         tables=tables,
-        make=lambda rule, events, now: Sessions(rule, bind(rule, events), now),
+        make=Sessions.of,
         home=tables.sessions,
         rejected_events=tables.rejected_events,
         runs=tables.runs,

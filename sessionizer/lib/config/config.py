@@ -105,6 +105,17 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _what_is_final_may_be_cut(self) -> Self:
+        time = self.time
+        if self.session.by_content and time.lateness == "session" and not time.revive and self.late_events != "amend":
+            raise broken_rule(
+                "time.lateness: session goes with boundaries by content only where events may join final sessions: "
+                "a late event could else not begin or end a session amid one that stays as it is",
+                "Use lateness: event, or revive: true, or late_events: amend",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _columns_of_the_optional_tables_differ(self) -> Self:
         key = self.source.key
         there = {name.lower() for name in key} | ({C.EVENT_TIME} & {self.source.event_time.lower()})

@@ -1,10 +1,11 @@
 """`sessions` and `session`: the table of sessions, and what ends one."""
 
-from typing import Literal
+from typing import Literal, Self
+from zoneinfo import available_timezones
 
-from pydantic import Field, StrictBool, field_validator
+from pydantic import Field, StrictBool, field_validator, model_validator
 
-from sessionizer.lib.config.types import Gap, Location, Section, SessionGap, broken_rule
+from sessionizer.lib.config.types import Count, Gap, Location, Section, SessionGap, Text, broken_rule, first_repeated
 
 
 class Sessions(Section):
@@ -46,3 +47,38 @@ class SessionRule(Section):
     max_duration: Gap | None = Field(
         None, description="The longest a session lasts, inclusive: an event later than that starts the next one"
     )
+    starts_when: Text | None = Field(
+        None, description="SQL condition on an event: where it is true, the event begins a session"
+    )
+    ends_when: Text | None = Field(
+        None, description="SQL condition on an event: where it is true, the event is the last of its session"
+    )
+    changes_of: tuple[Text, ...] | None = Field(
+        None,
+        min_length=1,
+        description="Columns or SQL expressions: a value other than the last one in the session begins a new one; "
+        "nulls change nothing",
+    )
+    max_events: Count | None = Field(None, description="The most events of a session: the next one begins another")
+    cut_at: Literal["midnight"] | None = Field(None, description="No session lasts over midnight in time_zone")
+    time_zone: str | None = Field(
+        None, description="The zone of session_date, and of cut_at: midnight, such as Europe/Berlin; UTC without it"
+    )
+
+    @field_validator("time_zone")
+    @classmethod
+    def _zone_is_known(cls, zone: str | None) -> str | None:
+        if zone is not None and zone not in available_timezones():
+            raise broken_rule("must be the name of a time zone", "Write it like Europe/Berlin or UTC", zone)
+        return zone
+
+    @model_validator(mode="after")
+    def _changes_of_are_named_once(self) -> Self:
+        if repeated := first_repeated(self.changes_of or ()):
+            raise broken_rule("changes_of must name each column once", "Remove the second", repeated)
+        return self
+
+    @property
+    def by_content(self) -> bool:
+        """Whether more than time ends a session."""
+        return any((self.starts_when, self.ends_when, self.changes_of, self.max_events, self.cut_at))

@@ -11,18 +11,19 @@ from sessionizer.lib.time.micros import floor_div
 from sessionizer.lib.windows.sessions.intervals import apart
 
 
-def fold(events: DataFrame, rule: Rule, aggregates: tuple[Aggregate, ...], *by: str, fine: bool = False) -> DataFrame:
+def fold(events: DataFrame, rule: Rule, aggregates: tuple[Aggregate, ...], *by: str, whole: bool = False) -> DataFrame:
     """Partial sessions of events.
 
     Two events of a key in one bucket `[n·width, (n+1)·width)` are less than a gap apart, so they share a session
     under either boundary. Rejected events are folded beside, by verdict, so that one pass counts everything.
 
-    In: rows with `__us` (and `__gap`). by: columns that keep partials apart, besides key and population. fine: a
-    partial for each distinct time, where `max_duration` may cut between any two.
+    In: rows with `__us` (and `__gap`). by: columns that keep partials apart, besides key and population. whole: these
+    tell sessions apart already.
     Out: the key columns, `__population` if it is there, `by`, `__bucket`, `__start`, `__end`, `__reach`, `__count`
-    (BIGINT), the parts of the aggregates.
+    (BIGINT), the parts of the aggregates; of what `cut` tells, `__why` and `__ahead`.
     """
-    bucketed = events.withColumn(C.BUCKET, bucket(1 if fine else rule.bucket))
+    number = F.lit(0).cast("bigint") if whole else bucket(rule.bucket)
+    bucketed, told = events.withColumn(C.BUCKET, number), [n for n in (C.WHY, C.AHEAD) if n in events.columns]
     grouped = bucketed.groupBy(*C.cols((*by, *apart(events, rule))), C.col(C.BUCKET))
     # An event that is rejected may lie so near the end of all time that it has no reach.
     if isinstance(rule.gap, DynamicGap):
@@ -35,6 +36,7 @@ def fold(events: DataFrame, rule: Rule, aggregates: tuple[Aggregate, ...], *by: 
         reach.alias(C.REACH),
         F.count(F.lit(1)).alias(C.COUNT),
         *[part for a in aggregates for part in a.partial()],
+        *[F.max(C.col(name)).alias(name) for name in told],
     )
 
 

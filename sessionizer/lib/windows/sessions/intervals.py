@@ -67,9 +67,9 @@ def merge_islands(
     """One row per island: the union of its intervals.
 
     Out: the key columns, `__population` if it is there, `by`, `__start`, `__end`, `__reach`, `__count`, the merged
-    parts, `__arrived` and `__last_arrival` if they are there; where a table was read, `__absorbed` (`__live` of rows
-    in it) and `__fresh` BIGINT (its events that are new); if asked for, `__buckets` (those of its new
-    partials).
+    parts; `__arrived`, `__last_arrival` and what `cut` tells if they are there; where a table was read, `__absorbed`
+    (`__live` of rows in it) and `__fresh` BIGINT (its events that are new); if asked for, `__buckets` (those of its
+    new partials).
     """
     types = {field.name: field.dataType for field in marked.schema.fields}
     merged = [part for a in aggregates for part in a.merge()]
@@ -77,7 +77,7 @@ def merge_islands(
     fresh = F.sum(F.when(new, C.col(C.COUNT)).otherwise(0)).alias(C.FRESH)
     absorbed = [fresh, F.collect_list(C.col(C.LIVE)).alias(C.ABSORBED)] if C.LIVE in types else []
     buckets = [F.collect_set(F.when(new, C.col(C.BUCKET))).alias(C.BUCKETS)] if with_buckets else []
-    arrived = [F.max(C.col(name)).alias(name) for name in (C.ARRIVED, C.LAST_ARRIVAL) if name in types]
+    told = [name for name in (C.ARRIVED, C.LAST_ARRIVAL, C.WHY, C.AHEAD) if name in types]
     identity = (*apart(marked, rule), *by)
     sessions = marked.groupBy(*C.cols(identity), C.col(C.ISLAND)).agg(
         F.min(C.col(C.START)).alias(C.START),
@@ -85,12 +85,13 @@ def merge_islands(
         F.max(C.col(C.REACH)).alias(C.REACH),
         F.sum(C.col(C.COUNT)).alias(C.COUNT),
         *merged,
-        *arrived,
+        *[F.max(C.col(name)).alias(name) for name in told],
         *absorbed,
         *buckets,
     )
     parts = [name for a in aggregates for name in a.part_columns]
-    kept = [name for name in (C.ARRIVED, C.LAST_ARRIVAL, C.ABSORBED, C.FRESH, C.BUCKETS) if name in sessions.columns]
+    kept = [name for name in (*told, C.ABSORBED, C.FRESH, C.BUCKETS) if name in sessions.columns]
+    kept += [C.ISLAND] if C.WHY in told else []
     return sessions.select(
         *C.cols(identity),
         *C.cols(TIMES),

@@ -6,15 +6,15 @@ from pyspark.sql import functions as F
 from sessionizer.lib import columns as C
 from sessionizer.lib.aggregates.binding import Aggregate, state_struct, with_sql_columns
 from sessionizer.lib.canonical import session_id
-from sessionizer.lib.durations import DAY
 from sessionizer.lib.rule import Rule
-from sessionizer.lib.time.micros import floor_div, steady
+from sessionizer.lib.time.micros import steady
 from sessionizer.lib.time.watermarks import WatermarkState, with_clock
+from sessionizer.lib.windows.sessions.boundaries import MAX_DURATION, end_by_content, local_day, salt_of
 from sessionizer.lib.windows.sessions.intervals import keeps_arrival, keeps_arrival_of_key
 
 OPEN, CLOSED, FINAL = "open", "closed", "final"
-GAP, FLUSH, MAX_DURATION, IDLE = "gap", "flush", "max_duration", "idle"
-TRAIL = (C.ABSORBED, C.FRESH, C.BUCKETS, C.RANGE)
+GAP, FLUSH, IDLE = "gap", "flush", "idle"
+TRAIL = (C.ABSORBED, C.FRESH, C.BUCKETS, C.RANGE, C.ISLAND)
 
 
 def settle(
@@ -66,7 +66,7 @@ def settle(
         F.when(final | ended, _end_reason(rule, idle & ~by_watermark, is_late)).alias(C.END_REASON),
         final.alias(C.IS_FINAL),
         is_late.alias(C.IS_LATE),
-        F.date_from_unix_date(floor_div(start, DAY).cast("int")).alias(C.SESSION_DATE),
+        F.date_from_unix_date(local_day(start, rule)).alias(C.SESSION_DATE),
         F.when(~final, _state(rule, aggregates)).alias(C.STATE),
         *[C.col(name) for name in TRAIL if name in sessions.columns],
     )
@@ -88,20 +88,15 @@ def last_arrival(sessions: DataFrame) -> Column:
     return F.when(C.col(C.POPULATION).isNull(), arrived) if C.POPULATION in sessions.columns else arrived
 
 
-def late_salt(population: Column) -> Column:
-    """What ids of sessions apart hash, too, so that they meet no other: the flag and the number of the run."""
-    return F.concat(F.lit("late#"), population.cast("string"))
-
-
 def _salted(sessions: DataFrame, rule: Rule, before: WatermarkState) -> DataFrame:
-    """The sessions with `__salt`: text that ids hash too, where key and start do not tell them apart (SEMANTICS §6).
+    """The sessions with `__salt`: text that ids hash too, where key and start do not tell them apart (SEMANTICS §9).
 
-    That is so for sessions apart; and with `lateness: session` and no revival, where a new one may lie within the gap
-    of a final one, for what starts before the horizon that events were judged by.
+    That is so for sessions apart; for those that begin amid events of one time; and with `lateness: session` and no
+    revival, where a new one may lie within the gap of a final one, for what starts before the horizon that events were
+    judged by.
     """
-    salts = []
-    if C.POPULATION in sessions.columns:
-        salts.append(F.when(C.col(C.POPULATION).isNotNull(), late_salt(C.col(C.POPULATION))))
+    population, ahead = (C.col(name) if name in sessions.columns else None for name in (C.POPULATION, C.AHEAD))
+    salts = [] if population is None and ahead is None else [salt_of(population, ahead)]
     if rule.freezes:
         sessions = with_clock(sessions, rule, before)
         salts.append(F.when(C.col(C.START) < C.col(C.H), F.lit(f"#{before.run_seq}")))
@@ -139,6 +134,8 @@ def _idle(rule: Rule, clock: WatermarkState) -> Column:
 
 def _end_reason(rule: Rule, idle: Column, is_late: Column) -> Column:
     reason = F.when(~is_late & (C.col(C.REACH) >= C.col(C.FLUSHED)), FLUSH)
+    for said, holds in end_by_content(rule, C.col(C.COUNT)):
+        reason = reason.when(holds, said)
     if rule.max_duration is not None:
         # Cut by it, too: the next event lay beyond the longest duration and still within reach.
         reason = reason.when(C.col(C.START) + rule.max_duration < C.col(C.REACH), MAX_DURATION)
@@ -158,8 +155,9 @@ def _state(rule: Rule, aggregates: tuple[Aggregate, ...]) -> Column:
 
 
 def _own_id(computed: Column, sessions: DataFrame, rule: Rule) -> Column:
-    """A row of the table that starts as before keeps its id, also one that holds a run's number (SEMANTICS §6)."""
-    if rule.lateness == "event" or C.ABSORBED not in sessions.columns:
+    """A row of the table that starts as before keeps its id, also one that hashes more than that (SEMANTICS §6, §9)."""
+    tells_all = C.AHEAD in sessions.columns or (rule.lateness == "event" and not rule.by_content)
+    if tells_all or C.ABSORBED not in sessions.columns:
         return computed
     same_start = F.filter(C.col(C.ABSORBED), lambda row: row[C.START] == C.col(C.START))
     return F.coalesce(F.get(same_start, F.lit(0))[C.SESSION_ID], computed)

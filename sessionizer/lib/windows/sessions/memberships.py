@@ -49,6 +49,9 @@ def memberships(judged: DataFrame, changed: DataFrame, settled: Merged, rule: Ru
     if settled.recomputed is None or settled.ranges is None or settled.inside is None:
         return Memberships(merged, None, renamed, None)
     removed = old_rows(settled.ranges).select(F.col("row")[C.SESSION_ID].alias(OLD_ID))
+    if rule.by_content:  # sessions that were final already may lie amid them
+        same = settled.recomputed.select(C.col(C.SESSION_ID).alias(OLD_ID))
+        removed = removed.unionByName(same).distinct()
     return Memberships(merged, _recomputed(settled.inside, settled.recomputed, rule), renamed, removed)
 
 
@@ -66,16 +69,19 @@ def _arrived(judged: DataFrame, changed: DataFrame, rule: Rule) -> DataFrame:
 
 
 def _recomputed(inside: DataFrame, rows: DataFrame, rule: Rule) -> DataFrame:
-    """Events of recomputed islands with the id of the session whose time they lie in.
+    """Events of recomputed islands with the id of their session: by its number where they have one, else by its time.
 
     Where there is none, their session has been forgotten.
     """
-    key = (*rule.key, C.RANGE)
+    by = (*rule.key, C.RANGE)
+    if rule.cuts:
+        numbered = rows.select(*C.cols((*by, C.ISLAND)), C.col(C.SESSION_ID).alias(C.SESSION))
+        return joined(inside, numbered, (*by, C.ISLAND), "inner")
     start, end = (F.unix_micros(C.col(name)) for name in (C.SESSION_START, C.SESSION_END))
     session = F.struct(start.alias("start"), end.alias("end"), C.col(C.SESSION_ID).alias("id"))
-    starts = rows.groupBy(*C.cols(key)).agg(F.sort_array(F.collect_list(session)).alias("__sessions"))
+    starts = rows.groupBy(*C.cols(by)).agg(F.sort_array(F.collect_list(session)).alias("__sessions"))
     mine = F.filter(F.col("__sessions"), lambda one: C.col(C.US).between(one["start"], one["end"]))
-    met = joined(inside, starts, key, "inner")
+    met = joined(inside, starts, by, "inner")
     told = met.withColumn(C.SESSION, F.try_element_at(mine, F.lit(-1))["id"])
     return told.where(C.col(C.SESSION).isNotNull()).drop("__sessions")
 

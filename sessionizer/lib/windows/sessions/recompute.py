@@ -2,7 +2,7 @@
 
 Affected intervals of a key and all existing sessions of it in range go through *islands*; every island that holds an
 affected interval is recomputed from the accepted events in it, and replaces the sessions in it. One closure, no
-iteration. Serves whatever adds or takes away events that final sessions have, and chains beyond `max_duration`.
+iteration. Serves whatever adds or takes away events that final sessions have, and islands that are to be cut.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -10,11 +10,13 @@ from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.accepted import ADDS, JOINS, LEAVES
+from sessionizer.lib.aggregates.binding import Aggregate
 from sessionizer.lib.bags import hashed
 from sessionizer.lib.config import DynamicGap
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
-from sessionizer.lib.windows.sessions.intervals import apart, bare_intervals, keeps_arrival
+from sessionizer.lib.windows.sessions.boundaries import must_be_cut, part_column
+from sessionizer.lib.windows.sessions.intervals import LIVE_TYPE, apart, bare_intervals, keeps_arrival
 from sessionizer.lib.windows.sessions.islands import mark_islands
 
 MERGE, ALONE, REDO = "merge", "alone", "redo"
@@ -24,12 +26,12 @@ NEWS = "__news"
 OTHERS, EDGES = "__others", "__edges"
 
 
-def mark_roles(intervals: DataFrame, rule: Rule) -> DataFrame:
+def mark_roles(intervals: DataFrame, rule: Rule, facts: tuple[Aggregate, ...]) -> DataFrame:
     """Intervals with their island and what becomes of it.
 
-    `redo`: the island holds an affected interval, absorbs a final session, or is a chain longer than `max_duration`
-    with something new; of a chain only what follows the session that holds the earliest change. `alone`: the
-    untouched rest of such a chain, each session for itself. `merge`: all others.
+    `redo`: the island holds an affected interval, absorbs a final session, or is a chain that must be cut, with
+    something new; of a chain only what follows the session that holds the earliest change. `alone`: the
+    untouched rest of such a chain, each session for itself. `merge`: all others. facts: what tells of content.
 
     In: what `new_intervals`, `state_intervals` and `bare_intervals` return, together.
     Out: the same, `__island`, `__role` STRING and, of islands to redo, `__low` and `__high` BIGINT (inclusive).
@@ -51,10 +53,24 @@ def mark_roles(intervals: DataFrame, rule: Rule) -> DataFrame:
         }
     )
     long = F.lit(False)
-    if rule.max_duration is not None:
-        long = C.col(C.HIGH) - F.col("__from") > rule.max_duration
-        before = F.max(F.when(existing & (start <= F.col("__first")), start)).over(island)
-        seen = seen.withColumns({"__long": long, "__from": F.least(before, F.col("__first"))})
+    if rule.cuts:
+        whole = F.struct(*[part for a in facts for part in a.merge(lambda function: function.over(island))])
+        count = F.sum(C.col(C.COUNT)).over(island)
+        seen = seen.withColumns({"__whole": whole if facts else F.lit(None), "__count_of_all": count})
+        long = must_be_cut(
+            rule,
+            lambda name: F.col("__whole")[part_column(name)],
+            F.col("__from"),
+            C.col(C.HIGH),
+            F.col("__count_of_all"),
+        )
+        # A session that shares its first time with the one before it is no place to begin at.
+        ended = F.max(F.when(existing, C.col(C.END))).over(by_time.rowsBetween(Window.unboundedPreceding, -1))
+        is_before = start < F.col("__first") if rule.by_content else start <= F.col("__first")
+        begins = existing & is_before & F.coalesce(start > ended, F.lit(True))
+        seen = seen.withColumns({"__long": long, "__begins": begins})
+        before = F.max(F.when(F.col("__begins"), start)).over(island)
+        seen = seen.withColumn("__from", F.least(before, F.col("__first")))
         long = F.col("__long")
     redo = F.col("__first").isNotNull() & (F.col("__affected") | long)
     role = (
@@ -65,7 +81,7 @@ def mark_roles(intervals: DataFrame, rule: Rule) -> DataFrame:
     roles = seen.withColumn(ROLE, role)
     number = F.when(C.col(ROLE) == ALONE, -F.col("__n").cast("bigint")).otherwise(C.col(C.ISLAND))
     return roles.withColumns({C.ISLAND: number, C.LOW: F.when(C.col(ROLE) == REDO, F.col("__from"))}).drop(
-        "__first", "__affected", "__from", "__n", "__long"
+        *("__first", "__affected", "__from", "__n", "__long", "__whole", "__count_of_all", "__begins")
     )
 
 
@@ -84,7 +100,7 @@ def to_redo(marked: DataFrame, rule: Rule) -> DataFrame:
     """The islands to recompute.
 
     Out: key and population, `__range` (its number), `__low`, `__high`, `__old` (its sessions), `__news` (the spans of
-    events that have come, where rows remember arrivals).
+    events that have come, where rows remember arrivals), by content `__first_ids` (of the sessions that begin with it).
     """
     redo = marked.where(C.col(ROLE) == REDO)
     old = F.struct(C.col(C.LIVE), C.col(C.END))
@@ -98,7 +114,27 @@ def to_redo(marked: DataFrame, rule: Rule) -> DataFrame:
         F.max(C.col(C.HIGH)).alias(C.HIGH),
         F.collect_list(F.when(C.col(C.LIVE).isNotNull(), old)).alias(OLD),
         *([F.collect_list(come).alias(NEWS)] if keeps_arrival(rule) else []),
+        *([_first_ids().alias(C.FIRST_IDS)] if rule.by_content else []),
     )
+
+
+def to_cut(islands: DataFrame, rule: Rule) -> DataFrame:
+    """The same of islands, merged as they are, that must be cut, where the table has no session."""
+    nothing = {OLD: f"array<struct<{C.LIVE}:{LIVE_TYPE},{C.END}:bigint>>"}
+    nothing |= {NEWS: f"array<struct<{C.START}:bigint,{C.END}:bigint>>"} if keeps_arrival(rule) else {}
+    nothing |= {C.FIRST_IDS: "array<string>"} if rule.by_content else {}
+    places = {C.RANGE: C.START, C.LOW: C.START, C.HIGH: C.END}
+    return islands.select(
+        *C.cols(rule.key),
+        *[C.col(source).alias(name) for name, source in places.items()],
+        *[F.array().cast(kind).alias(name) for name, kind in nothing.items()],
+    )
+
+
+def _first_ids() -> Column:
+    """The ids of the sessions that begin when the island does."""
+    begins = C.col(C.LIVE).isNotNull() & (C.col(C.START) == C.col(C.LOW))
+    return F.collect_set(F.when(begins, C.col(C.LIVE)[C.SESSION_ID]))
 
 
 def may_span_others(rule: Rule) -> bool:
@@ -106,7 +142,7 @@ def may_span_others(rule: Rule) -> bool:
 
     By gaps of their own they end before what begins ahead of them; by `lateness: session` they stay as they are.
     """
-    by_gap = rule.max_duration is not None and isinstance(rule.gap, DynamicGap)
+    by_gap = rule.max_duration is not None and isinstance(rule.gap, DynamicGap) and not rule.by_content
     return by_gap or (rule.lateness == "session" and not rule.revive)
 
 
@@ -162,7 +198,7 @@ def within_ranges(events: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
         events = events.where(C.col(C.POPULATION).isNull()).drop(C.POPULATION)
     if C.POPULATION in identity and C.POPULATION not in events.columns:
         events = events.withColumn(C.POPULATION, F.lit(None).cast("bigint"))
-    others = tuple(name for name in (OTHERS,) if name in ranges.columns)
+    others = tuple(name for name in (OTHERS, C.FIRST_IDS) if name in ranges.columns)
     named = F.broadcast(ranges.select(*C.cols((*identity, C.RANGE, C.LOW, C.HIGH, *others))))
     us = C.col(C.US)
     inside = us.between(C.col(C.LOW), C.col(C.HIGH))

@@ -9,17 +9,30 @@ from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.accepted import ADDS, JOINS, LEAVES, PENDING, AcceptedChanges, Again
-from sessionizer.lib.aggregates.binding import Aggregate
-from sessionizer.lib.canonical import session_id
+from sessionizer.lib.aggregates.binding import Aggregate, bind
 from sessionizer.lib.compare import ADDED, tolerances
 from sessionizer.lib.compute import Compute
-from sessionizer.lib.durations import EVER
+from sessionizer.lib.config import DynamicGap
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import timestamp
 from sessionizer.lib.time.spans import Spans, near_spans, overlapping, within_times
 from sessionizer.lib.time.watermarks import WatermarkState, with_clock
-from sessionizer.lib.windows.sessions.changes import HOW, counts, merged_changes, recomputed_changes, told
+from sessionizer.lib.windows.sessions.boundaries import (
+    facts_of_content,
+    must_be_cut,
+    part_column,
+    with_cut,
+)
+from sessionizer.lib.windows.sessions.changes import (
+    HOW,
+    counts,
+    merged_changes,
+    recomputed_changes,
+    told,
+    without_final,
+)
+from sessionizer.lib.windows.sessions.cuts import cut
 from sessionizer.lib.windows.sessions.fold import bucket, fold
 from sessionizer.lib.windows.sessions.intervals import (
     LIVE_TYPE,
@@ -31,9 +44,9 @@ from sessionizer.lib.windows.sessions.intervals import (
     new_intervals,
     state_intervals,
 )
-from sessionizer.lib.windows.sessions.islands import mark_islands
-from sessionizer.lib.windows.sessions.lifecycle import last_arrival, late_salt, settle, table_columns
-from sessionizer.lib.windows.sessions.max_duration import walk
+from sessionizer.lib.windows.sessions.islands import beyond, mark_islands
+from sessionizer.lib.windows.sessions.lifecycle import last_arrival, settle, table_columns
+from sessionizer.lib.windows.sessions.places import may_touch, sessions_apart, unforgotten
 from sessionizer.lib.windows.sessions.recompute import (
     OTHERS,
     REDO,
@@ -41,6 +54,7 @@ from sessionizer.lib.windows.sessions.recompute import (
     mark_roles,
     may_span_others,
     role_columns,
+    to_cut,
     to_merge,
     to_redo,
     with_absorbed,
@@ -52,11 +66,18 @@ from sessionizer.lib.windows.windows import Around, Merged, Stored
 
 @dataclass(frozen=True)
 class Sessions:
-    """Sessions by a rule. now: the run's wall clock, in microseconds."""
+    """Sessions by a rule. facts: what partials and rows tell of content. now: the run's wall clock, in microseconds."""
 
     rule: Rule
     aggregates: tuple[Aggregate, ...]
     now: int
+    facts: tuple[Aggregate, ...] = ()
+
+    @classmethod
+    def of(cls, rule: Rule, events: DataFrame, now: int) -> "Sessions":
+        """Those of such events. Errors: ConfigError, SourceMismatch where the rule does not fit them."""
+        facts = (facts_of_content(rule, events),) if rule.by_content else ()
+        return cls(rule, (*bind(rule, events), *facts), now, facts)
 
     def columns(self) -> tuple[str, ...]:
         """The columns of the sessions table."""
@@ -103,14 +124,17 @@ class Sessions:
         elif stored.live is not None:
             known = state_intervals(stored.live, rule, aggregates)
             intervals = intervals.unionByName(known, allowMissingColumns=True)
-        if rule.max_duration is None and changes.low is None and not changes.looks_back and not self._revives(stored):
-            return Merged(self._merged(mark_islands(intervals, rule)))
+        if changes.low is None and not changes.looks_back and not self._revives(stored):
+            if not rule.cuts:
+                return Merged(self._merged(mark_islands(intervals, rule)))
+            if stored.is_empty and C.POPULATION not in intervals.columns:
+                return self._first(intervals, changes, compute)
         if C.LIVE not in intervals.columns:
             intervals = intervals.withColumn(C.LIVE, F.lit(None).cast(LIVE_TYPE))
         intervals = self._with_final(intervals, changes, stored)
         if changes.before.forgotten is not None:
-            intervals = self._unforgotten(intervals, changes.before.forgotten, is_again=changes.again is not None)
-        marked, seen = compute.observed(mark_roles(intervals, rule), role_columns())
+            intervals = unforgotten(intervals, changes.before.forgotten, rule, is_again=changes.again is not None)
+        marked, seen = compute.observed(mark_roles(intervals, rule, self.facts), role_columns())
         others = to_merge(marked)
         if changes.looks_back:  # what is only looked at stays as it is
             others = others.where(F.lit(False))
@@ -125,10 +149,7 @@ class Sessions:
             spanning, found = compute.observed(with_others(ranges, near, rule), {OTHERS: F.count(OTHERS)})
             if found[OTHERS]:
                 ranges, spans = spanning, _spans(spanning, compute)
-        inside = within_ranges(changes.accepted(spans), ranges, rule)
-        if rule.tells_events:
-            inside = compute.held(inside)
-        redone = self._recomputed(inside, ranges, compute)
+        inside, redone = self._redone(changes.accepted(spans), ranges, compute)
         if keeps_arrival_of_key(rule):
             merged, redone = self._with_last_arrivals(merged, compute.held(redone))
         return Merged(merged, redone, ranges, inside, spans)
@@ -153,24 +174,57 @@ class Sessions:
             return told(found, self.columns())
         table = stored.all()
         # An island with new events is one session with more events than any before, unless it is cut or loses some.
-        all_differ = rule.max_duration is None and not changes.leaves and changes.again is None
+        all_differ = not rule.cuts and not changes.leaves and changes.again is None
         compared = (
             None if table is None or all_differ else table.where(within_times(C.col(C.SESSION_START), settled.spans))
         )
         names = tuple(n for n in self.columns() if n not in HOW)
         # Where no event has come or gone, a sum that differs in its last digits is the same.
         within = {} if changes.again is None else tolerances(rule) | {C.STATE: ADDED}
-        redone = recomputed_changes(settled.recomputed, settled.ranges, compared, names, within)
+        rows = settled.recomputed
+        if rule.by_content and isinstance(rule.gap, DynamicGap) and compared is not None:
+            rows = without_final(rows, settled.ranges, compared)
+        redone = recomputed_changes(rows, settled.ranges, compared, names, within)
         return told(found.unionByName(redone, allowMissingColumns=True), self.columns())
 
     def _merged(self, marked: DataFrame) -> DataFrame:
         return merge_islands(marked, self.rule, self.aggregates, with_buckets=self.rule.tells_events)
 
-    def _recomputed(self, inside: DataFrame, ranges: DataFrame, compute: Compute) -> DataFrame:
-        rule, whole = self.rule, self.rule.max_duration is None
-        folded = arriving(fold(inside, rule, self.aggregates, C.RANGE, fine=not whole), rule, self.now)
-        marked = mark_islands(folded, rule, C.RANGE) if whole else walk(compute.held(folded), rule, C.RANGE)
-        return with_absorbed(merge_islands(marked, rule, self.aggregates, C.RANGE), ranges, rule)
+    def _first(self, intervals: DataFrame, changes: AcceptedChanges, compute: Compute) -> Merged:
+        """Where the table has no session: those that nothing cuts are merged as they are."""
+        rule, marked = self.rule, mark_islands(intervals, self.rule)
+        islands = merge_islands(marked, rule, self.facts).where(self._must_be_cut())
+        bounds = {C.LOW: F.min(C.col(C.LOW)), C.HIGH: F.max(C.col(C.HIGH))}
+        ranges, seen = compute.observed(to_cut(islands, rule), bounds)
+        low, high = seen[C.LOW], seen[C.HIGH]
+        merged = self._merged(marked)
+        if low is None or high is None:
+            return Merged(merged)
+        spans = [(low, high)]
+        inside, redone = self._redone(changes.accepted(spans), ranges, compute)
+        return Merged(merged.where(~self._must_be_cut()), redone, ranges, inside, spans)
+
+    def _must_be_cut(self) -> Column:
+        return must_be_cut(
+            self.rule, lambda name: C.col(part_column(name)), C.col(C.START), C.col(C.END), C.col(C.COUNT)
+        )
+
+    def _redone(self, events: DataFrame, ranges: DataFrame, compute: Compute) -> tuple[DataFrame, DataFrame]:
+        """The events in the ranges, and the sessions that they make."""
+        rule, by = self.rule, (C.RANGE,)
+        inside = within_ranges(events, ranges, rule)
+        if rule.cuts:
+            inside = cut(inside, rule, compute)
+        if rule.tells_events:
+            inside = compute.held(inside)
+        if not rule.cuts:
+            marked = mark_islands(arriving(fold(inside, rule, self.aggregates, *by), rule, self.now), rule, *by)
+            return inside, with_absorbed(merge_islands(marked, rule, self.aggregates, *by), ranges, rule)
+        marked = arriving(fold(inside, rule, self.aggregates, *by, C.ISLAND, whole=True), rule, self.now)
+        made = merge_islands(marked, rule, self.aggregates, *by)
+        if rule.by_content:
+            made = with_cut(made, (*apart(made, rule), *by), lambda start, reach: beyond(start, reach, rule))
+        return inside, with_absorbed(made.drop(C.WHY), ranges, rule)
 
     def _with_last_arrivals(self, *frames: DataFrame) -> tuple[DataFrame, ...]:
         """The sessions with `__last_arrival` of their key, whichever way they were made."""
@@ -195,7 +249,7 @@ class Sessions:
             return intervals
         affected = F.lit(rule.revive) | C.col(C.EFFECT).isin(ADDS, LEAVES)
         places = intervals.where(C.col(C.LIVE).isNull() & affected)
-        near, amid = self._near(stored.final, low, high), None
+        near, amid = may_touch(stored.final, rule, low, high), None
         if rule.freezes and changes.again is None:
             places = places.select(*C.cols(rule.key), C.col(C.START), C.col(C.END))
             start, end = F.unix_micros(C.col(C.SESSION_START)), F.unix_micros(C.col(C.SESSION_END))
@@ -207,49 +261,8 @@ class Sessions:
             found = bare_intervals(near.where(~C.col(C.IS_LATE)), rule)
             intervals = intervals.unionByName(found, allowMissingColumns=True)
         if changes.populations:
-            intervals = intervals.unionByName(self._apart(near, changes), allowMissingColumns=True)
+            intervals = intervals.unionByName(sessions_apart(near, changes, rule), allowMissingColumns=True)
         return intervals
-
-    def _unforgotten(self, intervals: DataFrame, forgotten: int, *, is_again: bool) -> DataFrame:
-        """Those of the table, and of the new ones what may concern them, or what is to come: not what lies before.
-
-        Where cuts depend on all before them, what leaves before the mark makes the first session that is left anew,
-        from its key's first event on: nobody knows any more where the chain began. What is made again lies behind it.
-        """
-        existing, start = C.col(C.LIVE).isNotNull(), C.col(C.START)
-        first = F.min(F.when(existing, start)).over(Window.partitionBy(*C.cols(apart(intervals, self.rule))))
-        told = intervals.withColumn("__first", F.least(first, F.lit(forgotten)))
-        if self.rule.max_duration is not None and not is_again:
-            reaches = ~existing & (C.col(C.EFFECT) == LEAVES) & (start < F.least(first, F.lit(forgotten)))
-            reaches = reaches & first.isNotNull()
-            whole = {
-                C.START: F.when(reaches, F.lit(-EVER)).otherwise(start),
-                C.END: F.when(reaches, F.greatest(C.col(C.END), first)).otherwise(C.col(C.END)),
-                C.REACH: F.when(reaches, F.greatest(C.col(C.REACH), first + 1)).otherwise(C.col(C.REACH)),
-                "__first": F.when(reaches, F.lit(-EVER)).otherwise(F.col("__first")),
-            }
-            told = told.withColumns(whole)
-        left = told.where(existing | (C.col(C.END) >= F.col("__first")))
-        return left.withColumn(C.START, F.when(existing, start).otherwise(F.greatest(start, "__first"))).drop("__first")
-
-    def _near(self, table: DataFrame, low: int, high: int | None) -> DataFrame:
-        """Rows that intervals within these times may touch; with `max_duration` all that follow, too."""
-        near = C.col(C.EXPIRES_AT) >= timestamp(low)
-        if self.rule.max_duration is None and high is not None:
-            near = near & (C.col(C.SESSION_START) <= timestamp(high))
-        return table.where(near)
-
-    def _apart(self, near: DataFrame, changes: AcceptedChanges) -> DataFrame:
-        """Sessions of late events apart, of the populations that lose events: which one they are of, their ids tell."""
-        rule, start = self.rule, F.unix_micros(C.col(C.SESSION_START))
-        types = [f.dataType for f in near.select(*C.cols(rule.key)).schema.fields]
-        numbers = [F.lit(n).cast("bigint") for n in changes.populations]
-        mine = [
-            F.when(session_id(C.cols(rule.key), types, start, late_salt(n)) == C.col(C.SESSION_ID), n) for n in numbers
-        ]
-        late = near.where(C.col(C.IS_LATE)).withColumn(C.POPULATION, F.coalesce(*mine, F.lit(None).cast("bigint")))
-        told = bare_intervals(late, rule, C.POPULATION)
-        return told.where(C.col(C.POPULATION).isNotNull())
 
     def _places_again(self, changes: AcceptedChanges, again: Again, stored: Stored, compute: Compute) -> DataFrame:
         """What is made again: the places of the events of the span, and of sessions there, which may have lost theirs.
@@ -276,7 +289,7 @@ class Sessions:
         lows, highs = [seen["low"], changes.low], [seen["high"], changes.high]
         low = min((t for t in lows if t is not None), default=again.low)
         high = max((t for t in highs if t is not None), default=again.high)
-        near = self._near(main, low, high)
+        near = may_touch(main, rule, low, high)
         return affected.unionByName(bare_intervals(near, rule), allowMissingColumns=True)
 
 

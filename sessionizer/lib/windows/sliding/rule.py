@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from sessionizer.lib.config import Config, Sliding
 from sessionizer.lib.durations import format_duration
 from sessionizer.lib.errors import ConfigError
-from sessionizer.lib.rule import Rule
+from sessionizer.lib.rule import NO_CONTENT, Rule
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class SlidingRule:
             lateness=sliding.lateness,
             revive=False,
             max_duration=None,
+            **NO_CONTENT,
             idle_after=None,
             time_unit=sliding.time_unit,
             tells_events=False,

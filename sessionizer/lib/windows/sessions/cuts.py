@@ -1,0 +1,175 @@
+"""Cuts: which session each event of an island is in, where more than its gap may end one (SEMANTICS §2).
+
+Conditions on single events, and midnight, are told by neighbours. `max_duration`, `max_events` and changes of a value
+depend on all cuts before them: where they may cut, one walk in time order folds an array inside the JVM.
+"""
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F
+
+from sessionizer.lib import columns as C
+from sessionizer.lib.bags import hashed
+from sessionizer.lib.canonical import session_id
+from sessionizer.lib.compute import Compute
+from sessionizer.lib.config import DynamicGap
+from sessionizer.lib.joins import joined
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.windows.sessions.boundaries import (
+    CHANGES_OF,
+    ENDS_WHEN,
+    MAX_DURATION,
+    MAX_EVENTS,
+    MIDNIGHT,
+    STARTS_WHEN,
+    Content,
+    content_of,
+    local_day,
+    salt_of,
+)
+from sessionizer.lib.windows.sessions.intervals import apart
+from sessionizer.lib.windows.sessions.islands import beyond
+
+CHUNK, BEGINS = "__chunk", "__begins"
+
+
+def cut(events: DataFrame, rule: Rule, compute: Compute) -> DataFrame:
+    """Accepted events of islands, numbered by the session that they are in.
+
+    Events of one time are in order by `order_by`, then by the hash of the row. The first ones may belong to the session
+    before the island: the ids of those that begin there tell.
+
+    In: what `within_ranges` returns.
+    Out: the same and `__island` BIGINT, 1, 2, … in time order; of the first event of a session `__why` STRING, what has
+    begun it (null: a gap); by content its `__ahead` BIGINT, how many events of its time come before it.
+    """
+    within, content = (*apart(events, rule), C.RANGE), content_of(rule, events)
+    found = _chunked(_in_order(events, rule, within), rule, content, within)
+    if rule.max_duration is not None or rule.max_events is not None or rule.changes_of:
+        found = compute.held(found)
+        walked = _Walk(rule, content, found).cuts((*within, CHUNK))
+        found = joined(found, walked, (*within, C.SEQ), "left")
+        begins = F.col(BEGINS) | F.col("__walked").isNotNull()
+        found = found.withColumns({BEGINS: begins, C.WHY: F.coalesce(C.col(C.WHY), F.col("__walked")["why"])})
+    number = F.sum(F.col(BEGINS).cast("int")).over(_up_to_here(within))
+    about = {C.WHY: C.col(C.WHY), **({C.AHEAD: C.col(C.AHEAD)} if rule.by_content else {})}
+    firsts = [F.when(F.col(BEGINS), column).alias(name) for name, column in about.items()]
+    own = [name for name in events.columns if name not in (C.LOW, C.FIRST_IDS)]
+    return found.select(*C.cols(tuple(own)), number.alias(C.ISLAND), *firsts)
+
+
+def _in_order(events: DataFrame, rule: Rule, within: tuple[str, ...]) -> DataFrame:
+    """Events with `__seq`, 1, 2, …; by content `__ahead`, too, and without those of the session before the island."""
+    by_time, same = (C.col(C.US), *C.cols(rule.order_by)), Window.partitionBy(*C.cols(within))
+    if not rule.by_content:  # events of equal time are of one mind
+        return events.withColumn(C.SEQ, F.row_number().over(same.orderBy(C.US)))
+    place, in_time = F.struct(*by_time), same.orderBy(*by_time)
+    is_tied = F.lag(place).over(in_time).eqNullSafe(place) | F.lead(place).over(in_time).eqNullSafe(place)
+    told = hashed(events.withColumn("__tied", is_tied))  # of most events no hash is computed
+    in_order = same.orderBy(*by_time, F.when(F.col("__tied"), C.col(C.HASH)))
+    numbered = told.withColumn(C.SEQ, F.row_number().over(in_order)).select(*C.cols((*events.columns, C.SEQ)))
+    first = F.min(C.col(C.SEQ)).over(Window.partitionBy(*C.cols((*within, C.US))))
+    placed = numbered.withColumn(C.AHEAD, (C.col(C.SEQ) - first).cast("bigint"))
+    types = [events.schema[name].dataType for name in events.select(*C.cols(rule.key)).columns]
+    salt = salt_of(C.col(C.POPULATION) if C.POPULATION in events.columns else None, C.col(C.AHEAD))
+    may_begin = (C.col(C.US) == C.col(C.LOW)) & (F.size(C.col(C.FIRST_IDS)) > 0)
+    begins = may_begin & F.array_contains(C.col(C.FIRST_IDS), session_id(C.cols(rule.key), types, C.col(C.US), salt))
+    of_others = F.min(F.when(begins, C.col(C.AHEAD))).over(same)
+    return placed.withColumn("__others", of_others).where(F.coalesce(C.col(C.SEQ) > F.col("__others"), F.lit(True)))
+
+
+def _chunked(events: DataFrame, rule: Rule, content: Content, within: tuple[str, ...]) -> DataFrame:
+    """Events with what neighbours tell: whether one `__begins` a session, `__why`, the number of its chunk."""
+    in_order = Window.partitionBy(*C.cols(within)).orderBy(C.SEQ)
+    us, reasons = C.col(C.US), []
+    if content.ends is not None:
+        reasons.append((ENDS_WHEN, F.lag(content.ends).over(in_order)))
+    if content.starts is not None:
+        reasons.append((STARTS_WHEN, content.starts))
+    if rule.cut_at is not None:
+        day = local_day(us, rule)
+        reasons.append((MIDNIGHT, F.lag(day).over(in_order) != day))
+    is_cut = reduce(or_, [F.coalesce(holds, F.lit(False)) for _, holds in reasons], F.lag(us).over(in_order).isNull())
+    why = F.coalesce(*[F.when(holds, reason) for reason, holds in reasons], F.lit(None).cast("string"))
+    told = events.withColumns({BEGINS: is_cut, C.WHY: why})
+    if isinstance(rule.gap, DynamicGap):
+        told = told.withColumn(CHUNK, F.sum(F.col(BEGINS).cast("int")).over(_up_to_here(within)))
+        of_chunk = Window.partitionBy(*C.cols((*within, CHUNK))).orderBy(C.SEQ)
+        before = F.max(us + C.col(C.GAP)).over(of_chunk.rowsBetween(Window.unboundedPreceding, -1))
+    else:
+        before = F.lag(us).over(in_order) + rule.gap
+    told = told.withColumn(BEGINS, F.col(BEGINS) | F.coalesce(beyond(us, before, rule), F.lit(False)))
+    return told.withColumn(CHUNK, F.sum(F.col(BEGINS).cast("int")).over(_up_to_here(within)))
+
+
+def _up_to_here(within: tuple[str, ...]) -> WindowSpec:
+    in_order = Window.partitionBy(*C.cols(within)).orderBy(C.SEQ)
+    return in_order.rowsBetween(Window.unboundedPreceding, 0)
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """Where sessions begin within chunks, by what depends on all cuts before it."""
+
+    rule: Rule
+    content: Content
+    chunked: DataFrame
+
+    def cuts(self, by: tuple[str, ...]) -> DataFrame:
+        """Out: the columns of `by` but the chunk, `__seq` of events that begin a session, `__walked` (why)."""
+        us, values = C.col(C.US), [value.alias(f"v{i}") for i, value in enumerate(self.content.values)]
+        gap = C.col(C.GAP) if isinstance(self.rule.gap, DynamicGap) else F.lit(self.rule.gap)
+        event = F.struct(C.col(C.SEQ), us, (us + gap).alias(C.REACH), *values)
+        chunks = self.chunked.groupBy(*C.cols(by)).agg(F.sort_array(F.collect_list(event)).alias("__events"))
+        cut = chunks.select(*C.cols(by), F.explode(self._cuts(F.col("__events"))).alias("__cut"))
+        walked = F.struct(F.col("__cut")["why"].alias("why")).alias("__walked")
+        return cut.select(*C.cols(by[:-1]), F.col("__cut")[C.SEQ].alias(C.SEQ), walked)
+
+    def _cuts(self, events: Column) -> Column:
+        nothing = F.lit(None).cast("bigint")
+        kinds = self.chunked.select(*self.content.values).schema.fields
+        begin = F.struct(
+            nothing.alias("start"),
+            nothing.alias("reach"),
+            F.lit(0).cast("bigint").alias("count"),
+            F.array().cast(f"array<struct<{C.SEQ}:int,why:string>>").alias("cuts"),
+            *[F.lit(None).cast(kind.dataType).alias(f"v{i}") for i, kind in enumerate(kinds)],
+        )
+        return F.aggregate(events, begin, self._step, lambda last: last["cuts"])
+
+    def _step(self, current: Column, event: Column) -> Column:
+        names, us, reach = [f"v{i}" for i, _ in enumerate(self.content.values)], event[C.US], event[C.REACH]
+        reasons = self._reasons(current, event)
+        is_cut = reduce(or_, [F.coalesce(holds, F.lit(False)) for _, holds in reasons])
+        why = F.coalesce(*[F.when(holds, F.lit(reason).cast("string")) for reason, holds in reasons if reason])
+        is_gap = F.coalesce(reasons[0][1], F.lit(False))
+        seen = F.struct(event[C.SEQ].alias(C.SEQ), F.when(~is_gap, why).alias("why"))
+        first = F.struct(
+            us.alias("start"),
+            reach.alias("reach"),
+            F.lit(1).cast("bigint").alias("count"),
+            F.when(is_cut, F.concat(current["cuts"], F.array(seen))).otherwise(current["cuts"]).alias("cuts"),
+            *[event[name].alias(name) for name in names],
+        )
+        further = F.struct(
+            current["start"].alias("start"),
+            F.greatest(current["reach"], reach).alias("reach"),
+            (current["count"] + 1).alias("count"),
+            current["cuts"].alias("cuts"),
+            *[F.coalesce(event[name], current[name]).alias(name) for name in names],
+        )
+        return F.when(is_cut | current["start"].isNull(), first).otherwise(further)
+
+    def _reasons(self, current: Column, event: Column) -> list[tuple[str | None, Column]]:
+        rule, us = self.rule, event[C.US]
+        found: list[tuple[str | None, Column]] = [(None, beyond(us, current["reach"], rule))]
+        if rule.max_events is not None:
+            found.append((MAX_EVENTS, current["count"] >= rule.max_events))
+        names = [f"v{i}" for i, _ in enumerate(self.content.values)]
+        found += [(CHANGES_OF, event[name] != current[name]) for name in names]
+        if rule.max_duration is not None:
+            found.append((MAX_DURATION, us - current["start"] > rule.max_duration))
+        return found
