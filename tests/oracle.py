@@ -19,13 +19,13 @@ def at(micros: int) -> datetime:
     return EPOCH + timedelta(microseconds=micros)
 
 
-def session_id(key: tuple[str | int | None, ...], start: int) -> str:
+def session_id(key: tuple[str | int | None, ...], start: int, salt: str = "") -> str:
     def tagged(k: str | int | None) -> str:
         if k is None:
             return "n"
         return f"{'i' if isinstance(k, int) else 's'}{len(str(k).encode())}:{k}"
 
-    return hashlib.sha256(("".join(map(tagged, key)) + f"@{start}").encode()).hexdigest()[:32]
+    return hashlib.sha256(("".join(map(tagged, key)) + f"@{start}{salt}").encode()).hexdigest()[:32]
 
 
 @dataclass

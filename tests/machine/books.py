@@ -80,7 +80,11 @@ class Scope:
 
 @dataclass(eq=False)
 class Session:
-    """A row of sessions. States: those that the rules leave open, mostly one."""
+    """A row of sessions. States: those that the rules leave open, mostly one.
+
+    ahead: how many events of the time of its first one belong to the sessions before it. why: what has ended it, but
+    for the clocks.
+    """
 
     key: Key
     events: list[Event]
@@ -88,6 +92,8 @@ class Session:
     end: int
     expires: int
     late: bool = False
+    ahead: int = 0
+    why: str = "gap"
     states: set[tuple[str, str | None]] = field(default_factory=set)
 
 

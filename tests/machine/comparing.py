@@ -13,7 +13,7 @@ from tests.machine.places import Place
 from tests.machine.rule import Key, Rule
 from tests.machine.telling import who
 from tests.machine.walk import aggregates, nearly
-from tests.oracle import at, session_id
+from tests.oracle import session_id
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Comparison:
             "session_start": s.start,
             "session_end": s.end,
             "expires_at": s.expires,
-            "session_date": at(s.start - self.rule.earlier).date(),
+            "session_date": self.rule.day(s.start),
             "event_count": len(s.events),
             "is_late": s.late,
             "duration_seconds": (s.end - s.start) / 1e6,
@@ -92,12 +92,17 @@ class Comparison:
         yield from (Difference("ids", f"{name} is the id of {n} rows") for name, n in by_id.items() if n > 1)
         if self.rule.freezes:
             return
-        found = {(who(row, self.rule), row["session_start"]): row for row in rows if not row["is_late"]}
+        places = Counter((s.key, s.start) for s in sessions if not s.late)
+        rows = [row for row in rows if not row["is_late"]]
+        if self.rule.type_of_key == "STRING":
+            wanted = Counter(self._id(s) for s in sessions if not s.late)
+            for name, n in (Counter(row["session_id"] for row in rows) - wanted).items():
+                yield Difference("ids", f"{name} is the id of {n} rows, and not of {wanted[name]}")
+        found = {(who(row, self.rule), row["session_start"]): row for row in rows}
+        found = {place: row for place, row in found.items() if places[place] == 1}
         for place, row in found.items():
-            hashed = session_id(place[0], place[1] - self.rule.earlier)
-            if self.rule.type_of_key == "STRING" and row["session_id"] != hashed:
-                yield Difference("ids", f"the id of {place} is {row['session_id']}, and not {hashed}", place[0])
-            if self.names.setdefault(place, row["session_id"]) != row["session_id"]:
+            name = self.names.setdefault(place, row["session_id"])
+            if name != row["session_id"] and not self.rule.by_content:
                 yield Difference("ids", f"the session of {place} has another id than before", place[0])
         holders = {}
         for s in sessions:
@@ -110,6 +115,9 @@ class Comparison:
                 if before is not None and before not in by_id and before not in (made["supersedes"] or ()):
                     yield Difference("ids", f"the session of {s.key, s.start} does not name {before}", s.key)
         self.holders = holders
+
+    def _id(self, s: Session) -> str:
+        return session_id(s.key, s.start - self.rule.earlier, f"+{s.ahead}" if s.ahead else "")
 
     def _of_rejected(self) -> Iterable[Difference]:
         found = Counter(

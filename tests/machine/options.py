@@ -24,6 +24,17 @@ VALUES: dict[str, list[dict[str, Any]]] = {
     "gap": [{"gap": 1}, {"gap": 2}, {"gap": 3}, {"gap": 10}, {"gap": 20}, {"gap": None}, {"gap": None, "at_least": 4}],
     "boundary": [{"splits": False}, {"splits": True}],
     "longest": [{"longest": None}, {"longest": 2}, {"longest": 12}],
+    "content": [
+        {},
+        {},
+        {"starts": 3},
+        {"ends": 3},
+        {"changes": True},
+        {"most": 2},
+        {"midnight": True, "zone": "Africa/Monrovia"},
+        {"starts": 1, "ends": 2, "most": 3, "midnight": True},
+        {"ends": 4, "changes": True, "most": 4},
+    ],
     "lateness": [{"lateness": "event"}, {"lateness": "session"}, {"lateness": "session", "revive": True}],
     "late": [{"late": "quarantine"}, {"late": "drop"}, {"late": "amend"}, {"late": "separate"}],
     "corrections": [{"corrections": "apply"}, {"corrections": "quarantine"}],
@@ -56,6 +67,8 @@ def rule_of(choice: Choice) -> Rule:
     per_key = options["per"] == "key" and bool(key)
     if per_key:
         options |= {"idle_after": 60, "idle_by_arrival": True}
+    if options["lateness"] == "session" and not options.get("revive") and options["late"] != "amend":
+        options |= dict.fromkeys(("starts", "ends", "most")) | {"changes": False, "midnight": False}
     return Rule(**options | {"per": per, "per_key": per_key})
 
 
@@ -112,7 +125,8 @@ def sections(rule: Rule, folder: Path) -> dict[str, Any]:
         "source": source,
         "sessions": {"commit": rule.commit} | LAID[rule.laid],
         "session": {"gap": gap, "gap_boundary": "splits" if rule.splits else "joins"}
-        | ({} if rule.longest is None else {"max_duration": f"{rule.longest}m"}),
+        | ({} if rule.longest is None else {"max_duration": f"{rule.longest}m"})
+        | content(rule),
         "time": time,
         "late_events": rule.late,
         "invalid_events": rule.invalid,
@@ -121,6 +135,18 @@ def sections(rule: Rule, folder: Path) -> dict[str, Any]:
         "outputs": {name: str(folder / name) for name in TRACES} if rule.traced else {},
         "limits": {"max_versions_per_run": 1} if rule.one_by_one else {},
     }
+
+
+def content(rule: Rule) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "starts_when": f"x = {rule.starts}" if rule.starts else None,
+        "ends_when": f"x = {rule.ends}" if rule.ends else None,
+        "changes_of": ["x"] if rule.changes else None,
+        "max_events": rule.most,
+        "cut_at": "midnight" if rule.midnight else None,
+        "time_zone": rule.zone,
+    }
+    return {name: value for name, value in told.items() if value is not None}
 
 
 LAID: dict[Laid, dict[str, Any]] = {

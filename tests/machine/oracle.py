@@ -467,10 +467,13 @@ class World:
     def sessions(self) -> list[Session]:
         """The rows of sessions, each in its state."""
         found = self._made()
-        cut = self._cut(found) if self.rule.idle_by_arrival and self.rule.longest is not None else set[Session]()
+        cut = self._cut(found) if self.rule.idle_by_arrival and self._cuts() else set[Session]()
         for session in found:
             session.states = self._states(session, session in cut)
         return found
+
+    def _cuts(self) -> bool:
+        return self.rule.longest is not None or self.rule.by_content
 
     def _cut(self, found: list[Session]) -> set[Session]:
         """Those of chains that are cut: when the events of one came is not kept, and another cut moves them."""
@@ -497,7 +500,7 @@ class World:
         """(status, end_reason), the first that applies."""
         scope = self.scopes[self.rule.scope(s.events[0].row)]
         last = s.start + (self.rule.longest if self.rule.longest is not None else ABOVE_ALL) * MINUTE
-        base = "max_duration" if last < s.expires else "gap"
+        base = s.why
         if s.late:
             return {("final", base), ("final", "flush")}
         ended = next((end for end in scope.ends if end.since <= s.expires < end.until), None)
@@ -505,14 +508,14 @@ class World:
         if self._is_final(s):
             if ended is None:
                 return {("final", base)}
-            reason = base if ended.reason == "idle" and base == "max_duration" else ended.reason
+            reason = base if ended.reason == "idle" and base != "gap" else ended.reason
             by_hand = max(e.run for e in s.events) > ended.run or ended.run < self.unsure_since
             by_hand = by_hand or s.expires < ended.surely
             return {("final", reason), *({("final", base)} if by_hand else set())}
         watermark = scope.watermark if scope.watermark is not None else -ABOVE_ALL
         if watermark > s.expires or watermark > last:
             return {("closed", base)}
-        idle = ("closed", base if base == "max_duration" else "idle")
+        idle = ("closed", base if base != "gap" else "idle")
         if self.rule.idle_after is None:
             return {("open", None)}
         after = self.rule.idle_after * MINUTE

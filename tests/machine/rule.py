@@ -3,7 +3,11 @@
 import json
 import math
 from dataclasses import dataclass
+from datetime import date
 from typing import Any, Literal, NamedTuple
+from zoneinfo import ZoneInfo
+
+from tests.oracle import at
 
 MINUTE = 60_000_000
 FIRST = 1_767_225_600_000_000  # 2026-01-01
@@ -84,12 +88,26 @@ class Rule:
     from_version: int | None = None  # of the source: where the first run begins
     one_by_one: bool = False  # a run takes one version of the source at a time
     type_of_key: Literal["STRING", "BIGINT", "DECIMAL(12,2)", "TIMESTAMP", "BINARY"] = "STRING"  # of k1 in the tables
+    starts: int | None = None  # an event with this x begins a session
+    ends: int | None = None  # an event with this x is the last one
+    changes: bool = False  # of x
+    most: int | None = None  # events of a session
+    midnight: bool = False
+    zone: str = "UTC"
     earlier: int = 0  # microseconds: all times of the tables are so much earlier than those that are told here
 
     @property
     def freezes(self) -> bool:
         """Whether final sessions stay out of what comes within their gap."""
         return self.lateness == "session" and not self.revive and self.late != "amend"
+
+    @property
+    def by_content(self) -> bool:
+        return any((self.starts, self.ends, self.changes, self.most, self.midnight))
+
+    def day(self, time: int) -> date:
+        """Where the sessions are."""
+        return at(time - self.earlier).astimezone(ZoneInfo(self.zone)).date()
 
     def who(self, row: Row) -> Key:
         return tuple(getattr(row, name) for name in self.key)

@@ -30,6 +30,7 @@ CHOICES = list(covering(Random(SEED)))
 MANY, LONG = 440, 1
 FEW = (0, 1, 2, 4, 5, 6, 7)  # for every change; they hold more than half of all pairs
 SHIFTING = [n for n, choice in enumerate(CHOICES) if rule_of(choice).lateness == "event"][::4]
+CUT = [n for n, choice in enumerate(CHOICES) if rule_of(choice).by_content]
 MORE = (3, *range(len(FEW) + 1, 32))
 
 
@@ -62,6 +63,12 @@ def test_the_same_over_more_pairs_of_options(spark: SparkSession, tmp_path: Path
 @pytest.mark.parametrize("number", range(len(CHOICES)))
 def test_the_same_over_long_histories(spark: SparkSession, tmp_path: Path, tally: Tally, number: int) -> None:
     play(spark, tmp_path, number, tally, users=MANY, rounds=rounds(LONG))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", CUT)
+def test_the_same_where_content_ends_sessions(spark: SparkSession, tmp_path: Path, tally: Tally, number: int) -> None:
+    play(spark, tmp_path, number, tally, users=40, rounds=2)
 
 
 @pytest.mark.slow

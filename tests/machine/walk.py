@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from statistics import stdev
 from typing import Any
 
-from tests.machine.books import Event, Session
+from tests.machine.books import ABOVE_ALL, Event, Session
 from tests.machine.rule import MINUTE, Key, Row, Rule, ascending, number
 
 
@@ -19,24 +19,60 @@ def made(rule: Rule, main: Iterable[Event], apart: Iterable[Event]) -> list[Sess
         populations[rule.who(e.row), None, e.run].append(e)
     found = []
     for (key, _, late), events in populations.items():
-        for walked in _walk(rule, sorted(events, key=lambda e: e.t)):
-            expires = max(rule.reach(e.row) for e in walked)
-            found.append(Session(key, walked, walked[0].t, walked[-1].t, expires, late is not None))
+        found += list(_walk(rule, key, sorted(events, key=lambda e: _place(rule, e)), late is not None))
     return found
 
 
-def _walk(rule: Rule, events: list[Event]) -> Iterator[list[Event]]:
-    current: list[Event] = []
-    for e in events:
-        if current and (rule.beyond(e.t, max(rule.reach(c.row) for c in current)) or _too_long(rule, current, e)):
-            yield current
-            current = []
+def _place(rule: Rule, e: Event) -> tuple[int, int, str]:
+    if not rule.by_content:
+        return e.t, 0, ""
+    return e.t, e.row.o if rule.ordered else 0, e.row.canonical
+
+
+def _walk(rule: Rule, key: Key, events: list[Event], late: bool) -> Iterator[Session]:
+    current, begun = [events[0]], 0
+    for n, e in enumerate(events[1:], 1):
+        reason = _cut_before(rule, current, e)
+        if reason is not None:
+            yield _session(rule, key, events, begun, n, late, reason)
+            current, begun = [], n
         current.append(e)
-    yield current
+    yield _session(rule, key, events, begun, len(events), late, "gap")
 
 
-def _too_long(rule: Rule, current: list[Event], e: Event) -> bool:
-    return rule.longest is not None and e.t - current[0].t > rule.longest * MINUTE
+def _session(rule: Rule, key: Key, events: list[Event], first: int, end: int, late: bool, reason: str) -> Session:
+    own = events[first:end]
+    start, expires = own[0].t, max(rule.reach(e.row) for e in own)
+    if rule.ends is not None and own[-1].row.x == rule.ends:
+        reason = "ends_when"
+    elif rule.most is not None and len(own) == rule.most:
+        reason = "max_events"
+    elif reason in ("gap", "max_duration"):
+        reason = "max_duration" if start + _longest(rule) < expires else "gap"
+    ahead = sum(e.t == start for e in events[:first])
+    return Session(key, own, start, own[-1].t, expires, late, ahead, reason)
+
+
+def _longest(rule: Rule) -> int:
+    return ABOVE_ALL if rule.longest is None else rule.longest * MINUTE
+
+
+def _cut_before(rule: Rule, current: list[Event], e: Event) -> str | None:
+    """Why an event begins a session."""
+    last, given = current[-1], [c.row.x for c in current if c.row.x is not None]
+    if rule.beyond(e.t, max(rule.reach(c.row) for c in current)):
+        return "gap"
+    if rule.ends is not None and last.row.x == rule.ends:
+        return "ends_when"
+    if rule.most is not None and len(current) == rule.most:
+        return "max_events"
+    if rule.starts is not None and e.row.x == rule.starts:
+        return "starts_when"
+    if rule.midnight and rule.day(e.t) != rule.day(last.t):
+        return "midnight"
+    if rule.changes and given and e.row.x not in (None, given[-1]):
+        return "changes_of"
+    return "max_duration" if e.t - current[0].t > _longest(rule) else None
 
 
 def islands(rule: Rule, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -21,6 +21,7 @@ from sessionizer.lib.time.micros import timestamp
 from sessionizer.lib.time.spans import within
 from sessionizer.lib.time.watermarks import latest
 from sessionizer.lib.verifying.bag import accepted, alike, asked_about, judged
+from sessionizer.lib.verifying.content import content_facts
 from sessionizer.lib.verifying.differences import broken_rules, differences, miscounted
 from sessionizer.lib.verifying.facts import facts_of
 from sessionizer.lib.verifying.plan import expected_sessions
@@ -83,8 +84,8 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
 
 def _source(context: RunContext, asked: Asked, rule: Rule) -> DataFrame:
     """The rows of the source, judged, that make the sessions asked for, and maybe others."""
-    # Chains of `max_duration` are cut from their first event on, and each key has its own.
-    if (asked.low is None and asked.high is None) or rule.max_duration is not None:
+    # Chains are cut from their first event on, and each key has its own.
+    if (asked.low is None and asked.high is None) or rule.cuts:
         return judged(context.past.events(None), rule)
     spans = _wide(context, asked)
     return judged(context.past.events(spans), rule).where(within(C.col(C.US), spans))
@@ -101,7 +102,7 @@ def _compared(context: RunContext, rows: DataFrame, events: DataFrame, asked: As
     events = sampled(events, asked, rule.key)
     if not _is_recomputed(rule):
         rows, events = rows.where(C.col(C.IS_LATE)), events.where(C.col(C.POPULATION).isNotNull())
-    facts = facts_of(rule, context.sample())
+    facts = (*facts_of(rule, context.sample()), *content_facts(rule, context.sample()))
     sessions = expected_sessions(events, rule, facts, context.clock)
     made, seen = compute.observed(
         left(sessions, C.EXPIRES_AT, context.clock.forgotten), {"events": F.sum(C.col(C.EVENT_COUNT))}

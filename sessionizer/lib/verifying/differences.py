@@ -9,6 +9,7 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.compare import ADDED, same_value, tolerances
 from sessionizer.lib.expressions import expression
 from sessionizer.lib.rule import Rule
+from sessionizer.lib.verifying.content import REASONS
 from sessionizer.lib.verifying.facts import NEAR, Fact
 from sessionizer.lib.verifying.plan import CLOSED, FLUSH, IDLE, MAX_DURATION, OPEN, reaches
 
@@ -89,7 +90,11 @@ def broken_rules(table: DataFrame, rule: Rule) -> dict[str, DataFrame]:
     if rule.max_duration is not None:
         longer = table.where(lasts > rule.max_duration)
         found["no session lasts longer than max_duration"] = longer.select(C.SESSION_ID, C.DURATION_SECONDS)
-    if rule.lateness == "event" or rule.revive:
+    if rule.by_content:
+        by_time = Window.partitionBy(*C.cols(rule.key)).orderBy(C.SESSION_START, C.SESSION_END)
+        overlaps = table.where(~C.col(C.IS_LATE)).withColumn("__overlaps", start < F.lag(end).over(by_time))
+        found["sessions of a key do not overlap"] = overlaps.where("__overlaps").select(C.SESSION_ID, C.SESSION_START)
+    elif rule.lateness == "event" or rule.revive:
         by_time = Window.partitionBy(*C.cols(rule.key)).orderBy(C.SESSION_START, C.SESSION_ID)
         before = F.lag(C.col(C.EXPIRES_AT)).over(by_time)
         apart = ~reaches(before, start, rule)
@@ -120,7 +125,7 @@ def _by_clock(rule: Rule) -> dict[str, Column]:
     """Which columns may differ, as the run's own clock or a flush may have ended the session that was found."""
     reason, status = F.col(FOUND)[C.END_REASON], F.col(FOUND)[C.STATUS]
     excused = {C.END_REASON: reason == FLUSH}
-    if rule.idle_after is not None and rule.idle_clock == "processing_time":  # idle, and cut by max_duration, too
-        idle = reason.isin(IDLE, MAX_DURATION) & (status == CLOSED) & (F.col(EXPECTED)[C.STATUS] == OPEN)
+    if rule.idle_after is not None and rule.idle_clock == "processing_time":  # idle, and cut, too
+        idle = reason.isin(IDLE, MAX_DURATION, *REASONS) & (status == CLOSED) & (F.col(EXPECTED)[C.STATUS] == OPEN)
         excused = {C.STATUS: idle, C.END_REASON: excused[C.END_REASON] | idle}
     return {name: F.coalesce(condition, F.lit(False)) for name, condition in excused.items()}

@@ -11,6 +11,7 @@ from sessionizer.lib.config import DynamicGap
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.watermarks import WatermarkState
+from sessionizer.lib.verifying.content import ENDED, ends_of, walked, with_reason
 from sessionizer.lib.verifying.facts import NEAR, Fact
 
 OPEN, CLOSED, FINAL = "open", "closed", "final"
@@ -24,7 +25,10 @@ def expected_sessions(events: DataFrame, rule: Rule, facts: Sequence[Fact], cloc
     Out: the key columns and those of the table, the value of each fact by its name, and before that name `NEAR`: how
     far it may be away.
     """
-    whole = _started(events, rule).groupBy(*C.cols((*_apart(rule), C.START)))
+    by, chains = (*_apart(rule), C.START), _started(events, rule)
+    if rule.by_content:
+        by, chains = (*by, C.AHEAD, C.WHY), walked(chains, rule, _apart(rule))
+    whole = chains.groupBy(*C.cols(by))
     nearness = [fact.near.alias(NEAR + fact.name) for fact in facts if fact.near is not None]
     sessions = whole.agg(
         F.max(C.col(C.US)).alias(C.END),
@@ -32,7 +36,10 @@ def expected_sessions(events: DataFrame, rule: Rule, facts: Sequence[Fact], cloc
         F.count(F.lit(1)).alias(C.EVENT_COUNT),
         *[fact.expected.alias(fact.name) for fact in facts],
         *nearness,
+        *ends_of(rule, events),
     )
+    if rule.by_content:
+        sessions = with_reason(sessions, rule, _apart(rule))
     return _with_state(_described(sessions, rule), rule, clock)
 
 
@@ -51,7 +58,7 @@ def _started(events: DataFrame, rule: Rule) -> DataFrame:
     begins = F.when(reached.isNull() | ~reaches(reached, C.col(C.US), rule), C.col(C.US))
     chains = reaching.withColumn("__begins", begins)
     chains = chains.withColumn(C.START, F.last("__begins", ignorenulls=True).over(up_to_here))
-    return chains if rule.max_duration is None else _cut(chains, rule, rule.max_duration)
+    return chains if rule.max_duration is None or rule.by_content else _cut(chains, rule, rule.max_duration)
 
 
 def reaches(reach: Column, time: Column, rule: Rule) -> Column:
@@ -99,6 +106,9 @@ def _described(sessions: DataFrame, rule: Rule) -> DataFrame:
     types = [field.dataType for field in sessions.select(*key).schema.fields]
     start, end, population = C.col(C.START), C.col(C.END), C.col(C.POPULATION)
     salt = F.concat(F.lit("late#"), population.cast("string"))
+    if rule.by_content:
+        tie = F.concat(F.lit("+"), C.col(C.AHEAD).cast("string"))
+        salt = F.concat(F.coalesce(salt, F.lit("")), F.when(C.col(C.AHEAD) > 0, tie).otherwise(""))
     return sessions.withColumns(
         {
             C.SESSION_ID: session_id(key, types, start, salt),
@@ -107,7 +117,7 @@ def _described(sessions: DataFrame, rule: Rule) -> DataFrame:
             C.EXPIRES_AT: F.timestamp_micros(C.col(C.REACH)),
             C.DURATION_SECONDS: (end - start) / F.lit(1e6),
             C.IS_LATE: population.isNotNull(),
-            C.SESSION_DATE: F.timestamp_micros(start).cast("date"),
+            C.SESSION_DATE: F.from_utc_timestamp(F.timestamp_micros(start), rule.time_zone).cast("date"),
         }
     )
 
@@ -124,7 +134,8 @@ def _with_state(sessions: DataFrame, rule: Rule, clock: WatermarkState) -> DataF
     final = C.col(C.IS_LATE) | F.coalesce(reach < horizon, F.lit(False))
     status = F.when(final, FINAL).when(passed | idle | (watermark > too_long), CLOSED).otherwise(OPEN)
     alone = idle & ~passed & ~C.col(C.IS_LATE)
-    reason = F.when(too_long < reach, MAX_DURATION).when(alone, IDLE).otherwise(GAP)
+    by_content = C.col(ENDED) if rule.by_content else F.lit(None)
+    reason = F.coalesce(by_content, F.when(too_long < reach, MAX_DURATION).when(alone, IDLE).otherwise(GAP))
     ended = clocked.withColumns({C.STATUS: status, C.IS_FINAL: final})
     return ended.withColumn(C.END_REASON, F.when(C.col(C.STATUS) != OPEN, reason))
 

@@ -39,7 +39,7 @@ CHUNK, BEGINS = "__chunk", "__begins"
 def cut(events: DataFrame, rule: Rule, compute: Compute) -> DataFrame:
     """Accepted events of islands, numbered by the session that they are in.
 
-    Events of one time are in order by `order_by`, then by the hash of the row. The first ones may belong to the session
+    Events of one time are in order by `order_by`, then by the row itself. The first ones may belong to the session
     before the island: the ids of those that begin there tell.
 
     In: what `within_ranges` returns.
@@ -69,7 +69,7 @@ def _in_order(events: DataFrame, rule: Rule, within: tuple[str, ...]) -> DataFra
     place, in_time = F.struct(*by_time), same.orderBy(*by_time)
     is_tied = F.lag(place).over(in_time).eqNullSafe(place) | F.lead(place).over(in_time).eqNullSafe(place)
     told = hashed(events.withColumn("__tied", is_tied))  # of most events no hash is computed
-    in_order = same.orderBy(*by_time, F.when(F.col("__tied"), C.col(C.HASH)))
+    in_order = same.orderBy(*by_time, F.when(F.col("__tied"), C.col(C.JSON)))
     numbered = told.withColumn(C.SEQ, F.row_number().over(in_order)).select(*C.cols((*events.columns, C.SEQ)))
     first = F.min(C.col(C.SEQ)).over(Window.partitionBy(*C.cols((*within, C.US))))
     placed = numbered.withColumn(C.AHEAD, (C.col(C.SEQ) - first).cast("bigint"))

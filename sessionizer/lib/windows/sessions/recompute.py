@@ -190,6 +190,8 @@ def bounds(ranges: DataFrame) -> DataFrame:
 def within_ranges(events: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame:
     """The accepted events that lie in a range of their key and population, with its `__range`.
 
+    By content, with its `__low` and `__first_ids`, too.
+
     Those of other sessions in its time are left out: as many as these hold. Where more lie there, which ones are
     theirs is not known: those at their edges, of these such as reach no farther, then the earliest.
     """
@@ -198,12 +200,13 @@ def within_ranges(events: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
         events = events.where(C.col(C.POPULATION).isNull()).drop(C.POPULATION)
     if C.POPULATION in identity and C.POPULATION not in events.columns:
         events = events.withColumn(C.POPULATION, F.lit(None).cast("bigint"))
-    others = tuple(name for name in (OTHERS, C.FIRST_IDS) if name in ranges.columns)
-    named = F.broadcast(ranges.select(*C.cols((*identity, C.RANGE, C.LOW, C.HIGH, *others))))
+    kept = tuple(name for name in (OTHERS, C.FIRST_IDS) if name in ranges.columns)
+    named = F.broadcast(ranges.select(*C.cols((*identity, C.RANGE, C.LOW, C.HIGH, *kept))))
     us = C.col(C.US)
     inside = us.between(C.col(C.LOW), C.col(C.HIGH))
-    if not others:
-        return joined(events, named, identity, "inner", inside).drop(C.LOW, C.HIGH)
+    if OTHERS not in kept:
+        met = joined(events, named, identity, "inner", inside)
+        return met.drop(C.HIGH) if C.FIRST_IDS in kept else met.drop(C.LOW, C.HIGH)
     amid = F.filter(OTHERS, lambda place: us.between(place[C.START], place[C.END]))
     met = joined(events, named, identity, "inner", inside | F.coalesce(F.size(amid) > 0, F.lit(False)))
     placed, place = hashed(met).withColumn("__place", F.get(amid, F.lit(0))), F.col("__place")
