@@ -198,6 +198,22 @@ def max_duration() -> Picture:
     return picture
 
 
+def content() -> Picture:
+    picture, pages, logins = Picture(0, 75), (8, 25, 47, 58), (2, 33)
+    picture.y = 16
+    for label, note, late in (("first run", "starts_when: login", ()), ("second run", "a login of 10:14", (14,))):
+        begins = sorted((*logins, *late))
+        picture.lane(label, note)
+        picture.events(pages)
+        picture.events(begins, "new")
+        for start, following in zip(begins, (*begins[1:], 75), strict=True):
+            own = [at for at in sorted((*pages, *begins)) if start <= at < following]
+            picture.bar(start, own[-1], "open", count(own, (start, own[-1])))
+        picture.next(52)
+    picture.axis(15)
+    return picture
+
+
 def late_events() -> Picture:
     picture, known, late = Picture(-30, 120), (5, 20, 62, 75), 40
     picture.y = 16
@@ -231,6 +247,7 @@ PICTURES = {
     "bridging": (bridging, "A delayed event makes two sessions one; the id of the second is superseded"),
     "watermark": (watermark, "Sessions left of the horizon are final, left of the watermark closed, else open"),
     "max_duration": (max_duration, "A chain of events cut every hour; an earlier event moves all cuts"),
+    "content": (content, "Two sessions within a gap, cut by a login; a late login cuts the first one again"),
     "late_events": (late_events, "What quarantine, amend and separate make of an event that is too late"),
 }
 

@@ -1,37 +1,47 @@
-"""Boundaries by content: what events hold, how many they are, or midnight ends a session, too."""
+"""Boundaries by content: what events hold, how many they are, or midnight ends a session, too. Sessions by hand."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
-from tests.exactness.play import Play
+from tests.exactness.play import Play, SessionizerError
 
 EVENTS = "u STRING, at TIMESTAMP, n INT, what STRING, campaign STRING, seq INT"
 Plays = Callable[..., Play]
-HEADER = "u | start | end | count | why"
+MONTH = 31 * 1440  # minutes
 
 
 @pytest.fixture
-def made(spark: Any, tmp_path: Any) -> Plays:
-    def make(session: dict[str, Any], **sections: Any) -> Play:
-        return Play(spark, tmp_path, EVENTS, session={"gap": "10m"} | session, **sections)
+def made(spark: SparkSession, tmp_path: Path) -> Plays:
+    """A play with these keys in the section `session`, over these events, run by run."""
+
+    def make(session: dict[str, Any], *events: str, **sections: Any) -> Play:
+        done = Play(spark, tmp_path / "play", EVENTS, session={"gap": "10m"} | session, **sections)
+        for part in events:
+            done.runs(part)
+        return done
 
     return make
 
 
+LATER = {"time": {"allowed_lateness": "1h"}}
+LOGIN = """
+    u | at | n | what
+    a | 0  | 1 | login
+    a | 3  | 2 | page
+    a | 5  | 3 | login
+    a | 9  | 4 | page
+    b | 0  | 5 | page
+    b | 4  | 6 | page
+    t | 90 | 0 | page
+"""
+
+
 def test_an_event_that_starts_a_session_begins_one_within_the_gap(made: Plays) -> None:
-    done = made({"starts_when": "what = 'start'"})
-    done.runs("""
-        u | at | n | what
-        a | 0  | 1 | start
-        a | 3  | 2 | page
-        a | 5  | 3 | start
-        a | 9  | 4 | page
-        b | 0  | 5 | page
-        b | 4  | 6 | page
-        t | 90 | 0 | page
-    """)
+    done = made({"starts_when": "what = 'login'"}, LOGIN)
     done.assert_sessions("""
         u | start | end | count | why
         a | 0     | 3   | 2     | starts_when
@@ -40,3 +50,214 @@ def test_an_event_that_starts_a_session_begins_one_within_the_gap(made: Plays) -
         t | 90    | 90  | 1     | -
     """)
     done.assert_clean()
+
+
+def test_an_event_that_ends_a_session_is_its_last(made: Plays) -> None:
+    events = """
+        u | at | n | what
+        a | 0  | 1 | page
+        a | 3  | 2 | logout
+        a | 4  | 3 | page
+        a | 20 | 4 | logout
+        t | 90 | 0 | page
+    """
+    done = made({"ends_when": "what = 'logout'"}, events)
+    done.assert_sessions("""
+        u | start | end | count | why
+        a | 0     | 3   | 2     | ends_when
+        a | 4     | 4   | 1     | gap
+        a | 20    | 20  | 1     | ends_when
+        t | 90    | 90  | 1     | -
+    """)
+    done.assert_clean()
+
+
+def test_a_value_other_than_the_last_one_of_the_session_begins_another_and_nulls_change_nothing(made: Plays) -> None:
+    events = """
+        u | at | n | campaign
+        a | 0  | 1 | -
+        a | 1  | 1 | mail
+        a | 2  | 1 | -
+        a | 3  | 1 | mail
+        a | 4  | 1 | ads
+        a | 5  | 1 | mail
+        t | 90 | 0 | -
+    """
+    done = made({"changes_of": ["campaign"]}, events)
+    done.assert_sessions("""
+        u | start | end | count | why
+        a | 0     | 3   | 4     | changes_of
+        a | 4     | 4   | 1     | changes_of
+        a | 5     | 5   | 1     | gap
+        t | 90    | 90  | 1     | -
+    """)
+    done.assert_clean()
+
+
+def test_so_many_events_are_a_session_and_the_next_one_begins_another(made: Plays) -> None:
+    done = made({"max_events": 2}, "a@0 a@1 a@2 a@3 a@4 t@90")
+    done.assert_sessions("""
+        u | start | end | count | why
+        a | 0     | 1   | 2     | max_events
+        a | 2     | 3   | 2     | max_events
+        a | 4     | 4   | 1     | gap
+        t | 90    | 90  | 1     | -
+    """)
+    done.assert_clean()
+
+
+def test_midnight_is_that_of_the_zone_and_so_is_the_date_of_a_session(made: Plays) -> None:
+    """In Berlin it is midnight at 23:00 in winter, and in summer at 22:00; the clock changes on 29 March."""
+    done = made({"cut_at": "midnight", "time_zone": "Europe/Berlin", "gap": "2h"}, **LATER)
+    march_28, march_29 = (MONTH + 28 * 1440 + day * 1440 for day in (27, 28))
+    winter, summer = march_28 + 23 * 60, march_29 + 22 * 60
+    done.runs(f"a@{winter - 1} a@{winter} a@{summer - 1} a@{summer} t@{summer + 300}")
+    done.assert_sessions(f"""
+        u | start          | end            | session_date | why
+        a | {winter - 1}   | {winter - 1}   | 2026-03-28   | midnight
+        a | {winter}       | {winter}       | 2026-03-29   | gap
+        a | {summer - 1}   | {summer - 1}   | 2026-03-29   | midnight
+        a | {summer}       | {summer}       | 2026-03-30   | gap
+        t | {summer + 300} | {summer + 300} | 2026-03-30   | -
+    """)
+    done.assert_clean()
+
+
+def test_events_of_one_time_go_by_order_by(made: Plays) -> None:
+    """Two sessions begin at minute 5, with ids of their own."""
+    events = """
+        u | at | n | what   | seq
+        a | 0  | 1 | page   | 1
+        a | 5  | 2 | login  | 3
+        a | 5  | 3 | logout | 2
+        a | 5  | 4 | login  | 4
+        a | 6  | 5 | page   | 5
+        t | 90 | 0 | page   | 6
+    """
+    rule = {"starts_when": "what = 'login'", "ends_when": "what = 'logout'"}
+    done = made(rule, events, source={"key": ["u"], "order_by": ["seq"]})
+    done.assert_sessions("""
+        u | start | end | count | total | why
+        a | 0     | 5   | 2     | 4     | ends_when
+        a | 5     | 5   | 1     | 2     | starts_when
+        a | 5     | 6   | 2     | 9     | gap
+        t | 90    | 90  | 1     | 0     | -
+    """)
+    assert len({row["session_id"] for row in done.told("session_id")}) == 4
+    done.assert_clean()
+
+
+ONE_BY_ONE = [
+    "u | at | n | what\n a | 5 | 3 | login",
+    "u | at | n | what\n a | 9 | 4 | page\n b | 4 | 6 | page",
+    "u | at | n | what\n a | 3 | 2 | page\n t | 20 | 0 | page",
+    "u | at | n | what\n a | 0 | 1 | login\n b | 0 | 5 | page",
+    "u | at | n | what\n t | 90 | 0 | page",
+]
+
+
+@pytest.mark.parametrize("commit", ["merge", "replace"])
+def test_events_that_come_run_by_run_in_any_order_make_the_same_sessions(made: Plays, commit: str) -> None:
+    done = made({"starts_when": "what = 'login'"}, *ONE_BY_ONE, sessions={"commit": commit}, **LATER)
+    done.assert_sessions("""
+        u | start | end | count | why
+        a | 0     | 3   | 2     | starts_when
+        a | 5     | 9   | 2     | gap
+        b | 0     | 4   | 2     | gap
+        t | 20    | 20  | 1     | gap
+        t | 90    | 90  | 1     | -
+    """)
+    done.assert_clean()
+
+
+def test_a_session_keeps_to_the_events_before_the_one_that_cut_it_whatever_comes_later(made: Plays) -> None:
+    events = "u | at | n | what\n a | 1 | 1 | page", "u | at | n | what\n a | 12 | 1 | page\n a | 7 | 1 | page"
+    done = made({"starts_when": "what = 'login'"}, LOGIN, *events, **LATER)
+    done.assert_sessions("""
+        u | start | end | count | why
+        a | 0     | 3   | 3     | starts_when
+        a | 5     | 12  | 4     | gap
+        b | 0     | 4   | 2     | gap
+        t | 90    | 90  | 1     | -
+    """)
+    done.assert_clean()
+
+
+def test_where_the_event_that_began_a_session_is_deleted_or_moved_sessions_grow_together(made: Plays) -> None:
+    done = made({"starts_when": "what = 'login'"}, LOGIN)
+    done.source("DELETE FROM {} WHERE n = 3").run()
+    done.assert_sessions("""
+        u | start | end | count | why
+        a | 0     | 9   | 3     | gap
+        b | 0     | 4   | 2     | gap
+        t | 90    | 90  | 1     | -
+    """)
+    done.source("UPDATE {} SET what = 'login' WHERE n = 6").run()
+    done.assert_sessions("""
+        u | start | end | count | why
+        a | 0     | 9   | 3     | gap
+        b | 0     | 0   | 1     | starts_when
+        b | 4     | 4   | 1     | gap
+        t | 90    | 90  | 1     | -
+    """)
+    done.assert_clean()
+
+
+def test_late_events_apart_are_cut_among_themselves(made: Plays) -> None:
+    late = "u | at | n | what\n a | 4 | 1 | login\n a | 2 | 2 | page"
+    done = made({"starts_when": "what = 'login'"}, LOGIN, late, late_events="separate")
+    done.assert_sessions(
+        """
+        u | start | end | count | why
+        a | 2     | 2   | 1     | starts_when
+        a | 4     | 4   | 1     | gap
+        """,
+        is_late=True,
+    )
+    done.source("DELETE FROM {} WHERE n = 1 AND what = 'login' AND minute(at) = 4").run()
+    done.assert_sessions("u | start | end | count | why\n a | 2 | 2 | 1 | gap", is_late=True)
+    done.assert_clean()
+
+
+def test_a_gap_of_its_own_reaches_over_no_cut(made: Plays) -> None:
+    """The first session reaches to 60, and holds nothing behind the login, also when what follows is final."""
+    gaps = {"expr": "make_dt_interval(0, 0, n, 0)"}
+    first = "u | at | n | what\n a | 0 | 60 | page\n a | 5 | 1 | login\n t | 50 | 1 | page"
+    done = made({"gap": gaps, "starts_when": "what = 'login'"}, first, "u | at | n | what\n a | 55 | 1 | page")
+    done.assert_sessions("""
+        u | start | end | count | why
+        a | 0     | 0   | 1     | -
+        a | 5     | 5   | 1     | gap
+        a | 55    | 55  | 1     | -
+        t | 50    | 50  | 1     | gap
+    """)
+    done.assert_clean()
+
+
+def test_a_condition_that_fails_for_an_event_rejects_that_event(made: Plays) -> None:
+    done = made({"ends_when": "1 / n > 0.5"}, "a@0=1 a@1=0 a@2=5 t@90=2")
+    done.assert_sessions("""
+        u | start | end | count | why
+        a | 0     | 0   | 1     | ends_when
+        a | 2     | 2   | 1     | gap
+        t | 90    | 90  | 1     | -
+    """)
+    assert [row["reason"] for row in done.told_rejected("reason")] == ["expression_failed"]
+    done.assert_clean()
+
+
+@pytest.mark.parametrize(
+    ("session", "says"),
+    [
+        ({"starts_when": "n"}, "session.starts_when must be true or false for each event, and this is INT"),
+        ({"changes_of": ["map(what, n)"]}, "session.changes_of must name values that can be compared"),
+        ({"ends_when": "whta = 'logout'"}, "session.ends_when does not fit the source table"),
+        ({"starts_when": "rand() > 0.5"}, "session.starts_when must give the same value whenever it is computed"),
+    ],
+)
+def test_a_boundary_that_cannot_be_is_told_before_anything_is_read(
+    made: Plays, session: dict[str, Any], says: str
+) -> None:
+    done = made(session).add("a@0")
+    with pytest.raises(SessionizerError, match=says):
+        done.init()

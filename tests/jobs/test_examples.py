@@ -1,9 +1,11 @@
 """Every example runs as it stands, over events that it names columns of."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from sessionizer.jobs.commands.init import init
 from sessionizer.jobs.commands.verify import Asked, verify
@@ -50,14 +52,63 @@ def test_the_example_runs_and_verifies(spark: SparkSession, tmp_path: Path, exam
 def test_there_is_an_example_for_each_system() -> None:
     names = {path.stem for path in EXAMPLES}
     systems = {"kafka_streams", "spark_session_window", "numaflow", "voltsp", "flink", "dbt_lag_cumsum", "ga4"}
+    systems |= {"universal_analytics", "visits"}
     assert names == systems
+
+
+def sessions_of(spark: SparkSession, folder: Path, example: str, clicks: list[tuple[Any, ...]]) -> DataFrame:
+    """What an example makes of these."""
+    file = folder / f"{example}.yaml"
+    file.write_text((EXAMPLES[0].parent / file.name).read_text())
+    config = load_config(file)
+    source = spark.createDataFrame(clicks, SCHEMA).coalesce(1)
+    source.write.format("delta").option("delta.enableChangeDataFeed", "true").save(config.source.table)
+    init(spark, config, None, lambda _: None)
+    run(spark, config, RunOptions(once=True))
+    return spark.read.format("delta").load(config.sessions.table)
+
+
+@pytest.mark.broad
+def test_sessions_end_at_midnight_and_with_another_campaign_as_universal_analytics_says(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """In Berlin it is 00:10 at 23:10."""
+    hits = [
+        (1, "late", clock("22:50"), "/", 0.0, "mail"),
+        (2, "late", clock("23:10"), "/shop", 0.0, None),
+        (3, "late", clock("23:20"), "/shop", 0.0, "ads"),
+        (4, "late", clock("23:30"), "/shop", 0.0, "mail"),
+        (5, "stays", clock("10:00"), "/", 0.0, "mail"),
+        (6, "stays", clock("10:20"), "/", 0.0, "mail"),
+    ]
+    rows = sessions_of(spark, tmp_path, "universal_analytics", hits)
+    told = rows.select("user_id", "hits", "landing_page", F.col("session_date").cast("string"))
+    assert sorted(map(tuple, told.collect())) == [
+        ("late", 1, "/", "2026-01-01"),
+        ("late", 1, "/shop", "2026-01-02"),
+        ("late", 2, "/shop", "2026-01-02"),
+        ("stays", 2, "/", "2026-01-01"),
+    ]
+
+
+@pytest.mark.broad
+def test_visits_begin_with_the_home_page_end_with_an_order_and_hold_so_many_pages(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    pages = ["/", "/shop", "/order", "/shop", "/", *["/film"] * 5]
+    clicks = [(n, "ann", clock(f"10:{n:02}"), page, 0.0, "web") for n, page in enumerate(pages)]
+    rows = sessions_of(spark, tmp_path, "visits", [*clicks, (99, "bob", clock("18:00"), "/", 0.0, "web")])
+    assert [tuple(row) for row in rows.orderBy("session_start").select("path", "end_reason").collect()] == [
+        (["/", "/shop", "/order"], "ends_when"),
+        (["/shop"], "starts_when"),
+        (["/", "/film", "/film", "/film"], "max_events"),
+        (["/film", "/film"], "gap"),
+        (["/"], None),
+    ]
 
 
 @pytest.mark.broad
 def test_sessions_are_engaged_as_ga4_says(spark: SparkSession, tmp_path: Path) -> None:
-    file = tmp_path / "ga4.yaml"
-    file.write_text((EXAMPLES[0].parent / "ga4.yaml").read_text())
-    config = load_config(file)
     hits = [
         (1, "stays", clock("10:00"), "/", 0.0, "web"),
         (2, "stays", clock("10:11"), None, 0.0, "web"),
@@ -67,11 +118,7 @@ def test_sessions_are_engaged_as_ga4_says(spark: SparkSession, tmp_path: Path) -
         (6, "bounces", clock("10:00"), "/", 0.0, "web"),
         (7, "bounces", clock("10:31"), "/", 0.0, "web"),
     ]
-    clicks = spark.createDataFrame(hits, SCHEMA).coalesce(1)
-    clicks.write.format("delta").option("delta.enableChangeDataFeed", "true").save(config.source.table)
-    init(spark, config, None, lambda _: None)
-    run(spark, config, RunOptions(once=True))
-    rows = spark.read.format("delta").load(config.sessions.table).select("user_id", "page_views", "engaged", "bounced")
+    rows = sessions_of(spark, tmp_path, "ga4", hits).select("user_id", "page_views", "engaged", "bounced")
     assert sorted(map(tuple, rows.collect())) == [
         ("bounces", 1, False, True),
         ("bounces", 1, False, True),
