@@ -27,7 +27,7 @@ def made(spark: SparkSession, tmp_path: Path) -> Plays:
     return make
 
 
-LATER = {"time": {"allowed_lateness": "1h"}}
+LATER = {"time": {"allowed_lateness": "2h"}}
 LOGIN = """
     u | at | n | what
     a | 0  | 1 | login
@@ -111,7 +111,7 @@ def test_midnight_is_that_of_the_zone_and_so_is_the_date_of_a_session(made: Play
     done = made({"cut_at": "midnight", "time_zone": "Europe/Berlin", "gap": "2h"}, **LATER)
     march_28, march_29 = (MONTH + 28 * 1440 + day * 1440 for day in (27, 28))
     winter, summer = march_28 + 23 * 60, march_29 + 22 * 60
-    done.runs(f"a@{winter - 1} a@{winter} a@{summer - 1} a@{summer} t@{summer + 300}")
+    done.at(summer + 400).runs(f"a@{winter - 1} a@{winter} a@{summer - 1} a@{summer} t@{summer + 300}")
     done.assert_sessions(f"""
         u | start          | end            | session_date | why
         a | {winter - 1}   | {winter - 1}   | 2026-03-28   | midnight

@@ -148,13 +148,17 @@ def salt_of(population: Column | None, ahead: Column | None) -> Column:
     return F.when(salt != "", salt)
 
 
-def with_cut(sessions: DataFrame, within: tuple[str, ...], is_beyond: Callable[[Column, Column], Column]) -> DataFrame:
+def with_cut(
+    sessions: DataFrame, rule: Rule, within: tuple[str, ...], is_beyond: Callable[[Column, Column], Column]
+) -> DataFrame:
     """Sessions of islands with what the next one tells: why it has begun before their reach.
 
     is_beyond: of a start, and a reach.
     """
     following = Window.partitionBy(*C.cols(within)).orderBy(C.ISLAND)
     start, why = (F.lead(C.col(name)).over(following) for name in (C.START, C.WHY))
+    if rule.max_events is not None:
+        why = F.when((C.col(C.COUNT) >= rule.max_events) & (why != ENDS_WHEN), MAX_EVENTS).otherwise(why)
     return sessions.withColumn(part_column(CUT), F.when(~is_beyond(start, C.col(C.REACH)), why))
 
 

@@ -33,8 +33,8 @@ def unforgotten(intervals: DataFrame, forgotten: int, rule: Rule, *, is_again: b
     first = F.min(F.when(existing, start)).over(Window.partitionBy(*C.cols(apart(intervals, rule))))
     told = intervals.withColumn("__first", F.least(first, F.lit(forgotten)))
     if rule.cuts and not is_again:
-        reaches = ~existing & (C.col(C.EFFECT) == LEAVES) & (start < F.least(first, F.lit(forgotten)))
-        reaches = reaches & first.isNotNull()
+        is_before = start <= first if rule.by_content else start < first  # what begins it may begin nothing any more
+        reaches = ~existing & (C.col(C.EFFECT) == LEAVES) & is_before & (start < forgotten)
         whole = {
             C.START: F.when(reaches, F.lit(-EVER)).otherwise(start),
             C.END: F.when(reaches, F.greatest(C.col(C.END), first)).otherwise(C.col(C.END)),

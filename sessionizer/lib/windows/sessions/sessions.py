@@ -223,7 +223,7 @@ class Sessions:
         marked = arriving(fold(inside, rule, self.aggregates, *by, C.ISLAND, whole=True), rule, self.now)
         made = merge_islands(marked, rule, self.aggregates, *by)
         if rule.by_content:
-            made = with_cut(made, (*apart(made, rule), *by), lambda start, reach: beyond(start, reach, rule))
+            made = with_cut(made, rule, (*apart(made, rule), *by), lambda start, reach: beyond(start, reach, rule))
         return inside, with_absorbed(made.drop(C.WHY), ranges, rule)
 
     def _with_last_arrivals(self, *frames: DataFrame) -> tuple[DataFrame, ...]:
