@@ -510,7 +510,7 @@ class World:
                 return {("final", base)}
             reason = base if ended.reason == "idle" and base != "gap" else ended.reason
             by_hand = max(e.run for e in s.events) > ended.run or ended.run < self.unsure_since
-            by_hand = by_hand or s.expires < ended.surely
+            by_hand = by_hand or s.expires < ended.surely or (is_cut and ended.reason == "idle")
             return {("final", reason), *({("final", base)} if by_hand else set())}
         watermark = scope.watermark if scope.watermark is not None else -ABOVE_ALL
         if watermark > s.expires or watermark > last:
