@@ -148,9 +148,9 @@ def test_what_only_spark_can_tell_is_left_to_it(lake: Warehouse) -> None:
         check(load_config(file, env={"SESSIONIZER__SOURCE__EVENT_TIME": text}), "source", columns=True)
 
 
-def test_a_key_within_a_column_is_answered_with_how_to_make_it_one() -> None:
+def test_a_column_within_another_is_answered_with_how_to_make_it_one() -> None:
     columns = T.StructType([T.StructField("user", T.StructType([T.StructField("id", T.StringType())]))])
-    (problem,) = column_problems(("User.Id",), columns, "source.key")
+    (problem,) = column_problems(("User.Id",), columns, "source.order_by")
     assert "make it one of its own, as `ingest --rename User.Id=NEW` does" in str(problem)
 
 
