@@ -167,12 +167,12 @@ def made_problems(made: Sequence[MadeKey], columns: T.StructType) -> Iterator[So
             yield problem
 
 
-def _is_missing(parts: Sequence[str], columns: T.DataType) -> bool:
-    """Whether there is surely no field at the end of this way: beyond structs nobody knows."""
-    if not parts or not isinstance(columns, T.StructType):
-        return False
+def _is_missing(parts: Sequence[str], kind: T.DataType) -> bool:
+    """Whether there is surely no field at the end of this way: of a MAP or a VARIANT nobody knows."""
+    if not parts or not isinstance(kind, T.StructType):
+        return bool(parts) and isinstance(kind, T.AtomicType) and not isinstance(kind, T.VariantType)
     first, *others = parts
-    found = next((f.dataType for f in columns.fields if f.name.lower() == first.lower()), None)
+    found = next((f.dataType for f in kind.fields if f.name.lower() == first.lower()), None)
     return found is None or _is_missing(others, found)
 
 

@@ -84,6 +84,7 @@ class Rule:
     from_version: int | None = None  # of the source: where the first run begins
     one_by_one: bool = False  # a run takes one version of the source at a time
     type_of_key: Literal["STRING", "BIGINT", "DECIMAL(12,2)", "TIMESTAMP", "BINARY"] = "STRING"  # of k1 in the tables
+    is_made: bool = False  # whether SQL makes k1 of what the source has
     earlier: int = 0  # microseconds: all times of the tables are so much earlier than those that are told here
 
     @property
