@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 
 from sessionizer.jobs.commands.verify import Asked
 from sessionizer.jobs.commands.verify_windows import verify_windows
-from sessionizer.jobs.queries.lookups import LookUp, as_documents
+from sessionizer.jobs.queries import lookups_duckdb, sql_duckdb
+from sessionizer.jobs.queries.lookups import LookUp
 from sessionizer.lib.errors import ConfigError
 from tests.exactness.play import Play, minute
 
@@ -31,6 +32,11 @@ def visits(spark: SparkSession, tmp_path: Path) -> Callable[..., Play]:
         return Play(spark, tmp_path / "play", VISITS, **{"source": WHO} | sections).runs(FIRST)
 
     return visits
+
+
+def found_without_spark(play: Play, key: str) -> list[tuple[Any, int]]:
+    query = lookups_duckdb.look_up(play.config, LookUp(key=(key,)), whole=True)
+    return [(row[query.names[0]], row["event_count"]) for row in sql_duckdb.documents(query)]
 
 
 def hashes(play: Play, table: str) -> set[str]:
@@ -74,8 +80,7 @@ def test_an_event_is_of_the_key_that_its_row_makes_whatever_becomes_of_it(
         d2   | 3     | 8   | 3     | 7
         tick | 100   | 100 | 1     | 8
         """)
-    (found,) = as_documents(play.tables, LookUp(key=("d2",)))
-    assert (found["who"], found["event_count"]) == ("d2", 3)
+    assert found_without_spark(play, "d2") == [("d2", 3)]
     play.assert_clean()
     play.damage("UPDATE {} SET who = 'd1' WHERE who = 'd2'")
     assert not play.verify().clean
@@ -199,6 +204,7 @@ def test_a_column_of_the_whole_name_comes_before_a_field(spark: SparkSession, tm
     play.append([("whole", ("within",), minute(0), 1)], schema)
     play.init().run()
     play.assert_sessions("user.id | start | count \n whole | 0 | 1")
+    assert found_without_spark(play, "whole") == [("whole", 1)]
     play.assert_clean()
 
 
