@@ -39,7 +39,8 @@ class Project:
     def of(cls, config: str | Path) -> "Project":
         """By a config file; with the Spark session that runs, or one of its own."""
         loaded = load_config(config)
-        return cls(loaded, spark_session(loaded.spark))
+        spark = spark_session(loaded.spark)
+        return cls(TableSet(spark, loaded).config, spark)
 
     def init(self) -> list[str]:
         """Make the tables; what was done, as sentences."""

@@ -40,6 +40,7 @@ def check(config: Config, needs: Needs | None = None, *, windows: bool = False, 
     of = ruled(config, windows=windows)
     try:
         tables = LocalTableSet(config)
+        config, of = tables.config, ruled(tables.config, windows=windows)
         found = _problems(tables, of, needs, columns=columns)
     except NeedsSpark:
         return Ready(config, None)
@@ -51,7 +52,7 @@ def check_all(config: Config) -> bool:
     """The same for all that runs of this config need; whether its tables could be looked at."""
     try:
         tables = LocalTableSet(config)
-        each = [ruled(config, windows=windows) for windows in (False, True) if not windows or config.sliding]
+        each = [ruled(tables.config, windows=windows) for windows in (False, True) if not windows or config.sliding]
         _raise_all([error for of in each for error in _problems(tables, of, "rule", columns=True)])
     except NeedsSpark:
         return False

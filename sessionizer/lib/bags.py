@@ -16,8 +16,9 @@ FROM_FEED = (C.CHANGE_TYPE, C.COMMIT_VERSION, C.COMMIT_TIMESTAMP)
 
 
 def own_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """The source's own columns: without those in flight and those of the change feed."""
-    return tuple(name for name in names if not name.startswith("__") and name not in FROM_FEED)
+    """The source's own columns: without those in flight, those of the change feed and key columns that it has not."""
+    made = {name.removeprefix(C.MADE) for name in names if name.startswith(C.MADE)}
+    return tuple(name for name in names if not name.startswith("__") and name not in FROM_FEED and name not in made)
 
 
 def hashed(rows: DataFrame) -> DataFrame:

@@ -94,6 +94,7 @@ INTO = "__into"
 ABSORBED_ROWS = "__absorbed_rows"
 STATUS_BEFORE = "__status_before"
 IS_PART = "__is_part"
+MADE = "__made_"  # before the name of a key column that the source has not: tells it from the source's own
 RANGE = "__range"
 SEQ = "__seq"
 WHY = "__why"

@@ -1,6 +1,7 @@
 """Columns and SQL expressions that the configuration names, resolved against a frame."""
 
 import difflib
+import json
 import re
 from collections.abc import Iterator, Sequence
 
@@ -11,6 +12,8 @@ from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.bags import own_columns
+from sessionizer.lib.config import MadeKey
+from sessionizer.lib.config.key import parts_of
 from sessionizer.lib.engine import VALUE, analysis, attempt
 from sessionizer.lib.errors import ConfigError, SourceMismatch
 
@@ -56,6 +59,24 @@ def of_event(text: str, events: DataFrame, field: str) -> tuple[Column, Column |
     is_column = text.lower() in (name.lower() for name in events.columns)
     tried = None if is_column else attempt(parsed, events)
     return (parsed, None) if tried is None else (tried[VALUE], tried.isNull())
+
+
+def with_keys(events: DataFrame, made: Sequence[MadeKey]) -> DataFrame:
+    """The events with the key columns that the source has not; null where an expression has no value.
+
+    In: columns of the source, and others. Out: the same, these, and for each a `__made_…` that tells it apart.
+    Errors: SourceMismatch, ConfigError for what does not fit the source.
+    """
+    for problem in made_problems(made, events.schema):
+        raise problem
+    keys = {key.name: of_event(key.expr, events, key_field(key))[0] for key in made}
+    marks = {f"{C.MADE}{key.name}": F.lit(None).cast("boolean") for key in made}
+    return events.withColumns(keys | marks) if made else events
+
+
+def key_field(key: MadeKey) -> str:
+    """What errors call its expression."""
+    return f"source.key.{key.name}"
 
 
 def expression_of(text: str, names: DataFrame, field: str, hint: str = "") -> Column:
@@ -122,6 +143,37 @@ def column_problems(
             yield SourceMismatch(
                 rule, value=name, remedy=lift if is_within else nearest(name, own_columns(columns.names))
             )
+
+
+def made_problems(made: Sequence[MadeKey], columns: T.StructType) -> Iterator[SourceMismatch]:
+    """What is wrong with key columns that the source has not, as far as names alone tell."""
+    known = {name.lower() for name in columns.names}
+    for key in made:
+        if key.name.lower() in known:
+            yield SourceMismatch(
+                "source.key gives a column a name that the source table has already",
+                value=key.name,
+                remedy=f"give it another one: {{name: key_{key.name}, expr: {json.dumps(key.expr)}}}",
+            )
+        problem = name_problem(key.expr, columns, key_field(key))
+        if problem is None and key.expr.lower() not in known and _is_missing(parts_of(key.expr), columns):
+            there = [*own_columns(columns.names), *fields_within(columns)]
+            problem = SourceMismatch(
+                "source.key names a field that the source table does not have",
+                value=key.expr,
+                remedy=nearest(key.expr, there),
+            )
+        if problem is not None:
+            yield problem
+
+
+def _is_missing(parts: Sequence[str], kind: T.DataType) -> bool:
+    """Whether there is surely no field at the end of this way: of a MAP or a VARIANT nobody knows."""
+    if not parts or not isinstance(kind, T.StructType):
+        return bool(parts) and isinstance(kind, T.AtomicType) and not isinstance(kind, T.VariantType)
+    first, *others = parts
+    found = next((f.dataType for f in kind.fields if f.name.lower() == first.lower()), None)
+    return found is None or _is_missing(others, found)
 
 
 def fields_within(columns: T.StructType) -> dict[str, tuple[str, ...]]:

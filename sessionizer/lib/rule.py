@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sessionizer.lib.config import Aggregate, Config, Dedupe, DynamicGap
+from sessionizer.lib.config import Aggregate, Config, Dedupe, DynamicGap, MadeKey
 from sessionizer.lib.durations import HOUR
 
 NO_CONTENT: dict[str, Any] = {
@@ -14,10 +14,14 @@ NO_CONTENT: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Rule:
-    """How events become sessions (SEMANTICS §2, §4 to §8). All durations are microseconds."""
+    """How events become sessions (SEMANTICS §2, §4 to §8). All durations are microseconds.
+
+    key: the names of the key columns. made: those of them that the source has not.
+    """
 
     key: tuple[str, ...]
     gap: int | DynamicGap
+    made: tuple[MadeKey, ...] = ()
     event_time: str = "event_time"
     where: str | None = None
     order_by: tuple[str, ...] = ()
@@ -54,8 +58,9 @@ class Rule:
         source, session, time = config.source, config.session, config.time
         idle = time.idle_timeout
         return cls(
-            key=tuple(source.key),
+            key=source.key,
             gap=session.gap,
+            made=source.made,
             event_time=source.event_time,
             where=source.where,
             order_by=tuple(source.order_by),
@@ -70,7 +75,7 @@ class Rule:
             cut_at=session.cut_at,
             time_zone=session.time_zone or "UTC",
             watermark_from=time.watermark.from_,
-            watermark_per=time.watermark.per,
+            watermark_per=source.scope(time.watermark.per),
             watermark_delay=time.watermark.delay,
             watermark_idle_after=time.watermark.idle_after,
             allowed_lateness=time.allowed_lateness,
@@ -85,6 +90,12 @@ class Rule:
             aggregates=tuple(config.aggregates),
             tells_events=bool(config.outputs.event_sessions or config.outputs.session_updates),
         )
+
+    @property
+    def own_key(self) -> tuple[str, ...]:
+        """The key columns that the source has itself."""
+        made = {key.name for key in self.made}
+        return tuple(name for name in self.key if name not in made)
 
     @property
     def scope(self) -> tuple[str, ...]:

@@ -120,7 +120,7 @@ def _of_run(rejected: DataFrame, manifest: Manifest) -> DataFrame:
 
 
 def rejected_schema(config: Config, source_schema: T.StructType) -> T.StructType:
-    """The columns of rejected_events; the key columns have the types of the source."""
+    """The columns of rejected_events. source_schema: for the types of the key columns, those it has not among them."""
     types = {f.name.lower(): f.dataType for f in source_schema.fields}
     keys = [T.StructField(name, types.get(name.lower(), T.StringType())) for name in config.source.key]
     return T.StructType([*keys, *[T.StructField(name, data_type) for name, data_type in AFTER_KEY.items()]])

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from sessionizer.lib.config import Config
+from sessionizer.lib.config.key import parts_of
 from sessionizer.lib.errors import SourceError
 from sessionizer.tables.delta import CHANGE_FEED, Table
 
@@ -14,6 +15,12 @@ ANEW = (
     "`sessionizer rebuild` makes all sessions anew from the source as it stands, `rebuild --windows` all sliding "
     "windows (before a first run set source.start: earliest)"
 )
+
+
+def named_by(config: Config, source: "Table | LocalTable") -> Config:
+    """The config of this source: a key column that is called `user.id` as a whole comes before a field of that name."""
+    is_open = any(isinstance(entry, str) and parts_of(entry) for entry in config.source.keys)
+    return config.over(source.schema.names) if is_open and source.exists() else config
 
 
 def require_source(table: "Table | LocalTable", config: Config, *, changes: bool = True) -> None:

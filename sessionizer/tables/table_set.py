@@ -12,6 +12,7 @@ from sessionizer.tables.events import Events
 from sessionizer.tables.layout import layout_of_sessions, layout_of_windows
 from sessionizer.tables.rejected_events import RejectedEvents
 from sessionizer.tables.runs import Runs
+from sessionizer.tables.source import named_by
 from sessionizer.tables.window_table import WindowTable
 
 
@@ -21,8 +22,8 @@ class TableSet:
     def __init__(self, spark: SparkSession, config: Config) -> None:
         read_any_version(spark)
         self.spark = spark
-        self.config = config
         self.events = Events(spark, config)
+        self.config = config = named_by(config, self.events.table)
         place = Table(spark, config.outputs.rejected_events, "outputs.rejected_events")
         self.rejected_events = RejectedEvents(config, place)
         self.runs = Runs(Table(spark, config.outputs.runs, "outputs.runs", small=True), "sessions")

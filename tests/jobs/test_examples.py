@@ -52,7 +52,7 @@ def test_the_example_runs_and_verifies(spark: SparkSession, tmp_path: Path, exam
 def test_there_is_an_example_for_each_system() -> None:
     names = {path.stem for path in EXAMPLES}
     systems = {"kafka_streams", "spark_session_window", "numaflow", "voltsp", "flink", "dbt_lag_cumsum", "ga4"}
-    systems |= {"universal_analytics", "visits"}
+    systems |= {"universal_analytics", "visits", "visitors"}
     assert names == systems
 
 
@@ -126,3 +126,27 @@ def test_sessions_are_engaged_as_ga4_says(spark: SparkSession, tmp_path: Path) -
         ("looks", 2, True, False),
         ("stays", 1, True, False),
     ]
+
+
+@pytest.mark.broad
+def test_visitors_are_users_or_devices(spark: SparkSession, tmp_path: Path) -> None:
+    file = tmp_path / "visitors.yaml"
+    file.write_text((EXAMPLES[0].parent / "visitors.yaml").read_text())
+    config = load_config(file)
+    hits = [
+        (1, None, clock("10:00"), "/", 0.0, "web"),
+        (2, "ann", clock("10:05"), "/shop", 0.0, "web"),
+        (3, "ann", clock("10:10"), "/shop", 0.0, "tv"),
+        (4, None, clock("10:20"), "/film", 0.0, "tv"),
+    ]
+    clicks = spark.createDataFrame(hits, SCHEMA).coalesce(1)
+    clicks.write.format("delta").option("delta.enableChangeDataFeed", "true").save(config.source.table)
+    init(spark, config, None, lambda _: None)
+    run(spark, config, RunOptions(once=True))
+    rows = spark.read.format("delta").load(config.sessions.table).select("visitor", "pages", "devices", "is_known")
+    assert sorted(map(tuple, rows.collect())) == [
+        ("ann", 2, ["tv", "web"], True),
+        ("tv", 1, ["tv"], False),
+        ("web", 1, ["web"], False),
+    ]
+    assert verify(spark, config, Asked()).clean

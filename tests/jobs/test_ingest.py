@@ -561,3 +561,13 @@ def test_of_several_files_the_one_that_fails_is_named_and_those_before_it_are_in
     assert message.startswith(f"{files[2]}: the file has columns")
     assert message.endswith("of 4 files 2 before it went in and 1 behind it were not tried.")
     assert lake.rows("user") == [("a.csv",), ("b.csv",)]
+
+
+@pytest.mark.broad
+def test_torn_lines_lie_beside_rejected_events_of_a_key_that_sql_makes(spark: SparkSession, tmp_path: Path) -> None:
+    lake = lake_at(spark, tmp_path, key=["user.id", {"name": "day", "expr": "CAST(event_time AS DATE)"}])
+    file = lake.file("a.json", f'{{"user": {{"id": 7}}, "event_time": "{AT}"}}\nnothing\n')
+    assert lake.ingest(JSON, file) == [IngestReport(str(file), lines=2, added=1, unreadable=1)]
+    assert lake.rejected("id", "day", "reason") == [(None, None, "unreadable")]
+    schema = Table(spark, lake.config.outputs.rejected_events, "").schema
+    assert [(f.name, f.dataType.simpleString()) for f in schema.fields[:2]] == [("id", "bigint"), ("day", "date")]

@@ -148,9 +148,29 @@ def test_what_only_spark_can_tell_is_left_to_it(lake: Warehouse) -> None:
         check(load_config(file, env={"SESSIONIZER__SOURCE__EVENT_TIME": text}), "source", columns=True)
 
 
-def test_a_key_within_a_column_is_answered_with_how_to_make_it_one() -> None:
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("[user.id]", "source.key names a field that the source table does not have: got 'user.id'"),
+        ("[usr.id]", "source.key names a field that the source table does not have: got 'usr.id'"),
+        ("[{name: who, expr: usr}]", "source.key.who does not fit the source table: got 'usr'. did you mean user?"),
+        ("[{name: N, expr: user}]", "source.key gives a column a name that the source table has already: got 'N'"),
+        ("[{name: who, expr: lower(usr)}]", None),
+    ],
+)
+def test_of_keys_that_sql_makes_only_what_is_sure_is_told(lake: Warehouse, key: str, says: str | None) -> None:
+    config = load_config(lake.folder / "sessionizer.yaml", env={"SESSIONIZER__SOURCE__KEY": key})
+    if says is None:
+        check(config, "source", columns=True)
+        return
+    with pytest.raises(SourceMismatch) as caught:
+        check(config, "source", columns=True)
+    assert says in str(caught.value)
+
+
+def test_a_column_within_another_is_answered_with_how_to_make_it_one() -> None:
     columns = T.StructType([T.StructField("user", T.StructType([T.StructField("id", T.StringType())]))])
-    (problem,) = column_problems(("User.Id",), columns, "source.key")
+    (problem,) = column_problems(("User.Id",), columns, "source.order_by")
     assert "make it one of its own, as `ingest --rename User.Id=NEW` does" in str(problem)
 
 

@@ -374,6 +374,14 @@ def test_a_wrong_field_of_a_required_section_is_named(
         ("[reason]", ["'reason'"]),
         ("[1]", ["source.key[0] must be text: got 1"]),
         ("['']", ["source.key[0] must not be empty"]),
+        ("[user.id, device.id]", ["must name each column once", "'id'", "give it a name here: {name: …, expr: …}"]),
+        ("[job.status]", ["must not name a column that the written tables have", "'status'"]),
+        ("[user.__id]", ["source.key must make no column whose name begins with __", "'__id'"]),
+        ("[{name: who}]", ["source.key[0].expr is missing"]),
+        ("[{expr: a}]", ["source.key[0].name is missing"]),
+        ("[{name: who, expr: a, type: int}]", ["source.key[0].type is not a known key"]),
+        ("[id, {name: ID, expr: a}]", ["must name each column once", "'ID'"]),
+        ("[{name: run_id, expr: a}]", ["'run_id'"]),
     ],
 )
 def test_a_wrong_key_is_refused(refusal: Refusal, key: str, fragments: list[str]) -> None:
@@ -447,6 +455,43 @@ def test_a_file_is_found_by_the_other_suffix_of_yaml(tmp_path: Path) -> None:
     assert load_config(tmp_path / "sessionizer.yaml", {}) == load_config(file, {})
 
 
+# Keys that the source has not
+
+
+def key_from(load: Load, key: str, rest: str = "") -> Config:
+    return load(f"source: {{table: db.e, key: {key}}}\nsessions: {{table: db.s}}\n{rest}")
+
+
+def test_a_key_is_a_column_a_field_within_one_or_sql_under_a_name(load: Load) -> None:
+    source = key_from(load, "[tenant, User.id, {name: who, expr: 'coalesce(a, b)'}, '`a.b`', 'a b']").source
+    assert source.key == ("tenant", "id", "who", "a.b", "a b")
+    assert [(made.name, made.expr) for made in source.made] == [("id", "User.id"), ("who", "coalesce(a, b)")]
+    assert source.own_key == ("tenant", "a.b", "a b")
+
+
+def test_a_column_of_the_whole_name_comes_before_a_field(load: Load) -> None:
+    config = key_from(load, "[user.id, device.id2]", "time: {watermark: {per: [User.Id]}}")
+    assert (config.source.key, config.source.scope(("User.Id",))) == (("id", "id2"), ("id",))
+    whole = config.over(["USER.ID", "device"])
+    assert (whole.source.key, whole.source.own_key) == (("user.id", "id2"), ("user.id",))
+    assert whole.source.scope(("User.Id",)) == ("User.Id",)
+    assert whole.over(["USER.ID", "device"]) == whole
+    assert config.over(["user", "device"]) == config
+
+
+def test_a_watermark_may_be_of_keys_that_the_source_has_not(load: Load, refusal: Refusal) -> None:
+    key = "[user.org, {name: who, expr: a}]"
+    config = key_from(load, key, "time: {watermark: {per: [user.org, who]}}")
+    assert config.rule_summary()["watermark_per"] == ["org", "who"]
+    text = f"source: {{table: db.e, key: {key}}}\nsessions: {{table: db.s}}\ntime: {{watermark: {{per: [a]}}}}"
+    assert_says(refusal(text), "time.watermark.per must name columns of source.key", "Use some of: org, who")
+
+
+def test_the_name_of_a_made_key_is_of_no_aggregate(refusal: Refusal) -> None:
+    text = "source: {table: db.e, key: [user.id]}\nsessions: {table: db.s}\naggregates: [{name: ID, fn: count}]"
+    assert_says(refusal(text), "aggregates must have names that nothing else in the sessions table has", "'ID'")
+
+
 # The fingerprint and the schema
 
 
@@ -461,6 +506,7 @@ def test_a_file_is_found_by_the_other_suffix_of_yaml(tmp_path: Path) -> None:
         text_of(source="order_by: [id]"),
         text_of(source="null_keys: group"),
         "source: {table: lake/events, key: [user]}\nsessions: {table: lake/sessions}",
+        "source: {table: lake/events, key: [{name: user_id, expr: user}]}\nsessions: {table: lake/sessions}",
     ],
 )
 def test_whatever_changes_a_session_row_changes_the_fingerprint(load: Load, changed: str) -> None:
@@ -475,6 +521,7 @@ def test_whatever_changes_a_session_row_changes_the_fingerprint(load: Load, chan
         text_of("limits: {max_events_per_run: 5}\nspark: {a: 1}"),
         text_of(source="start: latest", sessions="change_feed: false"),
         "source: {table: db.e, key: [user_id]}\nsessions: {table: db.s}",
+        "source: {table: db.e, key: ['`user_id`']}\nsessions: {table: db.s}",
     ],
 )
 def test_nothing_else_changes_the_fingerprint(load: Load, same: str) -> None:
@@ -493,6 +540,13 @@ def test_the_rule_summary_reads_like_the_file(load: Load) -> None:
         "gap_boundary": "joins",
         "aggregates": [{"name": "a", "fn": "count"}, {"name": "b", "fn": "sum", "of": "x"}],
     }
+
+
+def test_what_makes_a_key_is_part_of_the_rule(load: Load) -> None:
+    told = [key_from(load, key).rule_summary()["key"] for key in ("[{name: id, expr: user.id}]", "[user.id]")]
+    assert told == [[{"name": "id", "expr": "user.id"}]] * 2
+    made = [key_from(load, f"[{{name: who, expr: {expr}}}]").fingerprint() for expr in ("a", "b")]
+    assert made[0] != made[1]
 
 
 def test_the_schema_describes_every_field_and_writes_defaults_as_the_file_does() -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.canonical import canonical_json, session_id
-from sessionizer.lib.config import Dedupe
+from sessionizer.lib.config import Dedupe, MadeKey
 from sessionizer.lib.errors import ConfigError, SourceError
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.watermarks import WatermarkState
@@ -205,3 +205,75 @@ def _id_of(spark: SparkSession, key: tuple[Any, ...]) -> str:
     data_types: list[T.DataType] = [types.get(type(k), T.StringType()) for k in key]
     columns = [F.lit(k).cast(t) for k, t in zip(key, data_types, strict=True)]
     return str(spark.range(1).select(session_id(columns, data_types, F.lit(-1).cast("bigint"))).collect()[0][0])
+
+
+OF_KEYS = "u STRING, user STRUCT<id: STRING, ref: STRUCT<n: INT>>, m MAP<STRING, STRING>, event_time TIMESTAMP"
+
+
+def of_made(spark: SparkSession, name: str, expr: str) -> T.DataType:
+    """The type of a key column that SQL makes."""
+    events = spark.createDataFrame([], OF_KEYS)
+    rule = Rule((name,), HOUR, made=(MadeKey(name=name, expr=expr),))
+    return judge(events, rule, WatermarkState(now=NOON)).schema[name].dataType
+
+
+@pytest.mark.parametrize(
+    ("expr", "kind"),
+    [
+        ("u", "string"),
+        ("USER.Id", "string"),
+        ("`user`.`ref`.n", "int"),
+        ("m.a", "string"),
+        ("length(u) + user.ref.n", "int"),
+        ("CAST(event_time AS DATE)", "date"),
+    ],
+)
+def test_a_key_may_be_made_of_what_an_event_has(spark: SparkSession, expr: str, kind: str) -> None:
+    assert of_made(spark, "who", expr).simpleString() == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "expr", "says"),
+    [
+        ("U", "user.id", "source.key gives a column a name that the source table has already: got 'U'. give it anoth"),
+        ("id", "user.idd", "source.key names a field that the source table does not have: got 'user.idd'. did you me"),
+        ("x", "usr.id", "source.key names a field that the source table does not have: got 'usr.id'"),
+        ("who", "v", "source.key.who does not fit the source table: got 'v'"),
+        ("who", "lower(v)", "source.key.who does not fit the source table: got 'lower"),
+        ("who", "lower(", "source.key.who is neither a column nor an SQL expression"),
+        ("who", "user", "a key column must hold single values, and this one is STRUCT"),
+        ("who", "map_keys(m)", "a key column must hold single values, and this one is ARRAY"),
+        ("who", "concat(u, uuid())", "source.key.who must give the same value whenever it is computed"),
+        ("who", "lag(u) OVER (ORDER BY u)", "source.key.who does not fit the source table"),
+        ("who", "(SELECT 1)", "source.key.who must be computed from each row by itself"),
+        ("who", "max(u)", "source.key.who does not fit the source table"),
+    ],
+)
+def test_what_cannot_make_a_key_is_named(spark: SparkSession, name: str, expr: str, says: str) -> None:
+    with pytest.raises((ConfigError, SourceError)) as caught:
+        of_made(spark, name, expr)
+    assert says in str(caught.value)
+
+
+def test_a_made_key_is_no_part_of_the_row(spark: SparkSession) -> None:
+    events = frame(spark, [("ann", None), (None, None)], "u STRING, event_time TIMESTAMP")
+    made = Rule(("who",), HOUR, made=(MadeKey(name="who", expr="coalesce(u, 'nobody')"),))
+    columns = ("event", "event_hash", "ordinal", "reason")
+
+    def told(rule: Rule) -> list[tuple[Any, ...]]:
+        judged = judge(events, rule, WatermarkState(now=NOON))
+        return sorted(map(tuple, rejected(judged, rule).select(*columns).collect()))
+
+    assert told(made) == told(Rule(("u",), HOUR))
+    rows = rejected(judge(events, made, WatermarkState(now=NOON)), made)
+    assert sorted(row["who"] for row in rows.collect()) == ["ann", "nobody"]
+
+
+@pytest.mark.parametrize("null_keys", ["reject", "group"])
+def test_a_made_key_fails_or_is_null_for_its_own_event(spark: SparkSession, null_keys: Any) -> None:
+    at = datetime(2024, 1, 1, 12, tzinfo=UTC)
+    events = frame(spark, [("7", at), ("x", at), (None, at), ("x", None)], "u STRING, event_time TIMESTAMP")
+    made = Rule(("who",), HOUR, made=(MadeKey(name="who", expr="CAST(u AS INT)"),), null_keys=null_keys)
+    null = "null_key" if null_keys == "reject" else None
+    found = verdicts(events, made, WatermarkState(now=NOON))
+    assert found == [None, "expression_failed", null, "expression_failed"]

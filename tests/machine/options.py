@@ -13,6 +13,8 @@ FAR = 100_000  # minutes
 # When histories begin: half an hour before 1970, on the first day that there is but one, in the last month of all.
 EPOCH, YEAR_1, YEAR_9999 = -30 * MINUTE, -62_135_510_400_000_000, 253_399_622_400_000_000
 
+MADE = {"name": "k1", "expr": "coalesce(k1_told, k1_told)"}
+
 # What each option may be, as fields of a Rule.
 VALUES: dict[str, list[dict[str, Any]]] = {
     "key": [
@@ -98,7 +100,7 @@ def sections(rule: Rule, folder: Path) -> dict[str, Any]:
         least = {"at_least": f"{rule.at_least}m"} if rule.at_least else {}
         gap = {"expr": "make_dt_interval(0, 0, g, 0)", **least}
     source: dict[str, Any] = {
-        "key": list(rule.key),
+        "key": [MADE if rule.is_made and name == "k1" else name for name in rule.key],
         "event_time": "at",
         "null_keys": "group" if rule.groups_nulls else "reject",
         "order_by": ["o"] if rule.ordered else [],

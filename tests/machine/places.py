@@ -23,7 +23,7 @@ from tests.machine.memory import MemoryTable, dying, in_memory
 from tests.machine.options import sections
 from tests.machine.rule import Row, Rule
 from tests.machine.steps import Add, AddColumn, Changes, Delete, Overwrite, Update
-from tests.machine.telling import arrow, columns_read, read, schema
+from tests.machine.telling import arrow, columns_read, in_source, read, schema
 from tests.warehouse import Warehouse
 
 OfSource = Add | Update | Delete | Overwrite | AddColumn
@@ -131,7 +131,8 @@ class OverDelta(Configured):
         cases = {}
         for name in columns:
             told = {n: sql(name, c[name], self.rule) for n, c in changes.items() if name in c}
-            cases[name] = f"CASE n {' '.join(f'WHEN {n} THEN {v}' for n, v in told.items())} ELSE {name} END"
+            column = in_source(name, self.rule)
+            cases[column] = f"CASE n {' '.join(f'WHEN {n} THEN {v}' for n, v in told.items())} ELSE {column} END"
         self.warehouse.delta_source().update(F.col("n").isin(list(changes)), {n: F.expr(c) for n, c in cases.items()})
 
 

@@ -94,6 +94,7 @@ class Rule:
     most: int | None = None  # events of a session
     midnight: bool = False
     zone: str = "UTC"
+    is_made: bool = False  # whether SQL makes k1 of what the source has
     earlier: int = 0  # microseconds: all times of the tables are so much earlier than those that are told here
 
     @property

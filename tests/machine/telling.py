@@ -23,11 +23,16 @@ KEYS = {
 
 def schema(rule: Rule) -> str:
     """The source's columns."""
-    return f"n INT, k1 {rule.type_of_key}, {OTHERS}"
+    return f"n INT, {in_source('k1', rule)} {rule.type_of_key}, {OTHERS}"
 
 
 def types(rule: Rule) -> dict[str, str]:
-    return dict(column.split() for column in schema(rule).split(", "))
+    return dict(column.split() for column in schema(rule).split(", ")) | {"k1": rule.type_of_key}
+
+
+def in_source(name: str, rule: Rule) -> str:
+    """What the source calls the column; in order of names in the same place."""
+    return "k1_told" if rule.is_made and name == "k1" else name
 
 
 def key_of(name: str, rule: Rule) -> Any:
@@ -58,7 +63,7 @@ def arrow(rows: Iterable[Row], rule: Rule) -> pa.Table:
     kinds = ARROW | {"k1": KEYS[rule.type_of_key]}
     columns = list(zip(*[_told(row, rule) for row in rows], strict=True)) or [()] * len(Row._fields)
     arrays = [pa.array(c, kinds[n]) for n, c in zip(Row._fields, columns, strict=True)]
-    return pa.table(arrays, Row._fields)
+    return pa.table(arrays, [in_source(name, rule) for name in Row._fields])
 
 
 def read(table: pa.Table, rule: Rule) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ Tables lie in memory (`memory.py`); a few histories are played over Delta, too (
 """
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -31,13 +32,22 @@ MANY, LONG = 440, 1
 FEW = (0, 1, 2, 4, 5, 6, 7)  # for every change; they hold more than half of all pairs
 SHIFTING = [n for n, choice in enumerate(CHOICES) if rule_of(choice).lateness == "event"][::4]
 CUT = [n for n, choice in enumerate(CHOICES) if rule_of(choice).by_content]
+OF_MADE_KEYS = (1, 6, 14)
 MORE = (3, *range(len(FEW) + 1, 32))
 
 
 def play(
-    spark: SparkSession, folder: Path, number: int, tally: Tally, *, users: int, rounds: int, shifting: bool = False
+    spark: SparkSession,
+    folder: Path,
+    number: int,
+    tally: Tally,
+    *,
+    users: int,
+    rounds: int,
+    shifting: bool = False,
+    is_made: bool = False,
 ) -> None:
-    rule = rule_of(CHOICES[number])
+    rule = replace(rule_of(CHOICES[number]), is_made=is_made)
     steps = Teller(rule, Random(f"{SEED} {number}"), users, rounds, shifting=shifting).tell()
     with for_few_rows(spark):
         played = Played(spark, folder, over_memory, rule, verifies=False)
@@ -56,6 +66,12 @@ def test_every_table_is_what_the_oracle_says(spark: SparkSession, tmp_path: Path
 @pytest.mark.parametrize("number", MORE)
 def test_the_same_over_more_pairs_of_options(spark: SparkSession, tmp_path: Path, tally: Tally, number: int) -> None:
     play(spark, tmp_path, number, tally, users=20, rounds=1)
+
+
+@pytest.mark.broad
+@pytest.mark.parametrize("number", OF_MADE_KEYS)
+def test_the_same_of_keys_that_sql_makes(spark: SparkSession, tmp_path: Path, tally: Tally, number: int) -> None:
+    play(spark, tmp_path, number, tally, users=20, rounds=1, is_made=True)
 
 
 @pytest.mark.slow

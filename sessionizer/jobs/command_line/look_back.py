@@ -52,9 +52,10 @@ def backfill(
     if length is not None and length <= 0:
         raise UsageError("--chunk must be longer than nothing", value=chunk, remedy="write it as 36h or 7d")
     before = opt.ready(config, "runs", windows=windows)
-    asked = LookBack(low, high, _keys(key, before.config), length, dry_run)
+    _keys(key, before.config)  # what does not fit is told before Spark starts
     with opt.session(before, quiet=as_json, reads="all") as (spark, loaded, say):
         kind = kind_of(spark, loaded, windows=windows)
+        asked = LookBack(low, high, _keys(key, loaded), length, dry_run)
         done = recompute(kind, asked, say, lambda _, n, of: say.bar(n, of, "spans"))
         opt.result(as_document(done), as_json, lambda: show_backfill(done))
 

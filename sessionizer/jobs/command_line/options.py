@@ -137,9 +137,11 @@ def session(
     with progress(first, quiet=quiet) as say:
         from sessionizer.jobs.spark import spark_session
         from sessionizer.tables.queries.status import is_small
+        from sessionizer.tables.table_set import TableSet
 
         small = reads != "any" and before.tables is not None and is_small(before.tables, whole=reads == "all")
-        yield spark_session(before.config.spark, small=small), before.config, say
+        spark = spark_session(before.config.spark, small=small)
+        yield spark, TableSet(spark, before.config).config, say
 
 
 def result(document: object, as_json: bool, show: Callable[[], Any]) -> None:

@@ -124,11 +124,10 @@ def report(
 ) -> None:
     """Write one page about the sessions: when, how long, how many, late ones, runs, quality; to look at or to send."""
     from sessionizer.jobs.commands.report import by_duckdb, by_spark, write_report
-    from sessionizer.jobs.config_file import load_config
     from sessionizer.jobs.run.phases import wall_clock
     from sessionizer.tables.queries.local import NeedsSpark
 
-    loaded = load_config(config)
+    loaded = opt.ready(config).config
     try:
         figures = write_report(by_duckdb(loaded), loaded, output, wall_clock(), title)
     except NeedsSpark as reason:

@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sessionizer.jobs.run.kinds import Kind, output_schemas, schema_of, sessions_of, sliding_of
 from sessionizer.lib.config import Config
+from sessionizer.lib.expressions import with_keys
 from sessionizer.tables.delta import A_MONTH, CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT, Table
 from sessionizer.tables.event_outputs import WHOLE
 from sessionizer.tables.source import MAKE_IT
@@ -53,7 +54,7 @@ def _make(kind: Kind, events: DataFrame, say: Callable[[str], None]) -> None:
     if not is_there:
         kind.home.create(schema, kind.schema_hash(events))
         say(f"made {kind.home.table.location}")
-    if kind.rejected_events.create_if_missing(events.schema):
+    if kind.rejected_events.create_if_missing(with_keys(events, kind.rule.made).schema):
         say(f"made {kind.rejected_events.table.location}")
     schemas = output_schemas(kind, events) if kind.outputs else {}
     whole = {} if kind.home.position().manifest is not None else {WHOLE: "true"}

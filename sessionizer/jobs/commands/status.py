@@ -25,12 +25,14 @@ COMMANDS, ENDS = {"sessions": "run", "windows": "slide"}, {"sessions": "expires"
 
 def status(spark: SparkSession, config: Config) -> dict[str, Any]:
     """Position, lag, watermark, counts and the last runs, as a document; times as ISO-8601."""
-    return _document(read_status(TableSet(spark, config), LAST_RUNS), config)
+    tables = TableSet(spark, config)
+    return _document(read_status(tables, LAST_RUNS), tables.config)
 
 
 def status_without_spark(config: Config) -> dict[str, Any]:
     """The same. Errors: NeedsSpark, where the tables do not lie on paths or use what only Spark reads."""
-    return _document(read_local_status(LocalTableSet(config), LAST_RUNS), config)
+    tables = LocalTableSet(config)
+    return _document(read_local_status(tables, LAST_RUNS), tables.config)
 
 
 def _document(found: Mapping[str, Status], config: Config) -> dict[str, Any]:

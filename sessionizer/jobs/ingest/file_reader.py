@@ -182,7 +182,7 @@ class FileReader:
         with having(self.spark, CASE_SENSITIVE):
             inferred = self.spark.read.options(**READING).json(copy.as_uri()).schema
             # Names as the table, the options and the config write them.
-            wanted = [*self.options.rename, *self.declared.fieldNames(), *self.source.key, self.source.event_time]
+            wanted = [*self.options.rename, *self.declared.fieldNames(), *self.source.own_key, self.source.event_time]
             found, doubles = one_of_each(inferred, [*(table.fieldNames() if table else ()), *wanted])
             found = self._with_objects(found, lines, copy, table)
         columns = self._columns(found, part, table)

@@ -21,8 +21,10 @@ from sessionizer.jobs.ingest.lines import TORN, examples, unreadable_rows
 from sessionizer.lib import columns as C
 from sessionizer.lib.config import Config
 from sessionizer.lib.errors import RunFailed, SessionizerError, SourceError
+from sessionizer.lib.expressions import with_keys
 from sessionizer.tables.delta import A_MONTH, CHANGE_FEED, REMOVED_FILES_KEPT, Commit, Superseded, Table
 from sessionizer.tables.rejected_events import RejectedEvents, rejected_schema
+from sessionizer.tables.source import named_by
 
 NOTE = "sessionizer_ingest"
 _FENCE = re.compile(r"ingest:(\d+):([0-9a-f]{64})")
@@ -189,8 +191,10 @@ class Ingestion:
     def _reject(self, part: Part, rows: Rows | None, torn: int, said: list[str]) -> None:
         if rows is None or torn == 0:
             return
-        self.rejected.create_if_missing(self.source.schema)
-        schema = rejected_schema(self.config, self.rejected.table.schema)
+        config = named_by(self.config, self.source)
+        keyed = with_keys(self.source.read(), config.source.made)
+        RejectedEvents(config, self.rejected.table).create_if_missing(keyed.schema)
+        schema = rejected_schema(config, self.rejected.table.schema)
         number = rows.number()
         lines = unreadable_rows(rows.rows, number, part.file.name, f"ingest-{part.end.sha256[:12]}", schema)
         said += examples(rows.rows, number, SHOWN - len(said))

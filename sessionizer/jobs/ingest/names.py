@@ -104,13 +104,13 @@ def time_column(event_time: str, names: Iterable[str]) -> str | None:
 
 
 def require_used(names: Sequence[str], within: Iterable[str], source: Source, file: str) -> None:
-    """Raise a SourceError if a key column, or a plain event_time column, is not among these names.
+    """Raise a SourceError if a key column of the source's own, or a plain event_time column, is not among these names.
 
     within: fields within the columns, which a name could be given to.
     """
     known = {name.lower() for name in names}
     time = time_column(source.event_time, names)
-    used = [("source.key", key) for key in source.key]
+    used = [("source.key", key) for key in source.own_key]
     used += [("source.event_time", time)] if time is not None else []
     for field, name in used:
         if name.lower() not in known:

@@ -46,9 +46,10 @@ def changes(config: Config, asked: Asked, *, windows: bool, whole: bool) -> tupl
     whole: of all columns, not only those that a person wants to see.
     Errors: NeedsSpark for what only Spark reads; else as of `changes` by Spark.
     """
-    of = ruled(config, windows=windows)
-    layout = (layout_of_windows if windows else layout_of_sessions)(config)
-    table, runs = LocalTableSet(config).home(of.name)
+    tables = LocalTableSet(config)
+    of = ruled(tables.config, windows=windows)
+    layout = (layout_of_windows if windows else layout_of_sessions)(tables.config)
+    table, runs = tables.home(of.name)
     table.require("`sessionizer init` makes it")
     history = LocalHistory(table, runs, of.name)
     columns = tuple(name for name in table.columns if name != C.STATE)

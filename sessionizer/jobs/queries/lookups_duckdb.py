@@ -29,10 +29,11 @@ def look_up(config: Config, asked: LookUp | WindowLookUp, *, whole: bool) -> sql
     """
     if asked.version is not None or asked.at is not None:
         raise NeedsSpark("only it reads a table as it was")
-    key, of_sessions = config.source.key, isinstance(asked, LookUp)
+    of_sessions = isinstance(asked, LookUp)
     of, end = ("sessions", C.SESSION_END) if of_sessions else ("windows", C.WINDOW_END)
     section = config.sessions if of_sessions else sliding_of(config)
     tables = LocalTableSet(config)
+    key = tables.config.source.key
     table = tables.sessions if of_sessions else tables.of_windows[of]
     table.require("`sessionizer init` makes it")
     types = {f.name: f.dataType for f in table.schema.fields}

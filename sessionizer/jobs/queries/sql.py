@@ -79,7 +79,7 @@ def views(spark: SparkSession, config: Config, query: str) -> set[str]:
     names = set(frames)
     if "sessions" not in frames:
         return names
-    for view in views_named_in(query, [C.quoted(name) for name in config.source.key]):
+    for view in views_named_in(query, [C.quoted(name) for name in tables.config.source.key]):
         if "windows" in view.reads and "windows" not in frames:
             continue
         if "feed" in view.reads:

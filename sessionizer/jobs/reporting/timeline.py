@@ -32,7 +32,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Timeline:
     """What is drawn of a key. Times: microseconds. sessions: start, end, status, events; rejected: time and reason.
 
-    events: None where only Spark reads their time.
+    events: None where only Spark reads their time, or their key.
     """
 
     title: str
@@ -55,12 +55,13 @@ def timeline(config: Config, asked: LookUp) -> Timeline:
         found = lookups_duckdb.look_up(config, asked, whole=True)
         times = f"epoch_us({C.SESSION_START}), epoch_us({C.SESSION_END}), {C.STATUS}, {C.EVENT_COUNT}"
         sessions = _rows(config, f"SELECT {times} FROM ({found.text}) ORDER BY 1, 2")
-        mine = " AND ".join(lookups_duckdb.of_keys(asked, config.source.key, LocalTableSet(config).sessions.schema))
+        tables = LocalTableSet(config)
+        mine = " AND ".join(lookups_duckdb.of_keys(asked, tables.config.source.key, tables.sessions.schema))
         inside = _inside(sessions)
         of_rejected = f"SELECT epoch_us({C.EVENT_TIME}), {C.REASON} FROM rejected_events WHERE {mine}"
         near = inside(f"epoch_us({C.EVENT_TIME})")
         rejected = _rows(config, f"{of_rejected} AND {near} ORDER BY 1 DESC, 2 LIMIT {MOST}")
-        events = _events(config, mine, inside)
+        events = _events(tables, mine, inside)
     except NeedsSpark as reason:
         raise UsageError("--plot draws tables on a path of this machine", value=str(reason)) from reason
     if not sessions and not rejected:
@@ -134,11 +135,11 @@ def _inside(sessions: Sequence[tuple[int, int, str, int]]) -> Callable[[str], st
     return lambda us: f"{us} BETWEEN {low - room} AND {high + room}"
 
 
-def _events(config: Config, mine: str, inside: Callable[[str], str]) -> list[int] | None:
-    """The times of the key's events, where they are a column of times."""
-    types = {f.name.lower(): f.dataType.typeName() for f in LocalTableSet(config).events.schema.fields}
-    name = config.source.event_time
-    if types.get(name.lower()) not in ("timestamp", "timestamp_ntz"):
+def _events(tables: LocalTableSet, mine: str, inside: Callable[[str], str]) -> list[int] | None:
+    """The times of the key's events, where they are a column of times, and the key is of columns, too."""
+    types = {f.name.lower(): f.dataType.typeName() for f in tables.events.schema.fields}
+    config, name = tables.config, tables.config.source.event_time
+    if types.get(name.lower()) not in ("timestamp", "timestamp_ntz") or config.source.made:
         return None
     column = quoted(name)
     found = f"SELECT epoch_us({column}) FROM events WHERE {mine} AND {inside(f'epoch_us({column})')}"

@@ -23,6 +23,7 @@ from sessionizer.lib.admission.freed import Readmission, asked_for, still_in
 from sessionizer.lib.admission.retold import bare, is_told_otherwise, retold
 from sessionizer.lib.admission.verdicts import BEFORE_START, CORRECTION, IN, LATE
 from sessionizer.lib.bags import hashed, nth
+from sessionizer.lib.expressions import with_keys
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import timestamp
@@ -219,7 +220,7 @@ class RunContext:
         table, done = self._table(), self.position.manifest
         if self.rule.watermark_per != "key" or table.is_empty or not has_scopes_of(done, self.kind):
             return self.clock
-        events = self._events() if self.mode == "run" else self._keys_touched()
+        events = self._keyed(self._events()) if self.mode == "run" else self._keys_touched()
         then, now = (
             {f.name.lower(): f.dataType for f in s.fields} for s in (self.kind.home.table.schema, events.schema)
         )
@@ -231,15 +232,18 @@ class RunContext:
         if self.mode == "rebuild":
             rows = self.kind.tables.events.as_of(self.increment.last, None)
             back = self._kept_in(rows)
-            return rows if back is None else rows.unionByName(back)
+            return self._keyed(rows if back is None else rows.unionByName(back))
         (low, high), rejects = self._span(), self.rejects()
         rows = self.kind.home.table.read(self.position.version)
         near = rows.where((C.col(C.SESSION_START) < timestamp(high)) & (C.col(C.SESSION_END) >= timestamp(low)))
-        found = [near, self.past.events([(low, high - 1)])]  # of a deleted row the events alone are near
+        found = [near, self._keyed(self.past.events([(low, high - 1)]))]  # of a deleted row the events alone are near
         if rejects is not None:
             inside = (C.col(C.EVENT_TIME) >= timestamp(low)) & (C.col(C.EVENT_TIME) < timestamp(high))
             found += [rejects.where(inside), asked_for(rejects, self._asked(), self.rule, Checkpoints())]
         return reduce(DataFrame.unionByName, [rows.select(*C.cols(self.rule.key)) for rows in found])
+
+    def _keyed(self, rows: DataFrame) -> DataFrame:
+        return with_keys(rows, self.rule.made)
 
     def rejects(self) -> DataFrame | None:
         """Rows of rejected_events before this run, told by the columns that the source has in it."""

@@ -1,7 +1,8 @@
 """Watermarks as manifests keep them, those of scopes as text; and keys as text."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -12,6 +13,7 @@ from sessionizer.jobs.run.kinds import Kind
 from sessionizer.lib import columns as C
 from sessionizer.lib.canonical import JSON_OPTIONS, from_text
 from sessionizer.lib.errors import UsageError
+from sessionizer.lib.expressions import with_keys
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.watermarks import OF_SCOPE, WatermarkState, as_literals, latest
 from sessionizer.tables.manifest import Manifest
@@ -27,7 +29,8 @@ def scopes_as_json(scopes: DataFrame) -> tuple[str, ...]:
 def scopes_from_json(lines: tuple[str, ...], rule: Rule, events: DataFrame) -> DataFrame:
     """What `scopes_as_json` has written; `events` tells the types of the scope's columns."""
     times = [T.StructField(name, T.LongType()) for name in OF_SCOPE]
-    schema = T.StructType([*events.select(*C.cols(rule.scope)).schema.fields, *times])
+    keyed = with_keys(events, rule.made)
+    schema = T.StructType([*keyed.select(*C.cols(rule.scope)).schema.fields, *times])
     rows = events.sparkSession.createDataFrame([(line,) for line in lines], "line STRING")
     parsed = rows.select(F.from_json("line", schema, JSON_OPTIONS).alias("scope")).select("scope.*")
     return as_literals(parsed, Checkpoints())
@@ -38,7 +41,7 @@ def keys_from_json(lines: Sequence[str], rule: Rule, events: DataFrame) -> DataF
 
     Errors: UsageError for a value that is not of its column's type.
     """
-    types = events.select(*C.cols(rule.key)).schema.fields
+    types = with_keys(events, rule.made).select(*C.cols(rule.key)).schema.fields
     texts = T.StructType([T.StructField(f.name, T.StringType()) for f in types])
     rows = events.sparkSession.createDataFrame([(line,) for line in lines], "line STRING")
     parsed = rows.select(F.from_json("line", texts).alias("key")).select("key.*")
@@ -67,8 +70,13 @@ def has_scopes_of(done: Manifest | None, kind: Kind) -> bool:
     events = kind.tables.events
     if done is None or not events.goes_on(done, events.table.version):
         return False
-    names = ("watermark_per", "key") if kind.rule.watermark_per == "key" else ("watermark_per",)
-    return all(done.rule.get(name) == kind.summary.get(name) for name in names)
+    return _scope_of(done.rule) == _scope_of(kind.summary)
+
+
+def _scope_of(summary: Mapping[str, Any]) -> tuple[object, list[object]]:
+    """What watermarks belong to: of key columns by name those that an expression makes, of whole keys all."""
+    per, key = summary.get("watermark_per"), summary.get("key", ())
+    return per, [one for one in key if per == "key" or not isinstance(one, str)]
 
 
 def scoped(clock: WatermarkState, scopes: tuple[str, ...] | None, rule: Rule, events: DataFrame) -> WatermarkState:

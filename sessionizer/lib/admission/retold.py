@@ -11,6 +11,7 @@ from sessionizer.lib.admission.rejects import IDENTITY
 from sessionizer.lib.admission.validate import event_time_us
 from sessionizer.lib.bags import hashed
 from sessionizer.lib.canonical import from_canonical_json
+from sessionizer.lib.expressions import with_keys
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 
@@ -77,7 +78,7 @@ def retold(
 def _at_places_of(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
     """The rows of the source that have key and time of one that is rejected."""
     places = rejects.select(*C.cols(rule.key), F.unix_micros(C.col(C.EVENT_TIME)).alias(C.US)).distinct()
-    timed = source.withColumn(C.US, event_time_us(source, rule))
+    timed = with_keys(source, rule.made).withColumn(C.US, event_time_us(source, rule))
     return joined(timed, places, (*rule.key, C.US), "left_semi").drop(C.US)
 
 

@@ -26,7 +26,7 @@ from sessionizer.lib.admission.verdicts import (
 from sessionizer.lib.bags import own_columns
 from sessionizer.lib.config import DynamicGap
 from sessionizer.lib.errors import ConfigError, SourceError, SourceMismatch
-from sessionizer.lib.expressions import column_problems, name_problem, of_event
+from sessionizer.lib.expressions import column_problems, key_field, made_problems, name_problem, of_event, with_keys
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import steady
 from sessionizer.lib.time.watermarks import WatermarkState
@@ -51,12 +51,12 @@ def validate(events: DataFrame, rule: Rule, clock: WatermarkState, in_flight: tu
 
     In: the source's columns (and, from a change feed, its `_change_type`, or `before_start`, `correction`, `late`).
     in_flight: columns of ours that come along.
-    Out: the same columns, `__us` BIGINT (microseconds since the epoch, UTC; with a time unit in whole units, and the
-    time itself as `__raw_us`), `__gap` BIGINT (of a dynamic gap) and `__verdict` STRING: null for a valid event, else
-    the reason to reject it: the first of before_start, correction, late, expression_failed (one of the rule's
-    expressions over events has no value, as in 1/0), null_time, null_key, non_positive_gap and in_the_future (strictly
-    more than `max_future_skew` ahead) counts. Of changes `corrected`, which comes before
-    in_the_future where they wait in quarantine, or for a row that is gone `withdrawn`, `forgotten` if it was invalid.
+    Out: the same columns, what `with_keys` adds, `__us` BIGINT (microseconds since the epoch, UTC; with a time unit in
+    whole units, and the time itself as `__raw_us`), `__gap` BIGINT (of a dynamic gap) and `__verdict` STRING: null for
+    a valid event, else the reason to reject it: the first of before_start, correction, late, expression_failed (one of
+    the rule's expressions over events has no value, as in 1/0), null_time, null_key, non_positive_gap and in_the_future
+    (strictly more than `max_future_skew` ahead) counts. Of changes `corrected`, which comes before in_the_future where
+    they wait in quarantine, or for a row that is gone `withdrawn`, `forgotten` if it was invalid.
     Errors: SourceError for a key or time column that is missing or of a type that cannot serve.
     """
     _check_settings(events)
@@ -67,7 +67,10 @@ def validate(events: DataFrame, rule: Rule, clock: WatermarkState, in_flight: tu
     if rule.where is not None:
         condition, fails = _condition(rule.where, events)
         events = events.where(condition if fails is None else condition | fails)
-    timed = events.withColumn(C.US, event_time_us(events, rule))
+    keyed = with_keys(events, rule.made)
+    for problem in _key_problems(keyed.schema, rule.key):
+        raise problem
+    timed = keyed.withColumn(C.US, event_time_us(events, rule))
     if isinstance(rule.gap, DynamicGap):
         timed = timed.withColumn(C.GAP, _gap_us(rule.gap, events))
     if rule.time_unit > 1:
@@ -104,6 +107,7 @@ def schema_hash(rows: DataFrame, rule: object) -> str:
 def expressions_of(rule: Rule) -> dict[str, str]:
     """The rule's expressions over single events, by the fields of the config that they stand in; plain columns, too."""
     asked = {"source.where": rule.where, "source.event_time": rule.event_time}
+    asked |= {key_field(key): key.expr for key in rule.made}
     asked["session.gap.expr"] = rule.gap.expr if isinstance(rule.gap, DynamicGap) else None
     asked |= {"session.starts_when": rule.starts_when, "session.ends_when": rule.ends_when}
     asked |= {f"session.changes_of[{i}]": text for i, text in enumerate(rule.changes_of)}
@@ -223,10 +227,15 @@ def _check_names(events: DataFrame, in_flight: tuple[str, ...]) -> None:
 
 
 def _column_problems(columns: T.StructType, rule: Rule) -> Iterator[SourceMismatch]:
-    yield from column_problems(rule.key, columns, "source.key")
+    yield from column_problems(rule.own_key, columns, "source.key")
+    yield from made_problems(rule.made, columns)
     yield from column_problems(rule.order_by, columns, "source.order_by", compared=True)
+    yield from _key_problems(columns, rule.own_key)
+
+
+def _key_problems(columns: T.StructType, key: tuple[str, ...]) -> Iterator[SourceMismatch]:
     types = {f.name.lower(): f.dataType for f in columns.fields}
-    for name in rule.key:
+    for name in key:
         if (kind := types.get(name.lower())) is not None and not isinstance(kind, KEY_TYPES):
             yield SourceMismatch(
                 f"a key column must hold single values, and this one is {kind.simpleString().upper()}",

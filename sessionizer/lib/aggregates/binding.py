@@ -18,7 +18,7 @@ from sessionizer.lib.aggregates.custom import custom
 from sessionizer.lib.aggregates.functions import Over, Parts, Triple, triple
 from sessionizer.lib.config import Aggregate as Spec
 from sessionizer.lib.errors import ConfigError
-from sessionizer.lib.expressions import expression_of, of_event, require_columns
+from sessionizer.lib.expressions import expression_of, of_event, require_columns, with_keys
 from sessionizer.lib.rule import Rule
 
 LAYOUT = 1  # of `_state`, so that a later release can tell what it reads
@@ -93,7 +93,7 @@ def bind(rule: Rule, events: DataFrame, seen: Mapping[str, str] = OF_SESSIONS) -
     timed = events.withColumn(C.US, F.lit(0).cast("bigint"))
     aggregates = tuple(_bind(spec, i, order, events, timed) for i, spec in enumerate(rule.aggregates))
     if any(a.sql is not None for a in aggregates):
-        _check_sql(aggregates, rule, timed, seen)
+        _check_sql(aggregates, rule, with_keys(timed, rule.made), seen)
     return aggregates
 
 

@@ -2,6 +2,7 @@
 
 from sessionizer.lib.config.aggregate import Aggregate
 from sessionizer.lib.config.config import Config, json_schema
+from sessionizer.lib.config.key import MadeKey
 from sessionizer.lib.config.outputs import Limits
 from sessionizer.lib.config.sliding import Sliding
 from sessionizer.lib.config.source import Dedupe, Source
@@ -13,6 +14,7 @@ __all__ = [
     "Dedupe",
     "DynamicGap",
     "Limits",
+    "MadeKey",
     "Sliding",
     "Source",
     "StartTimestamp",

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Any, Literal, Self
 
@@ -10,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.config.aggregate import Aggregate
+from sessionizer.lib.config.key import key_summary, of_source
 from sessionizer.lib.config.outputs import Limits, Outputs
 from sessionizer.lib.config.sessions import SessionRule, Sessions
 from sessionizer.lib.config.sliding import BESIDE, Sliding
@@ -89,7 +91,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _scope_is_part_of_the_key(self) -> Self:
-        per, key = self.time.watermark.per, {name.lower() for name in self.source.key}
+        per, key = self.source.scope(self.time.watermark.per), {name.lower() for name in self.source.key}
         if isinstance(per, str):
             if per == "key" and not key:
                 raise broken_rule("time.watermark.per must be table where source.key is []", "Remove it", per)
@@ -149,11 +151,18 @@ class Config(Section):
             raise _not_with_sliding("time.watermark.per: key", why, "Use table, or a list of key columns")
         return self
 
+    def over(self, columns: Sequence[str]) -> Self:
+        """The config of a source with these columns: one that is called `user.id` as a whole comes before a field."""
+        keys = tuple(of_source(entry, columns) for entry in self.source.keys)
+        return self.model_copy(update={"source": self.source.model_copy(update={"keys": keys})})
+
     def rule_summary(self) -> dict[str, object]:
         """The fields that decide what a session row is; values as in the file, unset options absent."""
-        aggregates, per = sorted(self.aggregates, key=lambda aggregate: aggregate.name), self.time.watermark.per
+        aggregates = sorted(self.aggregates, key=lambda aggregate: aggregate.name)
+        per = self.source.scope(self.time.watermark.per)
         return {
-            **self.source.model_dump(mode="json", include={"key", "event_time", "where", "order_by", "null_keys"}),
+            "key": key_summary(self.source.key, self.source.made),
+            **self.source.model_dump(mode="json", include={"event_time", "where", "order_by", "null_keys"}),
             **self.session.model_dump(mode="json", exclude_none=True),
             **({"dedupe": self.source.dedupe.model_dump(mode="json")} if self.source.dedupe else {}),
             **({} if per == "table" else {"watermark_per": per if isinstance(per, str) else list(per)}),

@@ -1,11 +1,15 @@
 """`source`: the table of events."""
 
-from typing import Literal
+from typing import Literal, TypeGuard
 
-from pydantic import Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
 from sessionizer.lib import columns as C
+from sessionizer.lib.config.key import KeyEntry, MadeKey, key_of, name_of
 from sessionizer.lib.config.types import Gap, Location, Section, Start, Text, broken_rule, first_repeated
+
+Per = Literal["table", "key"] | tuple[str, ...]
+_RENAME = "or give it a name here: {name: …, expr: …}"
 
 
 class Dedupe(Section):
@@ -18,8 +22,14 @@ class Dedupe(Section):
 class Source(Section):
     """The table of events."""
 
+    model_config = ConfigDict(serialize_by_alias=True)
+
     table: Location = Field(description="Path, URL (s3a://…) or catalog name (db.events) of the events table")
-    key: tuple[Text, ...] = Field(description="Key columns; [] makes one stream of sessions of the whole table")
+    keys: tuple[KeyEntry, ...] = Field(
+        alias="key",
+        description="Key columns, each a column, a field within one (user.id, called by its last part) or "
+        "{name, expr}, SQL over one event; [] makes one stream of sessions of the whole table",
+    )
     event_time: Text = Field("event_time", description="Column or SQL expression: when the event happened")
     prune_by: Text | None = Field(
         None, description="Column that grows with event_time, for file pruning where event_time is an expression"
@@ -39,11 +49,42 @@ class Source(Section):
     )
     dedupe: Dedupe | None = Field(None, description="Reject copies of accepted events")
 
-    @field_validator("key")
+    @field_validator("keys")
     @classmethod
-    def _key_columns_differ_from_all_others(cls, key: tuple[str, ...]) -> tuple[str, ...]:
-        if repeated := first_repeated(key):
-            raise broken_rule("must name each column once", "Remove the second one", repeated)
-        if taken := first_repeated((*C.FIXED_SESSION_COLUMNS, *C.FIXED_EVENT_COLUMNS, *key)):
-            raise broken_rule("must not name a column that the written tables have of their own", "Rename it", taken)
-        return key
+    def _key_columns_differ_from_all_others(cls, keys: tuple[str | MadeKey, ...]) -> tuple[str | MadeKey, ...]:
+        names = tuple(map(name_of, keys))
+        if repeated := first_repeated(names):
+            raise broken_rule("must name each column once", f"Remove the second one, {_RENAME}", repeated)
+        if taken := first_repeated((*C.FIXED_SESSION_COLUMNS, *C.FIXED_EVENT_COLUMNS, *names)):
+            rule = "must not name a column that the written tables have of their own"
+            raise broken_rule(rule, f"Rename it, {_RENAME}", taken)
+        if kept := next((key.name for key in map(key_of, keys) if _is_kept(key)), None):
+            raise broken_rule("must make no column whose name begins with __", "Choose another name", kept)
+        return keys
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The names of the key columns, in order."""
+        return tuple(map(name_of, self.keys))
+
+    @property
+    def made(self) -> tuple[MadeKey, ...]:
+        """What makes those that the source has not."""
+        return tuple(key for key in map(key_of, self.keys) if isinstance(key, MadeKey))
+
+    @property
+    def own_key(self) -> tuple[str, ...]:
+        """The names of those that the source has itself."""
+        return tuple(key for key in map(key_of, self.keys) if isinstance(key, str))
+
+    def scope(self, per: Per) -> Per:
+        """What a watermark belongs to, by the names of key columns; a field within a column may be written as there."""
+        if isinstance(per, str):
+            return per
+        written = {entry.lower(): name_of(entry) for entry in self.keys if isinstance(entry, str)}
+        there = {name.lower() for name in self.key}
+        return tuple(name if name.lower() in there else written.get(name.lower(), name) for name in per)
+
+
+def _is_kept(key: str | MadeKey) -> TypeGuard[MadeKey]:
+    return isinstance(key, MadeKey) and key.name.startswith("__")

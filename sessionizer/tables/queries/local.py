@@ -18,7 +18,7 @@ from sessionizer.lib.errors import TableError
 from sessionizer.tables.delta.commits import Commit, Entry, entry_of
 from sessionizer.tables.delta.place import check_nothing_else
 from sessionizer.tables.delta.settings import CHANGE_FEED, COLUMN_MAPPING
-from sessionizer.tables.source import require_source
+from sessionizer.tables.source import named_by, require_source
 
 READABLE_FEATURES = {"timestampNtz", "vacuumProtocolCheck"}  # of those that Delta tables may ask readers for
 PARTITION = "partition."  # what the names of partition columns begin with in a list of files
@@ -212,8 +212,8 @@ class LocalTableSet:
     def __init__(self, config: Config) -> None:
         if elsewhere := _elsewhere(config):
             raise NeedsSpark(f"{elsewhere} says where paths lie")
-        self.config = config
         self.events = LocalTable(config.source.table, "source.table")
+        self.config = named_by(config, self.events)
         self.sessions = LocalTable(config.sessions.table, "sessions.table")
         self.rejected_events = LocalTable(config.outputs.rejected_events, "outputs.rejected_events")
         self.runs = LocalTable(config.outputs.runs, "outputs.runs")

@@ -5,6 +5,7 @@ import json
 from dataclasses import dataclass, replace
 
 from sessionizer.lib.config import Config, Sliding
+from sessionizer.lib.config.key import key_summary
 from sessionizer.lib.durations import format_duration
 from sessionizer.lib.errors import ConfigError
 from sessionizer.lib.rule import NO_CONTENT, Rule
@@ -60,7 +61,7 @@ class SlidingRule:
         events, scopes = self.events, self.events.watermark_per
         aggregates = sorted(events.aggregates, key=lambda aggregate: aggregate.name)
         return {
-            "key": list(events.key),
+            "key": key_summary(events.key, events.made),
             "event_time": events.event_time,
             "where": events.where,
             "order_by": list(events.order_by),
