@@ -18,6 +18,7 @@ app = typer.Typer()
 @app.command(
     rich_help_panel=opt.HISTORY,
     epilog="Example: sessionizer backfill --from 2026-01-01 --to 2026-02-01 --dry-run · "
+    "sessionizer backfill --from 2026-01-01 --to 2026-02-01 --compare · "
     "sessionizer backfill --from 2026-01-01 --to 2026-01-02 --key alice",
 )
 def backfill(
@@ -32,7 +33,10 @@ def backfill(
         str | None, typer.Option(metavar="DURATION", help="How much is committed at a time; else as the rows ask for.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show how many sessions would change; write nothing.")
+        bool, typer.Option("--dry-run", help="Show the spans and what lies in them, in a second; compute nothing.")
+    ] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Compute how many sessions would change; write nothing.")
     ] = False,
     as_json: opt.Json = False,
 ) -> None:
@@ -43,7 +47,7 @@ def backfill(
     from sessionizer.jobs.commands.look_back import LookBack
     from sessionizer.jobs.commands.look_back import backfill as recompute
     from sessionizer.jobs.reporting.run_output import as_document, show_backfill
-    from sessionizer.jobs.run.kinds import kind_of
+    from sessionizer.jobs.run.kinds import kind_of, ruled
 
     low, high = opt.span(from_, to)
     if low is None or high is None:
@@ -52,7 +56,13 @@ def backfill(
     if length is not None and length <= 0:
         raise UsageError("--chunk must be longer than nothing", value=chunk, remedy="write it as 36h or 7d")
     before = opt.ready(config, "runs", windows=windows)
-    asked = LookBack(low, high, _keys(key, before.config), length, dry_run)
+    asked = LookBack(low, high, _keys(key, before.config), length, dry_run=compare)
+    if dry_run and not compare:
+        from sessionizer.jobs.plans import backfill as planned
+
+        with opt.logs_alone(before, "`backfill --compare` computes what would change, by Spark") as tables:
+            plan = planned.plan(tables, ruled(before.config, windows=windows), asked)
+        return opt.result(planned.as_document(plan), as_json, lambda: planned.show(plan))
     with opt.session(before, quiet=as_json, reads="all") as (spark, loaded, say):
         kind = kind_of(spark, loaded, windows=windows)
         done = recompute(kind, asked, say, lambda _, n, of: say.bar(n, of, "spans"))

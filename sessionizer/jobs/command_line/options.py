@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sessionizer.jobs.console import Line
     from sessionizer.jobs.preflight import Needs, Ready
     from sessionizer.lib.config import Config as Loaded
+    from sessionizer.tables.queries.local import LocalTableSet
 
 CONFIG = Path("sessionizer.yaml")
 # What commands are for, as --help groups them.
@@ -140,6 +141,17 @@ def session(
 
         small = reads != "any" and before.tables is not None and is_small(before.tables, whole=reads == "all")
         yield spark_session(before.config.spark, small=small), before.config, say
+
+
+@contextmanager
+def logs_alone(before: "Ready", remedy: str) -> "Iterator[LocalTableSet]":
+    """The tables, for --dry-run. Errors: UsageError where only Spark can look at them; remedy: what then helps."""
+    from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
+
+    try:
+        yield LocalTableSet(before.config)
+    except NeedsSpark as reason:
+        raise UsageError(f"--dry-run looks at tables on a path alone, and {reason}", remedy=remedy) from reason
 
 
 def result(document: object, as_json: bool, show: Callable[[], Any]) -> None:

@@ -70,7 +70,7 @@ def of_keys(asked: LookUp | WindowLookUp, key: Sequence[str], columns: T.StructT
             raise NeedsSpark("it orders keys of several columns")
         for name, value in named.items():
             known = next((f.dataType for f in columns.fields if f.name.lower() == name.lower()), T.NullType())
-            condition = f"{quoted(name)} {sign} {_literal(str(value), known, name, option)}"
+            condition = f"{quoted(name)} {sign} {literal(str(value), known, name, option)}"
             yield f"({condition} OR {quoted(name)} IS NULL)" if sign == "<=" else condition
 
 
@@ -89,7 +89,7 @@ def _of_times(asked: LookUp | WindowLookUp) -> Iterator[str]:
     yield from (f"epoch_us({column}) {sign} {us}" for column, sign, us in bounds if us is not None)
 
 
-def _literal(text: str, kind: T.DataType, name: str, option: str) -> str:
+def literal(text: str, kind: T.DataType, name: str, option: str) -> str:
     """The value as SQL; of the types whose texts both engines read alike."""
     if isinstance(kind, T.StringType):
         return "'" + text.replace("'", "''") + "'"
