@@ -124,7 +124,7 @@ def rebuild(
 
 @app.command(
     rich_help_panel=opt.TRUST,
-    epilog="Example: sessionizer verify · sessionizer verify --from 2026-01-01 --to 2026-01-08 --sample 1%",
+    epilog="Example: sessionizer verify · sessionizer verify --from 2026-01-01 --to 2026-01-08 --sample 1% --dry-run",
 )
 def verify(
     config: opt.Config = opt.CONFIG,
@@ -134,6 +134,9 @@ def verify(
     ] = None,
     to: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Sessions that start before this.")] = None,
     sample: Annotated[str | None, typer.Option(metavar="SHARE", help="A share of the keys, such as 1%.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be read and checked, in a second; check nothing.")
+    ] = False,
     as_json: opt.Json = False,
 ) -> None:
     """Recompute the sessions from their events and compare row by row; exit 1 if anything differs."""
@@ -143,7 +146,15 @@ def verify(
     from sessionizer.jobs.reporting.verdict import as_document, show
 
     asked = Asked(*opt.span(from_, to), opt.share(sample))
-    with opt.session(config, quiet=as_json, needs="runs", windows=windows, reads="all") as (spark, loaded, say):
+    before = opt.ready(config, "runs", windows=windows)
+    if dry_run:
+        from sessionizer.jobs.plans import verify as planned
+        from sessionizer.jobs.run.kinds import ruled
+
+        with opt.logs_alone(before, "`verify` itself looks at any, by Spark") as tables:
+            plan = planned.plan(tables, ruled(before.config, windows=windows), asked)
+        return opt.result(planned.as_document(plan), as_json, lambda: planned.show(plan))
+    with opt.session(before, quiet=as_json, reads="all") as (spark, loaded, say):
         verdict = (of_windows if windows else of_sessions)(spark, loaded, asked, say)
         opt.result(as_document(verdict), as_json, lambda: show(verdict))
     if not verdict.clean:

@@ -1,4 +1,4 @@
-"""backfill --dry-run: which spans would be made again, and what lies in them, by the logs alone; nothing is computed."""
+"""backfill --dry-run: which spans would be made again, and what lies in them; by logs alone, nothing is computed."""
 
 from collections import defaultdict
 from collections.abc import Sequence
