@@ -9,7 +9,7 @@ from pyspark.sql import types as T
 from sessionizer.lib.durations import DAY
 from sessionizer.lib.time.spans import Spans
 from sessionizer.tables.delta.settings import COLUMN_MAPPING
-from sessionizer.tables.queries.local import PARTITION, LocalTableSet, NeedsSpark
+from sessionizer.tables.queries.local import PARTITION, LocalTableSet, NeedsSpark, as_numbers
 from sessionizer.tables.source import pruned_by
 
 ROUNDED = 1_000  # µs: statistics may tell times in whole milliseconds
@@ -95,7 +95,6 @@ def _microseconds(times: Any, kind: T.DataType) -> list[int | None]:
     """Times, or the starts of days, as numbers: Python's know no years beyond 9999."""
     import pyarrow as pa  # noqa: PLC0415
 
-    whole = pa.int32() if isinstance(kind, T.DateType) else pa.int64()
-    unit = DAY if isinstance(kind, T.DateType) else 1
-    found = [us for part in times.chunks for us in part.view(whole).to_pylist()]
-    return [None if us is None else us * unit for us in found]
+    if not isinstance(kind, T.DateType):
+        return as_numbers(times).to_pylist()  # type: ignore[no-any-return]
+    return [None if day is None else day * DAY for day in times.cast(pa.int32()).to_pylist()]
