@@ -129,10 +129,8 @@ def rebuild(
 def verify(
     config: opt.Config = opt.CONFIG,
     windows: opt.Windows = False,
-    from_: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Sessions that end at or after this.")
-    ] = None,
-    to: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Sessions that start before this.")] = None,
+    from_: opt.From = None,
+    to: opt.To = None,
     sample: Annotated[str | None, typer.Option(metavar="SHARE", help="A share of the keys, such as 1%.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be read and checked, in a second; check nothing.")

@@ -31,6 +31,8 @@ Now = Annotated[
     str | None, typer.Option(metavar="TIME", help="Take this for the present time, in judging future events.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what the next increment would change.")]
+From = Annotated[str | None, typer.Option("--from", metavar="TIME", help="Sessions that end at or after this.")]
+To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Sessions that start before this.")]
 Key = Annotated[list[str] | None, typer.Option(help="One key; give it once for each key column.")]
 KeyFrom = Annotated[list[str] | None, typer.Option(help="Keys from this on, inclusive.")]
 KeyTo = Annotated[list[str] | None, typer.Option(help="Keys up to this, inclusive.")]

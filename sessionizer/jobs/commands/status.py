@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from sessionizer.jobs.console import iso, short, stdout, table
+from sessionizer.jobs.console import iso, plain, print_rows, stdout, table
 from sessionizer.jobs.queries.holding import behind, held_by
 from sessionizer.jobs.reporting.run_output import CHANGES
 from sessionizer.jobs.run.kinds import Ruled, ruled
@@ -83,7 +83,7 @@ def _standing(now: Status, of: Ruled, statuses: tuple[str, ...]) -> dict[str, An
         "events": dict(totals),
         "late_percent": _percent(totals["late"], totals["events_read"]),
         "invalid_percent": _percent(totals["invalid"], totals["events_read"]),
-        "last_runs": [{n: short(v) if n in TIMES else v for n, v in row.items()} for row in now.last_runs],
+        "last_runs": [{n: iso(v) if n in TIMES else v for n, v in row.items()} for row in now.last_runs],
     }
 
 
@@ -142,9 +142,11 @@ def _show(found: dict[str, Any], of: str, rule: str, source: str) -> None:
     if found["last_runs"]:
         headers = ["run", "finished", "events", "late", *CHANGES[of][:-1], "final", "seconds"]
         names = (C.RUN_SEQ, "finished_at", "events_read", "late", *[f"{of}_{name}" for name in CHANGES[of]])
-        lines = [[*[r[n] for n in names], (r["seconds"] or {}).get("total")] for r in found["last_runs"]]
+        runs = [{**run, "finished_at": plain(run["finished_at"])} for run in found["last_runs"]]
         out.print()
-        out.print(table(headers, lines, title="last runs"))
+        print_rows(
+            headers, [[*[r[n] for n in names], (r["seconds"] or {}).get("total")] for r in runs], title="last runs"
+        )
 
 
 def _told(oldest: dict[str, Any], of: str, status: str) -> Iterator[tuple[str, str]]:

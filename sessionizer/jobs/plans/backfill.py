@@ -10,7 +10,7 @@ from rich.filesize import decimal
 
 from sessionizer.jobs.commands.chunks import Chunk, spans_of
 from sessionizer.jobs.commands.look_back import LookBack, done_to, left
-from sessionizer.jobs.console import iso, short, stdout, table
+from sessionizer.jobs.console import iso, print_rows, short, stdout, table
 from sessionizer.jobs.plans.touched import by_status, late_within, of_any, touching, unfinished
 from sessionizer.jobs.run.kinds import Ruled
 from sessionizer.lib.durations import DAY
@@ -113,7 +113,7 @@ def show(plan: Plan) -> None:
     ]
     out.print(table(["", ""], rows if plan.first is None else [*rows, ("before", plan.first)]))
     if plan.many > 1:
-        out.print(table(["from", "to"], [[short(low), short(high)] for low, high in plan.spans[:SHOWN]]))
+        print_rows(["from", "to"], [[short(low), short(high)] for low, high in plan.spans[:SHOWN]])
         if plan.many > SHOWN:
             out.print(f"… and {plan.many - SHOWN:,} more")
     out.print(f"Nothing was computed or written; --compare computes how many {plan.of} would change.")

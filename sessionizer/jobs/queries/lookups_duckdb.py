@@ -11,7 +11,8 @@ from sessionizer.jobs.queries import sql_duckdb
 from sessionizer.jobs.queries.lookups import NOT_SHOWN, SHOWN, LookUp, WindowLookUp
 from sessionizer.lib import columns as C
 from sessionizer.lib.config import Config
-from sessionizer.lib.errors import UsageError
+from sessionizer.lib.errors import ConfigError, UsageError
+from sessionizer.lib.expressions import nearest
 from sessionizer.lib.reading.lookups import check_one_or_range, named_key
 from sessionizer.lib.windows.sessions.lifecycle import OPEN
 from sessionizer.lib.windows.sliding.rule import sliding_of
@@ -36,6 +37,13 @@ def look_up(config: Config, asked: LookUp | WindowLookUp, *, whole: bool) -> sql
     table = tables.sessions if of_sessions else tables.of_windows[of]
     table.require("`sessionizer init` makes it")
     types = {f.name: f.dataType for f in table.schema.fields}
+    for name in key:
+        if name.lower() not in (column.lower() for column in types):
+            raise ConfigError(
+                f"source.key names a column that the {of} table does not have",
+                value=name,
+                remedy=nearest(name, [*types]),
+            )
     hidden = {C.STATE} if whole else {C.STATE, *(NOT_SHOWN if of_sessions else (C.RUN_ID,))}
     conditions = [*of_keys(asked, key, table.schema), *_of_times(asked)]
     longest = section.retention if asked.retention is None else asked.retention
