@@ -152,6 +152,6 @@ def test_windows_and_metrics_name_theirs(
         "expires": us(clock("11:10")) / 1e6,
     }
     assert told["oldest_open_session_watermark_behind_seconds",] == 600
-    assert told["oldest_open_session_info", json.dumps({"user": "dan"}), "watermark,quiet_source,lateness"] == 1
+    assert told["oldest_open_session_info", "watermark,quiet_source,lateness", json.dumps({"user": "dan"})] == 1
     write_metrics(warehouse.windows, file, NOW)
     assert read(file)["oldest_open_window_start_timestamp_seconds",] == us(clock("09:50")) / 1e6

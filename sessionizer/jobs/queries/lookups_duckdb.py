@@ -42,7 +42,7 @@ def look_up(config: Config, asked: LookUp | WindowLookUp, *, whole: bool) -> sql
             raise ConfigError(
                 f"source.key names a column that the {of} table does not have",
                 value=name,
-                remedy=nearest(name, [*types]),
+                remedy=nearest(name, [n for n in types if n != C.STATE]),
             )
     hidden = {C.STATE} if whole else {C.STATE, *(NOT_SHOWN if of_sessions else (C.RUN_ID,))}
     conditions = [*of_keys(asked, key, table.schema), *_of_times(asked)]
