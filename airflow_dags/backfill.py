@@ -1,6 +1,6 @@
 """By hand: recompute every session that touches a span of time, and take its late events in.
 
-First a dry run says how many sessions would change; `only_dry_run` stops there, and so does a span in which nothing
+First `--compare` says how many sessions would change; `only_dry_run` stops there, and so does a span in which nothing
 would change. Then the span is recomputed in chunks, each a task of its own that is retried by itself. The result of
 the task `summary` is what was expected and what was done.
 """
@@ -25,7 +25,7 @@ def backfill(low: str, high: str, keys: Iterable[str]) -> list[str]:
 def expected(context: Context, jinja_env: Any) -> list[str]:
     """The whole span, only looked at."""
     asked = context["params"]
-    return [*backfill(asked["from"], asked["to"], asked["keys"]), "--dry-run"]
+    return [*backfill(asked["from"], asked["to"], asked["keys"]), "--compare"]
 
 
 with DAG(

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from rich.cells import cell_len
 from rich.columns import Columns
-from rich.console import Console, RenderableType
+from rich.console import Console, OverflowMethod, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -101,26 +101,32 @@ def iso(us: int | None) -> str | None:
 
 def short(us: int | None) -> str:
     """Microseconds since the epoch for a person's eye."""
-    return "-" if us is None else str(iso(us)).replace("T", " ").removesuffix("Z").split(".")[0]
+    return plain(iso(us)) or "-"
+
+
+def plain(time: str | None) -> str | None:
+    """What `iso` says, for a person's eye."""
+    return None if time is None else time.replace("T", " ").removesuffix("Z").split(".")[0]
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> Table:
-    """A light table: numbers to the right, nulls as a dash."""
+    """A light table: numbers to the right, nulls as a dash; words too long for a terminal are cut, not broken."""
+    overflow: OverflowMethod = "ellipsis" if sys.stdout.isatty() else "fold"
     numeric = [all(isinstance(row[i], NUMBERS) or row[i] is None for row in rows) for i in range(len(headers))]
     made = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for header, is_number in zip(headers, numeric, strict=True):
-        made.add_column(Text(printable(header)), justify="right" if is_number else "left", overflow="fold")
+        made.add_column(Text(printable(header)), justify="right" if is_number else "left", overflow=overflow)
     for row in rows:
         made.add_row(*[Text(_cell(value)) for value in row])
     return made
 
 
 def print_rows(
-    headers: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None, wide: bool = False
+    headers: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None, wide: bool | None = None
 ) -> None:
     """Rows of data on stdout, a line each: on a terminal what fits into it, with a word on what does not.
 
-    wide: whole cells and all columns, as in a file or a pipe.
+    wide: whole cells and all columns, as in a file or a pipe; None: the command has no --wide.
     """
     rows = [[_one_line(value) if isinstance(value, str) else value for value in row] for row in rows]
     texts = [[printable(header) for header in headers], *([_cell(value) for value in row] for row in rows)]
@@ -138,7 +144,8 @@ def print_rows(
         column.no_wrap, column.overflow, column.width = True, "ellipsis", width
     out.print(made)
     if shown < len(headers):
-        out.print(f"… and, with --wide, --json or a wider terminal: {', '.join(map(printable, headers[shown:]))}")
+        how = "with --json" if wide is None else "with --wide, --json"
+        out.print(f"… and, {how} or a wider terminal: {', '.join(map(printable, headers[shown:]))}")
 
 
 def _capped(widths: Sequence[int], room: int) -> list[int]:

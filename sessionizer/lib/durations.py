@@ -54,7 +54,7 @@ def parse_duration(text: str) -> int:
     if not text.strip() or len(text) > _LONGEST_TEXT:
         raise _invalid("a duration is a number and a unit", text, "Write it like '30s' or '2h45m'")
     if any(character.isspace() for character in text):
-        raise _invalid("a duration has no spaces", text, _without_spaces(text))
+        raise _invalid("a duration has no spaces", text, _named_right(text))
     digits = text[1:] if text[0] in "+-" else text
     exact = Fraction(0) if digits == "0" else _sum_of_parts(digits, text)
     if exact.denominator != 1:
@@ -85,8 +85,8 @@ def format_duration(us: int) -> str:
     return f"{sign}{minutes}m{seconds}" if minutes else f"{sign}{seconds}"
 
 
-def _without_spaces(text: str) -> str:
-    """How to write it, if that is a duration then: `30 min` is `30m`."""
+def _named_right(text: str) -> str:
+    """How to write it, without spaces and by the names of units, if that is a duration then: `30 min` is `30m`."""
     joined = "".join(text.split())
     named = re.sub("[A-Za-z]+", lambda unit: _meant(unit[0]) or unit[0], joined)
     try:
@@ -121,8 +121,7 @@ def _unit(unit: str, text: str, *, missing_at_end: bool) -> Fraction:
     if not unit:
         remedy = f"Write '{text}s' for seconds, '{text}m' for minutes" if missing_at_end else "Write it like '2h45m'"
         raise _invalid("durations need a unit", text, remedy)
-    meant = _meant(unit)
-    remedy = f"Did you mean {meant!r}?" if meant else "Units are ns, us, ms, s, m, h and d"
+    remedy = _named_right(text) if _meant(unit) else "Units are ns, us, ms, s, m, h and d"
     raise _invalid(f"{unit!r} is not a unit of a duration", text, remedy)
 
 

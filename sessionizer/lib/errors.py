@@ -26,6 +26,11 @@ def printable(text: str) -> str:
     return _NOT_PRINTABLE.sub(lambda found: repr(found[0])[1:-1], text)
 
 
+def counted(number: int, what: str) -> str:
+    """`1 row`, `2,000 rows`; what: the word for one."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
 def explain(rule: str, value: object = None, remedy: str = "") -> str:
     """Write a rule, the value that broke it and the remedy as sentences.
 

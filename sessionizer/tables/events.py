@@ -14,9 +14,7 @@ from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.config import Config, Limits, StartTimestamp, StartVersion
-from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import SourceError
-from sessionizer.lib.expressions import require_columns
 from sessionizer.lib.time.spans import Spans
 from sessionizer.tables.delta import (
     BYTES_WRITTEN,
@@ -31,7 +29,7 @@ from sessionizer.tables.delta import (
     first_retyped,
 )
 from sessionizer.tables.manifest import Manifest
-from sessionizer.tables.source import ANEW, require_source
+from sessionizer.tables.source import ANEW, check_same, pruned_by, require_source
 
 NO_CHANGES = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE")
 RESHAPES = ("RENAME COLUMN", "DROP COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS", "REPLACE COLUMNS")
@@ -149,16 +147,9 @@ class Events:
             ) from error
 
     def _within_spans(self, rows: DataFrame, spans: Spans) -> Column | None:
-        types = {f.name.lower(): f.dataType for f in rows.schema.fields}
-        name, margin = self.config.source.event_time, 0
-        if not isinstance(types.get(name.lower()), T.TimestampType):
-            if self.config.source.prune_by is None:
-                return None
-            name, margin = self.config.source.prune_by, DAY  # a day may be that of another time zone
-            require_columns((name,), rows, "source.prune_by")
-        kind = types.get(name.lower())
-        if not isinstance(kind, T.TimestampType | T.DateType):
+        if (pruned := pruned_by(self.config, rows.schema)) is None:
             return None
+        name, kind, margin = pruned
 
         def edge(us: int) -> Column:
             return F.timestamp_micros(F.lit(us)).cast(kind)
@@ -190,19 +181,7 @@ class Events:
 
     def check_same(self, done: Manifest) -> None:
         """Raise unless this is the table that a run has read, with the versions that it has read."""
-        latest = self.table.version
-        if self.table.id != done.source_id:
-            raise SourceError(
-                "the source is not the table that was read before: it was dropped and made again",
-                value=self.table.id,
-                remedy=f"point source.table at the table with the id {done.source_id}; {ANEW}",
-            )
-        if done.source_to_version is not None and done.source_to_version > latest:
-            raise SourceError(
-                f"the source has gone back: version {done.source_to_version} was read before",
-                value=latest,
-                remedy=f"bring the table back to where it was; {ANEW}",
-            )
+        check_same(self.table, done)
 
     def goes_on(self, done: Manifest, last: int) -> bool:
         """Whether this table, as of this version, has what a run has read, and what came to it since."""

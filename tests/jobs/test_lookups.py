@@ -76,6 +76,12 @@ def test_the_sessions_of_a_key_in_time_order(command: Command) -> None:
     assert command.starts(*ann, "--backward", "--limit", "2") == ["14:00", "12:00"]
     between = ("--earliest-end", "2026-01-01T10:20:00Z", "--latest-start", "2026-01-01T12:00:00Z")
     assert command.starts(*ann, *between) == ["10:00", "12:00"]
+    assert command.starts(*ann, "--from", "2026-01-01T10:20", "--to", "2026-01-01T12:00:00.000001") == [
+        "10:00",
+        "12:00",
+    ]
+    assert command.starts(*ann, "--from", "2026-01-01T10:20", "--to", "2026-01-01T12:00") == ["10:00"]
+    assert command.starts(*ann, "--from", "2026-01-01T10:21", "--latest-start", "2026-01-01T12:00") == ["12:00"]
     assert command.starts(*ann, "--earliest-end", "1969-01-01", "--latest-end", "2026-01-01T10:20") == ["10:00"]
     (row,) = command.json("--key-from", "2", "--key-to", "2")
     assert row["session_end"] == "2026-01-01T10:00:00.000000Z"

@@ -227,7 +227,7 @@ def test_what_may_not_go_on_stops_before_anything_is_written(spark: SparkSession
     slide(lake)
     lake.append(SECOND)
     version = lake.tables.windows.table.version
-    with pytest.raises(RunFailed, match=r"1 events are late, and late_events is fail; the first: late: .*\"n\":9"):
+    with pytest.raises(RunFailed, match=r"1 event is late, and late_events is fail; the first: late: .*\"n\":9"):
         slide(lake)
     lake.config = warehouse(spark, tmp_path, {"time_difference": "5m"}).config
     with pytest.raises(ConfigError, match="time_difference: '10m0s' → '5m0s'"):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from sessionizer.jobs.command_line import options as opt
-from sessionizer.lib.errors import UsageError, without_passwords
+from sessionizer.lib.errors import UsageError, counted, without_passwords
 
 app = typer.Typer()
 
@@ -109,7 +109,7 @@ def ingest(
     from dataclasses import asdict
     from datetime import UTC, datetime
 
-    from sessionizer.jobs.console import stdout, table
+    from sessionizer.jobs.console import print_rows
     from sessionizer.jobs.ingest.ahead import check_ahead
     from sessionizer.jobs.ingest.file_reader import IngestOptions
     from sessionizer.jobs.ingest.files import check_files
@@ -143,18 +143,18 @@ def ingest(
             files,
             options,
             now=datetime.now(UTC),
-            on_file=lambda r: say(f"{r.file}: {r.added:,} events added"),
+            on_file=lambda r: say(f"{r.file}: {counted(r.added, 'event')} added"),
         )
 
     def show() -> None:
         rows = [[r.file, r.lines, r.added, r.unreadable, _note(r)] for r in reports]
-        stdout().print(table(["file", "lines", "added", "unreadable", ""], rows))
+        print_rows(["file", "lines", "added", "unreadable", ""], rows)
         if torn := sum(r.unreadable for r in reports):
-            lines, are = ("line", "it is") if torn == 1 else ("lines", "they are")
-            print(f"{torn:,} {lines} could not be read: {are} in rejected_events, with reason 'unreadable'.")
+            are = "it is" if torn == 1 else "they are"
+            print(f"{counted(torn, 'line')} could not be read: {are} in rejected_events, with reason 'unreadable'.")
             print("\n".join(f"  {r.file}, {said}" for r in reports for said in r.torn))
         added = sum(r.added for r in reports)
-        print(f"{added:,} {'event' if added == 1 else 'events'} added in {time.monotonic() - begun:.1f} s.")
+        print(f"{counted(added, 'event')} added in {time.monotonic() - begun:.1f} s.")
 
     opt.result({"files": [asdict(r) for r in reports]}, as_json, show)
 

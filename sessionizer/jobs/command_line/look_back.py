@@ -18,6 +18,7 @@ app = typer.Typer()
 @app.command(
     rich_help_panel=opt.HISTORY,
     epilog="Example: sessionizer backfill --from 2026-01-01 --to 2026-02-01 --dry-run · "
+    "sessionizer backfill --from 2026-01-01 --to 2026-02-01 --compare · "
     "sessionizer backfill --from 2026-01-01 --to 2026-01-02 --key alice",
 )
 def backfill(
@@ -32,7 +33,10 @@ def backfill(
         str | None, typer.Option(metavar="DURATION", help="How much is committed at a time; else as the rows ask for.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show how many sessions would change; write nothing.")
+        bool, typer.Option("--dry-run", help="Show the spans and what lies in them, in a second; compute nothing.")
+    ] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Compute how many sessions would change; write nothing.")
     ] = False,
     as_json: opt.Json = False,
 ) -> None:
@@ -43,7 +47,7 @@ def backfill(
     from sessionizer.jobs.commands.look_back import LookBack
     from sessionizer.jobs.commands.look_back import backfill as recompute
     from sessionizer.jobs.reporting.run_output import as_document, show_backfill
-    from sessionizer.jobs.run.kinds import kind_of
+    from sessionizer.jobs.run.kinds import kind_of, ruled
 
     low, high = opt.span(from_, to)
     if low is None or high is None:
@@ -52,10 +56,16 @@ def backfill(
     if length is not None and length <= 0:
         raise UsageError("--chunk must be longer than nothing", value=chunk, remedy="write it as 36h or 7d")
     before = opt.ready(config, "runs", windows=windows)
-    _keys(key, before.config)  # what does not fit is told before Spark starts
+    asked = LookBack(low, high, _keys(key, before.config), length, dry_run=compare)
+    if dry_run and not compare:
+        from sessionizer.jobs.plans import backfill as planned
+
+        with opt.logs_alone(before, "`backfill --compare` computes what would change, by Spark") as tables:
+            plan = planned.plan(tables, ruled(before.config, windows=windows), asked)
+        return opt.result(planned.as_document(plan), as_json, lambda: planned.show(plan))
     with opt.session(before, quiet=as_json, reads="all") as (spark, loaded, say):
         kind = kind_of(spark, loaded, windows=windows)
-        asked = LookBack(low, high, _keys(key, loaded), length, dry_run)
+        asked = LookBack(low, high, _keys(key, loaded), length, dry_run=compare)
         done = recompute(kind, asked, say, lambda _, n, of: say.bar(n, of, "spans"))
         opt.result(as_document(done), as_json, lambda: show_backfill(done))
 
@@ -115,16 +125,17 @@ def rebuild(
 
 @app.command(
     rich_help_panel=opt.TRUST,
-    epilog="Example: sessionizer verify · sessionizer verify --from 2026-01-01 --to 2026-01-08 --sample 1%",
+    epilog="Example: sessionizer verify · sessionizer verify --from 2026-01-01 --to 2026-01-08 --sample 1% --dry-run",
 )
 def verify(
     config: opt.Config = opt.CONFIG,
     windows: opt.Windows = False,
-    from_: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Sessions that end at or after this.")
-    ] = None,
-    to: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Sessions that start before this.")] = None,
+    from_: opt.From = None,
+    to: opt.To = None,
     sample: Annotated[str | None, typer.Option(metavar="SHARE", help="A share of the keys, such as 1%.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be read and checked, in a second; check nothing.")
+    ] = False,
     as_json: opt.Json = False,
 ) -> None:
     """Recompute the sessions from their events and compare row by row; exit 1 if anything differs."""
@@ -134,7 +145,15 @@ def verify(
     from sessionizer.jobs.reporting.verdict import as_document, show
 
     asked = Asked(*opt.span(from_, to), opt.share(sample))
-    with opt.session(config, quiet=as_json, needs="runs", windows=windows, reads="all") as (spark, loaded, say):
+    before = opt.ready(config, "runs", windows=windows)
+    if dry_run:
+        from sessionizer.jobs.plans import verify as planned
+        from sessionizer.jobs.run.kinds import ruled
+
+        with opt.logs_alone(before, "`verify` itself looks at any, by Spark") as tables:
+            plan = planned.plan(tables, ruled(before.config, windows=windows), asked)
+        return opt.result(planned.as_document(plan), as_json, lambda: planned.show(plan))
+    with opt.session(before, quiet=as_json, reads="all") as (spark, loaded, say):
         verdict = (of_windows if windows else of_sessions)(spark, loaded, asked, say)
         opt.result(as_document(verdict), as_json, lambda: show(verdict))
     if not verdict.clean:

@@ -15,7 +15,7 @@ app = typer.Typer()
 
 @app.command(
     rich_help_panel=opt.ASK,
-    epilog="Example: sessionizer sessions --key ann --earliest-end 2026-01-01 --latest-start 2026-01-02 · "
+    epilog="Example: sessionizer sessions --key ann --from 2026-01-01 --to 2026-01-02 · "
     "sessionizer sessions --key ann --backward --limit 1 · sessionizer sessions --key ann --plot ann.svg · "
     "sessionizer sessions --key-from a --key-to b --as-of 12",
 )
@@ -24,6 +24,8 @@ def sessions(
     key: opt.Key = None,
     key_from: opt.KeyFrom = None,
     key_to: opt.KeyTo = None,
+    from_: opt.From = None,
+    to: opt.To = None,
     earliest_end: Annotated[str | None, typer.Option(metavar="TIME", help="session_end >= this (ISO-8601).")] = None,
     latest_start: Annotated[str | None, typer.Option(metavar="TIME", help="session_start <= this.")] = None,
     latest_end: Annotated[str | None, typer.Option(metavar="TIME", help="session_end <= this.")] = None,
@@ -41,12 +43,14 @@ def sessions(
     """Look up the sessions of a key, or of a range of keys, in time order."""
     from sessionizer.jobs.queries.lookups import LookUp
 
+    low, high = opt.span(from_, to)
+    ends, starts = opt.instant(earliest_end, "--earliest-end"), opt.instant(latest_start, "--latest-start")
     asked = LookUp(
         key=tuple(key or ()),
         key_from=tuple(key_from or ()),
         key_to=tuple(key_to or ()),
-        earliest_end=opt.instant(earliest_end, "--earliest-end"),
-        latest_start=opt.instant(latest_start, "--latest-start"),
+        earliest_end=max((us for us in (ends, low) if us is not None), default=None),
+        latest_start=min((us for us in (starts, None if high is None else high - 1) if us is not None), default=None),
         latest_end=opt.instant(latest_end, "--latest-end"),
         only_open=only_open,
         backward=backward,

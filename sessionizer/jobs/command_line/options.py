@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sessionizer.jobs.console import Line
     from sessionizer.jobs.preflight import Needs, Ready
     from sessionizer.lib.config import Config as Loaded
+    from sessionizer.tables.queries.local import LocalTableSet
 
 CONFIG = Path("sessionizer.yaml")
 # What commands are for, as --help groups them.
@@ -30,6 +31,8 @@ Now = Annotated[
     str | None, typer.Option(metavar="TIME", help="Take this for the present time, in judging future events.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what the next increment would change.")]
+From = Annotated[str | None, typer.Option("--from", metavar="TIME", help="Sessions that end at or after this.")]
+To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Sessions that start before this.")]
 Key = Annotated[list[str] | None, typer.Option(help="One key; give it once for each key column.")]
 KeyFrom = Annotated[list[str] | None, typer.Option(help="Keys from this on, inclusive.")]
 KeyTo = Annotated[list[str] | None, typer.Option(help="Keys up to this, inclusive.")]
@@ -142,6 +145,17 @@ def session(
         small = reads != "any" and before.tables is not None and is_small(before.tables, whole=reads == "all")
         spark = spark_session(before.config.spark, small=small)
         yield spark, TableSet(spark, before.config).config, say
+
+
+@contextmanager
+def logs_alone(before: "Ready", remedy: str) -> "Iterator[LocalTableSet]":
+    """The tables, for --dry-run. Errors: UsageError where only Spark can look at them; remedy: what then helps."""
+    from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
+
+    try:
+        yield LocalTableSet(before.config)
+    except NeedsSpark as reason:
+        raise UsageError(f"--dry-run looks at tables on a path alone, and {reason}", remedy=remedy) from reason
 
 
 def result(document: object, as_json: bool, show: Callable[[], Any]) -> None:

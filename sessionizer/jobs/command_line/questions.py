@@ -164,7 +164,7 @@ def check(
     require_library()
     lag = None if max_lag is None else opt.duration(max_lag, "--max-lag")
     asked = Asked(wall_clock(), opt.share(max_late, "--max-late") or 0.0, lag, tuple(suite or ()), docs)
-    with opt.session(config, quiet=as_json) as (spark, loaded, say):
+    with opt.session(config, quiet=as_json, needs="tables", windows=windows, columns=True) as (spark, loaded, say):
         checked = validate(kind_of(spark, loaded, windows=windows), asked, say)
     opt.result(as_document(checked), as_json, lambda: show(checked))
     if checked.exit_code:

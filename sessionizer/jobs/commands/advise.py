@@ -10,12 +10,12 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from sessionizer.jobs.console import stdout, table
+from sessionizer.jobs.console import print_rows, stdout
 from sessionizer.jobs.reporting.advice import CANDIDATES, DAY, Advice, Candidate, Found, candidates, find_gap
 from sessionizer.jobs.reporting.gaps import Sample, intervals, longer, sample, without_bots
 from sessionizer.lib.config import Config
 from sessionizer.lib.durations import MINUTE, format_duration
-from sessionizer.lib.errors import UsageError
+from sessionizer.lib.errors import UsageError, counted
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.watermarks import WatermarkState
 from sessionizer.tables.source import MAKE_IT
@@ -84,7 +84,7 @@ def show(advice: Advice) -> None:
         for c in advice.candidates
     ]
     out.print()
-    out.print(table(["gap", "sessions", "per key", "live at a time", ""], rows))
+    print_rows(["gap", "sessions", "per key", "live at a time", ""], rows)
     out.print(f"\nTake [bold]gap: {text(found.gap)}[/]. {reason(found)}", markup=True)
     out.print(f"Confidence: [bold]{found.confidence}[/]. {confidence(found)}", markup=True)
     if found.valley is not None and found.trough is None:
@@ -96,7 +96,9 @@ def show(advice: Advice) -> None:
             f"{bot_share(figures):.2%} of the keys look like bots ({b.fast} fast, {b.regular} regular, {b.sleepless} "
             f"sleepless) and are left out: {b.events:,} of {b.events + figures.events:,} events."
         )
-    out.print(f"About {chosen.live:,} sessions will be live at a time: what each run reads beside the new events.")
+    out.print(
+        f"About {counted(chosen.live, 'session')} will be live at a time: what each run reads beside the new events."
+    )
     if figures.share < 1:
         out.print(f"From {figures.share:.1%} of the keys; --sample takes more.")
 
@@ -144,7 +146,8 @@ def plot(advice: Advice, file: Path) -> None:
     from sessionizer.jobs.reporting.pages import write_page  # noqa: PLC0415
 
     by_gap = charts.bars([c.sessions for c in advice.candidates], [text(c.gap) for c in advice.candidates])
-    told = f"All alike, from {text(edges[0])} to {text(edges[0] * 2 ** (1 / BARS))}: {figures.intervals:,} intervals."
+    ends = f"from {text(edges[0])} to {text(edges[0] * 2 ** (1 / BARS))}"
+    told = f"All alike, {ends}: {counted(figures.intervals, 'interval')}."
     write_page(
         "advise.html",
         file,

@@ -1,5 +1,6 @@
 """Chunks: the spans of a backfill that are committed one by one, as what lies in them asks for."""
 
+from collections.abc import Mapping
 from functools import reduce
 
 from pyspark.sql import DataFrame
@@ -27,8 +28,17 @@ def chunks(context: RunContext, low: int, high: int, length: int | None) -> list
     place, rows = floor_div(C.col(C.US) - low, unit), F.count(F.lit(1))
     with context.kind.tables.events.reading(context.increment):
         filled = _times(context, low, high).groupBy(place.alias("place")).agg(rows.alias("rows")).collect()
-    spans: list[tuple[int, int, int]] = []
-    for start, end, number in sorted((low + n * unit, min(low + (n + 1) * unit, high), rows) for n, rows in filled):
+    return spans_of({row["place"]: row["rows"] for row in filled}, low, high, length)
+
+
+def spans_of(filled: Mapping[int, float], low: int, high: int, length: int | None) -> list[Chunk]:
+    """The same of places: the n-th stretch of this length, or (None) day from `low` on, and how many rows lie there.
+
+    >>> spans_of({0: 1, 4: 1, 5: 1}, 0, 60, 10)
+    [(0, 10), (40, 50), (50, 60)]
+    """
+    unit, spans = DAY if length is None else length, list[tuple[int, int, float]]()
+    for start, end, number in sorted((low + n * unit, min(low + (n + 1) * unit, high), k) for n, k in filled.items()):
         if length is None and spans and spans[-1][2] + number <= MOST:
             spans[-1] = spans[-1][0], end, spans[-1][2] + number
         else:

@@ -1,6 +1,6 @@
 """Backfill, readmit, rebuild: sessions, or windows, made again from events that have been consumed before."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from sessionizer.jobs.run import side_tables
 from sessionizer.jobs.run.compute import Checkpoints, outlasting
 from sessionizer.jobs.run.context import RunContext
 from sessionizer.jobs.run.driver import commit, may_write_at_once, repair, settled
-from sessionizer.jobs.run.kinds import Kind
+from sessionizer.jobs.run.kinds import Kind, Ruled
 from sessionizer.jobs.run.manifests import manifest_of
 from sessionizer.jobs.run.phases import Phases, RunReport, Say, wall_clock
 from sessionizer.jobs.run.policies import check_filter, check_fits, check_policies
@@ -24,7 +24,7 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.admission.freed import Readmission, asked_for
 from sessionizer.lib.admission.verdicts import IN_THE_FUTURE, LATE
 from sessionizer.lib.errors import SessionizerError, UsageError
-from sessionizer.tables.manifest import Mode
+from sessionizer.tables.manifest import Manifest, Mode
 from sessionizer.tables.position import Position
 
 IMPOSSIBLE = (SessionizerError, PySparkException, Py4JJavaError)  # what stops a repair, but for races
@@ -65,13 +65,7 @@ def backfill(
     if asked.low >= asked.high:
         raise UsageError("--from must be earlier than --to")
     kind.require()
-    asked = _left(kind, asked)
-    if asked.low >= asked.high:
-        raise UsageError(
-            f"--to must be later than {iso(asked.low)}: {kind.name} that ended before it have been forgotten",
-            value=iso(asked.high),
-            remedy=f"a RESTORE of {kind.name} to before `maintain --keep {kind.name}=…` has them, while it is there",
-        )
+    asked = left(kind, kind.home.position().manifest, asked)
     spans = _chunks(kind, asked, say)
     reports = []
     for number, (low, high) in enumerate(spans, 1):
@@ -115,11 +109,20 @@ def rebuild(kind: Kind, now: int | None = None, say: Say = lambda _: None) -> Ru
     return with_retries(partial(_look_back, kind, "rebuild", {}, asked, say), say, kind.name)
 
 
-def _left(kind: Kind, asked: LookBack) -> LookBack:
-    """What is asked for, from where something is left: what has been forgotten stays so."""
-    done = kind.home.position().manifest
+def left(of: Ruled, done: Manifest | None, asked: LookBack) -> LookBack:
+    """What is asked for, from where something is left: what has been forgotten stays so.
+
+    Errors: UsageError where nothing is left.
+    """
     forgotten = None if done is None else done.forgotten
-    return asked if forgotten is None or asked.low >= forgotten else replace(asked, low=forgotten)
+    found = asked if forgotten is None or asked.low >= forgotten else replace(asked, low=forgotten)
+    if found.low >= found.high:
+        raise UsageError(
+            f"--to must be later than {iso(found.low)}: {of.name} that ended before it have been forgotten",
+            value=iso(found.high),
+            remedy=f"a RESTORE of {of.name} to before `maintain --keep {of.name}=…` has them, while it is there",
+        )
+    return found
 
 
 def _look_back(kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: LookBack, say: Say) -> RunReport:
@@ -175,26 +178,27 @@ def _chunks(kind: Kind, asked: LookBack, say: Say) -> list[Chunk]:
     position = kind.home.position() if asked.dry_run else settled(kind, say)
     if position.manifest is not None:
         check_fits(kind, position.manifest)
-    done, arguments = _done_to(kind, asked), asked.arguments(asked.low, asked.high)
+    done, arguments = done_to(kind.home.manifests(), asked), asked.arguments(asked.low, asked.high)
     context = RunContext.look_back(kind, position, wall_clock(), "backfill", arguments)
     spans = chunks(context, asked.low, asked.high, asked.chunk)
     left = [(max(low, done), high) for low, high in spans if high > done]
     return spans if asked.dry_run or not left else left
 
 
-def _done_to(kind: Kind, asked: LookBack) -> int:
-    """To where just this backfill was done when it was cut off, if it was.
+def done_to(manifests: Iterable[Manifest], asked: LookBack) -> int:
+    """To where just this backfill was done when it was cut off, if it was, by the manifests in force, newest first.
 
     Nowhere if events may have been left out since that it would take in.
     """
-    manifest, since = kind.home.position().manifest, set[str]()
-    for done in kind.home.manifests():
+    latest, since = None, set[str]()
+    for done in manifests:
+        latest = latest or done
         if done.mode == "backfill":
             break
         since |= done.rejected.keys()
     else:
         return asked.low
-    if manifest is None or done.rule_fingerprint != manifest.rule_fingerprint:
+    if done.rule_fingerprint != latest.rule_fingerprint:
         return asked.low
     if since & {LATE, IN_THE_FUTURE} or asked.high > done.now:
         return asked.low

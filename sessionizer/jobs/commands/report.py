@@ -26,7 +26,7 @@ from sessionizer.jobs.reporting.run_output import MUCH_LATE
 from sessionizer.jobs.reporting.timeline import of_key, timeline
 from sessionizer.lib import __version__
 from sessionizer.lib.config import Config
-from sessionizer.lib.errors import UsageError, without_passwords
+from sessionizer.lib.errors import UsageError, counted, without_passwords
 from sessionizer.tables.queries.local import LocalTableSet
 from sessionizer.tables.table_set import TableSet
 
@@ -184,7 +184,7 @@ def _sizes(rows: list[Row]) -> Markup:
 
 
 def _sessions(number: int) -> str:
-    return f"{number:,} session" if number == 1 else f"{number:,} sessions"
+    return counted(number, "session")
 
 
 def _charts_of_runs(runs: list[Row]) -> Any:

@@ -1,20 +1,24 @@
 """status: where the tables of sessions and of windows stand, at a glance."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from sessionizer.jobs.console import iso, short, stdout, table
+from sessionizer.jobs.console import iso, plain, print_rows, stdout, table
+from sessionizer.jobs.queries.holding import behind, held_by
 from sessionizer.jobs.reporting.run_output import CHANGES
+from sessionizer.jobs.run.kinds import Ruled, ruled
 from sessionizer.lib import columns as C
 from sessionizer.lib.config import Config
 from sessionizer.lib.durations import format_duration
-from sessionizer.lib.errors import without_passwords
+from sessionizer.lib.errors import counted, without_passwords
+from sessionizer.lib.windows.sessions.lifecycle import CLOSED, FINAL, OPEN
 from sessionizer.lib.windows.sliding.rule import SlidingRule
 from sessionizer.tables.delta import ROWS_WRITTEN
 from sessionizer.tables.queries.local import LocalTableSet
+from sessionizer.tables.queries.status import SPANS as EDGES
 from sessionizer.tables.queries.status import Status, read_local_status, read_status
 from sessionizer.tables.runs import TIMES
 from sessionizer.tables.table_set import TableSet
@@ -43,7 +47,7 @@ def _document(found: Mapping[str, Status], config: Config) -> dict[str, Any]:
         "source_table": without_passwords(config.source.table),
         "rule": config.rule_summary(),
         "rule_differs": _differs(sessions, config.rule_summary()),
-        **_standing(sessions, "sessions", ("open", "closed", "final")),
+        **_standing(sessions, ruled(config), (OPEN, CLOSED, FINAL)),
     }
     if windows is None or config.sliding is None:
         return document
@@ -51,7 +55,7 @@ def _document(found: Mapping[str, Status], config: Config) -> dict[str, Any]:
         "windows_table": without_passwords(config.sliding.table),
         "rule": SlidingRule.of(config).summary(),
         "rule_differs": _differs(windows, SlidingRule.of(config).summary()),
-        **_standing(windows, "windows", ("open", "final")),
+        **_standing(windows, ruled(config, windows=True), (OPEN, FINAL)),
     }
     return {**document, "windows": of_windows}
 
@@ -61,7 +65,7 @@ def _differs(now: Status, summary: dict[str, object]) -> list[str]:
     return [] if now.manifest is None else now.manifest.differs(summary)
 
 
-def _standing(now: Status, of: str, statuses: tuple[str, ...]) -> dict[str, Any]:
+def _standing(now: Status, of: Ruled, statuses: tuple[str, ...]) -> dict[str, Any]:
     manifest, totals, latest = now.manifest, now.totals, now.latest_version
     consumed = manifest.source_to_version if manifest else None
     return {
@@ -75,13 +79,28 @@ def _standing(now: Status, of: str, statuses: tuple[str, ...]) -> dict[str, Any]
         "horizon": iso(manifest.told("horizon_after")) if manifest else None,
         "forgotten_before": iso(manifest.forgotten) if manifest else None,
         "watermark_lag_seconds": _lag(manifest.told("watermark_after")) if manifest else None,
-        of: {name: now.by_status.get(name, 0) for name in statuses},
-        "oldest_open": now.oldest and {name: iso(us) for name, us in now.oldest.items()},
+        of.name: {name: now.by_status.get(name, 0) for name in statuses},
+        **{f"oldest_{name}": _oldest(now, of, name) for name in statuses if name != FINAL},
         "runs": now.runs,
         "events": dict(totals),
         "late_percent": _percent(totals["late"], totals["events_read"]),
         "invalid_percent": _percent(totals["invalid"], totals["events_read"]),
-        "last_runs": [{n: short(v) if n in TIMES else v for n, v in row.items()} for row in now.last_runs],
+        "last_runs": [{n: iso(v) if n in TIMES else v for n, v in row.items()} for row in now.last_runs],
+    }
+
+
+def _oldest(now: Status, of: Ruled, status: str) -> dict[str, Any] | None:
+    """The row of this status that began first, how far the watermark is behind its end, and what holds it."""
+    if now.manifest is None or (oldest := now.oldest.get(status)) is None:
+        return None
+    late = behind(oldest, of)
+    held = held_by(oldest, of, now.manifest, status, max(now.latest_version - (now.manifest.source_to_version or 0), 0))
+    return {
+        "key": dict(oldest.key),
+        **{name: iso(us) for name, us in oldest.times.items()},
+        "watermark": iso(oldest.watermark),
+        "watermark_behind_seconds": None if late is None else late / 1e6,
+        "held_by": [{"by": one.by, "says": one.says} for one in held],
     }
 
 
@@ -97,7 +116,7 @@ def _show(found: dict[str, Any], of: str, rule: str, source: str) -> None:
     out, events = stdout(), found["events"]
     lag = found["watermark_lag_seconds"]
     ago = "" if lag is None else f"  ({_long(int(lag))} behind the clock)"
-    read = f"{events['events_read']:,} read in {found['runs']:,} runs"
+    read = f"{events['events_read']:,} read in {counted(found['runs'], 'run')}"
     shares = f"{found['late_percent']:.2f} % late, {found['invalid_percent']:.2f} % invalid"
     rows = [
         (of, f"{found[f'{of}_table']}  ({rule})"),
@@ -112,8 +131,9 @@ def _show(found: dict[str, Any], of: str, rule: str, source: str) -> None:
             ("rule", f"config differs: {'; '.join(differs)}: `rebuild` needed (`rebuild --dry-run` says of what)")
         )
     if oldest := found["oldest_open"]:
-        since, *until = oldest.values()
-        rows.append(("oldest open", f"since {since}, {ENDS[of]} at {until[-1]}"))
+        rows += _told(oldest, of, OPEN)
+    elif oldest := found.get("oldest_closed"):
+        rows += _told(oldest, of, CLOSED)
     out.print(table(["", ""], rows))
     if (waits := found["oldest_waiting_seconds"] or 0) > (kept := found["source_keeps_seconds"]) / 2:
         days = max(60, 2 * kept // 86_400)
@@ -124,9 +144,21 @@ def _show(found: dict[str, Any], of: str, rule: str, source: str) -> None:
     if found["last_runs"]:
         headers = ["run", "finished", "events", "late", *CHANGES[of][:-1], "final", "seconds"]
         names = (C.RUN_SEQ, "finished_at", "events_read", "late", *[f"{of}_{name}" for name in CHANGES[of]])
-        lines = [[*[r[n] for n in names], (r["seconds"] or {}).get("total")] for r in found["last_runs"]]
+        runs = [{**run, "finished_at": plain(run["finished_at"])} for run in found["last_runs"]]
         out.print()
-        out.print(table(headers, lines, title="last runs"))
+        print_rows(
+            headers, [[*[r[n] for n in names], (r["seconds"] or {}).get("total")] for r in runs], title="last runs"
+        )
+
+
+def _told(oldest: dict[str, Any], of: str, status: str) -> Iterator[tuple[str, str]]:
+    """The oldest row of this status, and a line for each thing that holds it."""
+    starts, *_, ends = (value for name, value in oldest.items() if name in EDGES[of])
+    key = ", ".join(f"{name} {'null' if text is None else text}" for name, text in oldest["key"].items())
+    late = oldest["watermark_behind_seconds"]
+    ago = f"; the watermark is {_long(int(late))} behind it" if late else ""
+    yield f"oldest {status}", f"{f'{key}: ' if key else ''}since {starts}, {ENDS[of]} at {ends}{ago}"
+    yield from (("", one["says"]) for one in oldest["held_by"])
 
 
 def _position(found: dict[str, Any]) -> str:
@@ -136,7 +168,7 @@ def _position(found: dict[str, Any]) -> str:
         return f"all read (version {found['latest_version']})"
     return (
         f"read up to version {found['consumed_version']} of {found['latest_version']}, "
-        f"about {found['rows_behind']:,} rows waiting"
+        f"about {counted(found['rows_behind'], 'row')} waiting"
     )
 
 

@@ -20,6 +20,7 @@ from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import timestamp
 from sessionizer.lib.time.spans import within
 from sessionizer.lib.time.watermarks import latest
+from sessionizer.lib.verifying import rules
 from sessionizer.lib.verifying.bag import accepted, alike, asked_about, judged
 from sessionizer.lib.verifying.content import content_facts
 from sessionizer.lib.verifying.differences import broken_rules, differences, miscounted
@@ -64,7 +65,7 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
         left(asked_for(tables.sessions.table.read(position.version), asked, rule.key, TIMES), C.EXPIRES_AT, forgotten)
     )
     broken = dict(broken_rules(rows, rule))
-    broken["the counts of every run add up"] = ledger_gaps(kind)
+    broken[rules.ADDS_UP] = ledger_gaps(kind)
     if whole:
         broken |= _of_traces(context, rows, rule)
     with tables.events.reading(context.increment):
@@ -72,14 +73,14 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
         rejects, near = rejected_beside(context, source, rule)
         events = accepted(source, rejects, near, rule)
         broken |= judged_rejects(context, rejects, near, events, whole=whole)
-        if whole and not _is_recomputed(rule) and forgotten is None:
-            broken["each accepted event is in one session"] = miscounted(rows, events, rule)
+        if whole and not rules.is_recomputed(rule) and forgotten is None:
+            broken[rules.IN_ONE] = miscounted(rows, events, rule)
         counts = counted(broken)
         examples = examples_of(broken, counts)
         say("recomputing the sessions from their events")
         told, number = _compared(context, rows, events, asked)
     wrong = first_wrong(told, [C.col(C.SESSION_ID)])
-    return Verdict(rows.count(), number, _is_recomputed(rule), told.count(), wrong, counts, examples)
+    return Verdict(rows.count(), number, rules.is_recomputed(rule), told.count(), wrong, counts, examples)
 
 
 def _source(context: RunContext, asked: Asked, rule: Rule) -> DataFrame:
@@ -91,16 +92,11 @@ def _source(context: RunContext, asked: Asked, rule: Rule) -> DataFrame:
     return judged(context.past.events(spans), rule).where(within(C.col(C.US), spans))
 
 
-def _is_recomputed(rule: Rule) -> bool:
-    """Whether sessions follow from the accepted events; those of late events apart always do."""
-    return rule.lateness == "event" or rule.revive
-
-
 def _compared(context: RunContext, rows: DataFrame, events: DataFrame, asked: Asked) -> tuple[DataFrame, int]:
     """Where these rows of the table are not what the events make, and the number of events."""
     rule, compute = context.rule, Checkpoints()
     events = sampled(events, asked, rule.key)
-    if not _is_recomputed(rule):
+    if not rules.is_recomputed(rule):
         rows, events = rows.where(C.col(C.IS_LATE)), events.where(C.col(C.POPULATION).isNotNull())
     facts = (*facts_of(rule, context.sample()), *content_facts(rule, context.sample()))
     sessions = expected_sessions(events, rule, facts, context.clock)
@@ -146,12 +142,12 @@ def _of_traces(context: RunContext, sessions: DataFrame, rule: Rule) -> Frames:
         rows = output.table.read()
         forgotten = context.clock.forgotten
         young = rows if forgotten is None else rows.where(C.col(C.EVENT_TIME) >= timestamp(forgotten))
-        found[f"{name} names the session that its events lie in"] = wrong_places(young, sessions, rule)
+        found[rules.places(name)] = wrong_places(young, sessions, rule)
         if (since := _complete_since(output)) is not None:
-            found[f"{name} has each event of a session once"] = wrong_numbers(rows, sessions, since)
+            found[rules.numbers(name)] = wrong_numbers(rows, sessions, since)
         if name == "session_updates":
             results = wrong_results(rows, sessions, rule)
-            found[f"{name} ends with what its session came to"] = results
+            found[rules.results(name)] = results
     return found
 
 

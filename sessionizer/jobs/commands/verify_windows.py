@@ -26,6 +26,7 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.config import Config
 from sessionizer.lib.durations import EVER
 from sessionizer.lib.time.spans import within
+from sessionizer.lib.verifying import rules
 from sessionizer.lib.verifying.bag import accepted, judged
 from sessionizer.lib.verifying.differences import EXPECTED, FOUND
 from sessionizer.lib.verifying.facts import facts_of
@@ -52,7 +53,7 @@ def verify_windows(spark: SparkSession, config: Config, asked: Asked, say: Say =
         left(asked_for(kind.home.table.read(position.version), asked, rule.key, TIMES), C.WINDOW_END, forgotten)
     )
     broken = broken_window_rules(rows, rule, shape)
-    broken["the counts of every run add up"] = ledger_gaps(kind)
+    broken[rules.ADDS_UP] = ledger_gaps(kind)
     with kind.tables.events.reading(context.increment):
         source = _source(context, asked, shape)
         rejects, near = rejected_beside(context, source, rule)

@@ -15,7 +15,7 @@ from sessionizer.jobs.ingest.guess import Column, Guess, guess
 from sessionizer.jobs.ingest.time_formats import ISO
 from sessionizer.lib import columns as C
 from sessionizer.lib.config import json_schema
-from sessionizer.lib.errors import UsageError
+from sessionizer.lib.errors import UsageError, counted
 
 SCHEMA = "sessionizer.schema.json"
 PLAIN = re.compile(r"[A-Za-z]\w*", re.ASCII)
@@ -135,7 +135,7 @@ def _about_key(chosen: Begin, others: Sequence[str]) -> str:
     if chosen.key is None:
         return "one stream of sessions: no column looked like somebody"
     column = chosen.found.column(chosen.key)
-    told = f"{column.distinct:,} different in {len(column.values):,} rows" if column.values else ""
+    told = f"{column.distinct:,} different in {counted(len(column.values), 'row')}" if column.values else ""
     return "; ".join(part for part in (told, f"or: {', '.join(others)}" if others else "") if part)
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from sessionizer.jobs.quality.expectations import UNEXPECTED_ROWS, Expectation, Suite, read_suite
 from sessionizer.lib import columns as C
-from sessionizer.lib.errors import ConfigError, RunFailed
+from sessionizer.lib.errors import ConfigError, RunFailed, counted
 
 LIBRARY = "great_expectations"
 SHOWN = 10  # rows that break an expectation
@@ -91,13 +91,13 @@ def gate(rows: DataFrame, file: Path, name: str, identity: tuple[str, ...]) -> N
     verdicts = Quality().validate(rows, "about_to_be_written", suite, identity)
     if errors := [v for v in verdicts if v.error is not None]:
         raise RunFailed(
-            f"{len(errors)} expectations of {file} could not be evaluated: "
+            f"{counted(len(errors), 'expectation')} of {file} could not be evaluated: "
             + "; ".join(f"{v.expectation} ({v.about}): {v.error}" for v in errors),
             remedy="mend the file: this says nothing about the data; nothing was written",
         )
     if broken := [v for v in verdicts if not v.holds]:
         raise RunFailed(
-            f"the {name} to be written break {len(broken)} expectations of {file}: "
+            f"the {name} to be written break {counted(len(broken), 'expectation')} of {file}: "
             + "; ".join(f"{v.expectation} ({v.about}) in {_rows(v)}" for v in broken),
             remedy="mend the source, or the expectations if they are wrong; nothing was written",
         )
@@ -110,7 +110,7 @@ def require_library() -> None:
 
 
 def _rows(verdict: Verdict) -> str:
-    number = "some rows" if verdict.broken is None else f"{verdict.broken:,} rows"
+    number = "some rows" if verdict.broken is None else counted(verdict.broken, "row")
     return f"{number}: {', '.join(verdict.rows)}" if verdict.rows else number
 
 

@@ -11,7 +11,8 @@ from sessionizer.jobs.queries import sql_duckdb
 from sessionizer.jobs.queries.lookups import NOT_SHOWN, SHOWN, LookUp, WindowLookUp
 from sessionizer.lib import columns as C
 from sessionizer.lib.config import Config
-from sessionizer.lib.errors import UsageError
+from sessionizer.lib.errors import ConfigError, UsageError
+from sessionizer.lib.expressions import nearest
 from sessionizer.lib.reading.lookups import check_one_or_range, named_key
 from sessionizer.lib.windows.sessions.lifecycle import OPEN
 from sessionizer.lib.windows.sliding.rule import sliding_of
@@ -37,6 +38,13 @@ def look_up(config: Config, asked: LookUp | WindowLookUp, *, whole: bool) -> sql
     table = tables.sessions if of_sessions else tables.of_windows[of]
     table.require("`sessionizer init` makes it")
     types = {f.name: f.dataType for f in table.schema.fields}
+    for name in key:
+        if name.lower() not in (column.lower() for column in types):
+            raise ConfigError(
+                f"source.key names a column that the {of} table does not have",
+                value=name,
+                remedy=nearest(name, [n for n in types if n != C.STATE]),
+            )
     hidden = {C.STATE} if whole else {C.STATE, *(NOT_SHOWN if of_sessions else (C.RUN_ID,))}
     conditions = [*of_keys(asked, key, table.schema), *_of_times(asked)]
     longest = section.retention if asked.retention is None else asked.retention
@@ -71,7 +79,7 @@ def of_keys(asked: LookUp | WindowLookUp, key: Sequence[str], columns: T.StructT
             raise NeedsSpark("it orders keys of several columns")
         for name, value in named.items():
             known = next((f.dataType for f in columns.fields if f.name.lower() == name.lower()), T.NullType())
-            condition = f"{quoted(name)} {sign} {_literal(str(value), known, name, option)}"
+            condition = f"{quoted(name)} {sign} {literal(str(value), known, name, option)}"
             yield f"({condition} OR {quoted(name)} IS NULL)" if sign == "<=" else condition
 
 
@@ -90,7 +98,7 @@ def _of_times(asked: LookUp | WindowLookUp) -> Iterator[str]:
     yield from (f"epoch_us({column}) {sign} {us}" for column, sign, us in bounds if us is not None)
 
 
-def _literal(text: str, kind: T.DataType, name: str, option: str) -> str:
+def literal(text: str, kind: T.DataType, name: str, option: str) -> str:
     """The value as SQL; of the types whose texts both engines read alike."""
     if isinstance(kind, T.StringType):
         return "'" + text.replace("'", "''") + "'"

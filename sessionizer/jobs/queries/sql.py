@@ -49,14 +49,15 @@ def query_frame(spark: SparkSession, config: Config, query: str) -> DataFrame:
     except AnalysisException as error:
         remedy = first_line(error)
         if (lacking := _NO_TABLE.search(remedy)) is not None:
-            remedy = f"there is no {lacking[1]}; {_nearest(lacking[1], known)}"
+            remedy = lacks(lacking[1], known)
         raise UsageError("the query does not fit the tables", value=text, remedy=remedy) from error
 
 
-def _nearest(name: str, tables: Iterable[str]) -> str:
+def lacks(name: str, tables: Iterable[str]) -> str:
+    """That there is no such table, and which may be meant, of these and the views."""
     names = sorted({*tables, *view_names()})
     near = difflib.get_close_matches(name.lower(), names, n=1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+    return f"there is no {name}; " + (f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}")
 
 
 def _check_runs_nothing(query: DataFrame, text: str) -> None:

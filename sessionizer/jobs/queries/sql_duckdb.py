@@ -1,5 +1,6 @@
 """sql --engine duckdb: the same queries in a second, without Spark; in DuckDB's SQL."""
 
+import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from ctypes import c_float
@@ -10,7 +11,7 @@ from typing import Any
 
 import duckdb
 
-from sessionizer.jobs.queries.sql import ONE_QUERY, csv_text, show_rows
+from sessionizer.jobs.queries.sql import ONE_QUERY, csv_text, lacks, show_rows
 from sessionizer.lib.config import Config
 from sessionizer.lib.errors import UsageError
 from sessionizer.tables.queries.duckdb import connect
@@ -18,6 +19,7 @@ from sessionizer.tables.queries.local import LocalTableSet
 
 WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
 ZONED = "TIMESTAMP WITH TIME ZONE"
+_NO_TABLE = re.compile(r"Catalog Error: Table with name (\S+) does not exist")
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,9 @@ def checked_query(config: Config, query: str, frames: Mapping[str, Any] | None =
 
     Errors: UsageError for what is not a query or does not resolve; NeedsSpark for tables that only Spark reads.
     """
-    text = query.strip().rstrip(";")
+    text, tables = query.strip().rstrip(";"), LocalTableSet(config)
     try:
-        connection = connect(LocalTableSet(config), text, frames)
+        connection = connect(tables, text, frames)
         if len(connection.extract_statements(text)) != 1:
             raise UsageError(ONE_QUERY, value=text)
         found = connection.execute(f"SELECT * FROM (\n{text}\n) LIMIT 0")  # only a query may stand in parentheses
@@ -49,7 +51,9 @@ def checked_query(config: Config, query: str, frames: Mapping[str, Any] | None =
     except duckdb.ParserException as error:
         raise UsageError(ONE_QUERY, value=text, remedy=_said(error)) from error
     except duckdb.Error as error:
-        raise UsageError("the query does not fit the tables", value=text, remedy=_said(error)) from error
+        lacking = _NO_TABLE.match(str(error))
+        remedy = _said(error) if lacking is None else lacks(lacking[1], tables.existing())
+        raise UsageError("the query does not fit the tables", value=text, remedy=remedy) from error
 
 
 def documents(query: Query) -> list[Any]:

@@ -1,5 +1,6 @@
 """Metrics of runs as a Prometheus text file, for node_exporter's textfile collector and the like."""
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,9 +9,12 @@ from prometheus_client import CollectorRegistry, write_to_textfile
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from sessionizer.jobs.run.kinds import Kind
+from sessionizer.jobs.queries.holding import behind, held_by
+from sessionizer.jobs.run.kinds import Kind, Ruled
 from sessionizer.lib.errors import UsageError, without_passwords
+from sessionizer.lib.windows.sessions.lifecycle import OPEN
 from sessionizer.tables.manifest import Manifest
+from sessionizer.tables.queries.oldest import Oldest
 from sessionizer.tables.queries.status import read_totals
 from sessionizer.tables.runs import CHANGES
 
@@ -47,7 +51,7 @@ def write_metrics(kind: Kind, file: Path, now_us: int) -> None:
     Counters are sums over the ledger: they grow from run to run, whoever ran.
     """
     found, of, name = (
-        read_totals(kind.home, kind.runs),
+        read_totals(kind.home, kind.runs, kind.tables.events.table),
         _Metrics(without_passwords(kind.home.table.location)),
         kind.name,
     )
@@ -64,6 +68,8 @@ def write_metrics(kind: Kind, file: Path, now_us: int) -> None:
     if found.manifest is not None:
         of.gauge(f"live_{name}", f"{name.capitalize()} that may still change", found.manifest.live_sessions)
         of.position(found.manifest, now_us)
+        if (oldest := found.oldest.get(OPEN)) is not None:
+            of.oldest(oldest, kind, found.manifest, found.waiting)
     if (last := found.last_run) is not None:
         finished = last["finished_at"] or last["started_at"]
         of.gauge("last_run_timestamp_seconds", "When the last run finished", finished / 1e6)
@@ -102,6 +108,22 @@ class _Metrics(Collector):
             self.gauge("watermark_timestamp_seconds", "The watermark", watermark / 1e6)
             lag = (now_us - watermark) / 1e6
             self.gauge("watermark_lag_seconds", "How far it is behind the clock, as of this file", lag)
+
+    def oldest(self, oldest: Oldest, of: Ruled, done: Manifest, waiting: int) -> None:
+        """The open row that began first, and what holds it."""
+        name, one = f"oldest_open_{of.name.removesuffix('s')}", f"open {of.name.removesuffix('s')} that began first"
+        for column, us in oldest.times.items():
+            edge = column.removesuffix("_at").split("_")[-1]
+            self.gauge(f"{name}_{edge}_timestamp_seconds", f"{edge.capitalize()} of the {one}", us / 1e6)
+        late = behind(oldest, of)
+        text = f"How far the watermark is behind the end of the {one}"
+        self.gauge(f"{name}_watermark_behind_seconds", text, None if late is None else late / 1e6)
+        family = GaugeMetricFamily(
+            f"sessionizer_{name}_info", f"Key of the {one}, and what holds it", labels=["table", "key", "held_by"]
+        )
+        held = ",".join(reason.by for reason in held_by(oldest, of, done, OPEN, waiting))
+        family.add_metric([self.table, json.dumps(dict(oldest.key), ensure_ascii=False), held], 1)
+        self.families.append(family)
 
     def _labels(self, label: str) -> list[str]:
         return ["table", label] if label else ["table"]

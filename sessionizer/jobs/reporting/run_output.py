@@ -9,13 +9,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from rich.markup import escape
 
-from sessionizer.jobs.console import iso, print_rows, short, stderr, stdout, table
+from sessionizer.jobs.console import iso, print_rows, short, stderr, stdout
 from sessionizer.jobs.run.phases import RunReport, wall_clock
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.validate import expressions_of
 from sessionizer.lib.admission.verdicts import EXPRESSION_FAILED
 from sessionizer.lib.canonical import from_canonical_json
-from sessionizer.lib.errors import SourceMismatch, without_passwords
+from sessionizer.lib.errors import SourceMismatch, counted, without_passwords
 from sessionizer.lib.expressions import expression, first_line
 from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.runs import TIMES, ledger_row
@@ -92,7 +92,7 @@ def show_backfill(reports: Sequence[RunReport]) -> None:
         low, high = m.arguments.get("low"), m.arguments.get("high")
         span = "all" if low is None else f"{short(low)} - {short(high)}"
         rows.append([_name(report), span, *_told_apart(report), m.live_sessions, _seconds(report)])
-    stdout().print(table(["run", "span", "added", "changed", "removed", "live", "seconds"], rows))
+    print_rows(["run", "span", "added", "changed", "removed", "live", "seconds"], rows)
 
 
 def _show_runs(reports: Sequence[RunReport], changes: tuple[str, ...]) -> None:
@@ -105,7 +105,7 @@ def _show_runs(reports: Sequence[RunReport], changes: tuple[str, ...]) -> None:
         rounded = None if seconds is None else round(seconds, 1)
         lines.append([_name(report), _versions_read(m), *counted, short(m.told("watermark_after")), rounded])
     headers = ["run", "source", "events", *counts[1:], *changes[:-1], "final", "live", "watermark", "seconds"]
-    stdout().print(table(headers, lines))
+    print_rows(headers, lines)
 
 
 def _name(report: RunReport) -> str | int:
@@ -162,8 +162,7 @@ def _warn_of_late(m: Manifest, advice: str) -> None:
 def _warn_of_failed(m: Manifest, kind: "Kind") -> None:
     """A note on stderr, where expressions of the config have no value for some events."""
     if failed := m.rejected.get(EXPRESSION_FAILED):
-        events = "1 event" if failed == 1 else f"{failed:,} events"
-        why = escape(_why_failed(kind, m.run_seq))
+        events, why = counted(failed, "event"), escape(_why_failed(kind, m.run_seq))
         stderr().print(
             f"[yellow]note:[/] run {m.run_seq}: {events} in rejected_events with reason {EXPRESSION_FAILED}{why}",
             markup=True,

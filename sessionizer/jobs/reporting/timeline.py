@@ -11,7 +11,7 @@ from sessionizer.jobs.queries import lookups_duckdb, sql_duckdb
 from sessionizer.jobs.queries.lookups import LookUp
 from sessionizer.lib import columns as C
 from sessionizer.lib.config import Config
-from sessionizer.lib.errors import UsageError
+from sessionizer.lib.errors import UsageError, counted
 from sessionizer.tables.queries.duckdb import quoted
 from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
 
@@ -152,4 +152,4 @@ def _rows(config: Config, text: str) -> list[tuple]:  # type: ignore[type-arg]
 
 
 def _number(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+    return counted(number, what)

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from sessionizer.jobs.console import stdout, table
 from sessionizer.jobs.queries.sql import documents
 from sessionizer.lib import columns as C
-from sessionizer.lib.errors import printable
+from sessionizer.lib.errors import counted, printable
 from sessionizer.lib.verifying.differences import DIFFERS, EXPECTED, FOUND, KIND, WHICH
 
 SHOWN = 20
@@ -55,14 +55,17 @@ def show(verdict: Verdict) -> None:
     out = stdout()
     for name, number in verdict.broken.items():
         if number:
-            out.print(f"broken: {name}: {number:,} rows, such as {printable('; '.join(verdict.examples[name]))}")
+            out.print(
+                f"broken: {name}: {counted(number, 'row')}, such as {printable('; '.join(verdict.examples[name]))}"
+            )
     for row in verdict.wrong:
         named = ", ".join(printable(str(value)) for value in _place(row, verdict).values())
         out.print(f"\n{named}: {_TOLD[row[KIND]]}")
         out.print(table(["column", "in the table", "recomputed"], _side_by_side(row)))
     if verdict.differing > len(verdict.wrong):
         out.print(f"\n… and {verdict.differing - len(verdict.wrong):,} more")
-    checked = f"{verdict.sessions:,} {verdict.of}" + (f" of {verdict.events:,} events" if verdict.recomputed else "")
+    checked = counted(verdict.sessions, verdict.of.removesuffix("s"))
+    checked += f" of {counted(verdict.events, 'event')}" if verdict.recomputed else ""
     rules, option = f"{len(verdict.broken)} rules", " --windows" if verdict.of == "windows" else ""
     if not verdict.recomputed:
         out.print(f"lateness is session: {verdict.of} depend on arrival, so that only rules were checked")

@@ -110,8 +110,9 @@ def check_policies(result: RunResult, context: RunContext) -> None:
         ("invalid_events", INVALID, "mend the source, or set invalid_events: quarantine"),
     ):
         if getattr(rule, policy) == "fail" and (number := sum(rejects.get(r, 0) for r in reasons)):
+            are = "event is" if number == 1 else "events are"
             raise RunFailed(
-                f"{number:,} events are {policy.removesuffix('_events')}, and {policy} is fail; the first: "
+                f"{number:,} {are} {policy.removesuffix('_events')}, and {policy} is fail; the first: "
                 + _first_of(result, reasons),
                 remedy=f"{remedy}; nothing was written",
             )

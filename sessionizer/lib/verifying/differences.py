@@ -9,6 +9,7 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.compare import ADDED, same_value, tolerances
 from sessionizer.lib.expressions import expression
 from sessionizer.lib.rule import Rule
+from sessionizer.lib.verifying import rules
 from sessionizer.lib.verifying.content import REASONS
 from sessionizer.lib.verifying.facts import NEAR, Fact
 from sessionizer.lib.verifying.plan import CLOSED, FLUSH, IDLE, MAX_DURATION, OPEN, reaches
@@ -81,20 +82,20 @@ def wrong_sql(table: DataFrame, rule: Rule) -> Column:
 def broken_rules(table: DataFrame, rule: Rule) -> dict[str, DataFrame]:
     """Rows that break what holds for every sessions table, by the rule that they break; needs no events."""
     ids = table.groupBy(C.SESSION_ID).agg(F.count(F.lit(1)).alias("rows")).where(F.col("rows") > 1)
-    found = {"each session_id is there once": ids}
+    found = {rules.ONCE: ids}
     start, end = C.col(C.SESSION_START), C.col(C.SESSION_END)
-    found["session_start <= session_end < expires_at"] = table.where(
-        (start > end) | (end >= C.col(C.EXPIRES_AT))
-    ).select(C.SESSION_ID, C.SESSION_START, C.SESSION_END)
+    found[rules.IN_ORDER] = table.where((start > end) | (end >= C.col(C.EXPIRES_AT))).select(
+        C.SESSION_ID, C.SESSION_START, C.SESSION_END
+    )
     lasts = F.unix_micros(end) - F.unix_micros(start)
     if rule.max_duration is not None:
         longer = table.where(lasts > rule.max_duration)
-        found["no session lasts longer than max_duration"] = longer.select(C.SESSION_ID, C.DURATION_SECONDS)
+        found[rules.NOT_LONGER] = longer.select(C.SESSION_ID, C.DURATION_SECONDS)
     if rule.by_content:
         by_time = Window.partitionBy(*C.cols(rule.key)).orderBy(C.SESSION_START, C.SESSION_END)
         overlaps = table.where(~C.col(C.IS_LATE)).withColumn("__overlaps", start < F.lag(end).over(by_time))
-        found["sessions of a key do not overlap"] = overlaps.where("__overlaps").select(C.SESSION_ID, C.SESSION_START)
-    elif rule.lateness == "event" or rule.revive:
+        found[rules.NO_OVERLAP] = overlaps.where("__overlaps").select(C.SESSION_ID, C.SESSION_START)
+    elif rules.is_recomputed(rule):
         by_time = Window.partitionBy(*C.cols(rule.key)).orderBy(C.SESSION_START, C.SESSION_ID)
         before = F.lag(C.col(C.EXPIRES_AT)).over(by_time)
         apart = ~reaches(before, start, rule)
@@ -102,14 +103,14 @@ def broken_rules(table: DataFrame, rule: Rule) -> dict[str, DataFrame]:
             first = F.lag(start).over(by_time)
             apart = apart | (F.unix_micros(start) - F.unix_micros(first) > rule.max_duration)
         near = table.where(~C.col(C.IS_LATE)).withColumn("__apart", apart).where(~F.col("__apart"))
-        found["sessions of a key lie further apart than the gap"] = near.select(C.SESSION_ID, C.SESSION_START)
+        found[rules.APART] = near.select(C.SESSION_ID, C.SESSION_START)
     if rule.watermark_per == "key":
         watermark, horizon = C.col(C.STATE)[C.STATE_WATERMARK], C.col(C.STATE)[C.STATE_FLUSH_MARK]
         reach = F.unix_micros(C.col(C.EXPIRES_AT))
         passed = (reach < horizon) | ((C.col(C.STATUS) == OPEN) & (watermark > reach))
-        found["live sessions are as the watermark of their key has it"] = table.where(passed).select(C.SESSION_ID)
+        found[rules.BY_KEY] = table.where(passed).select(C.SESSION_ID)
     state = (C.col(C.IS_FINAL) & C.col(C.STATE).isNotNull()) | (C.col(C.EVENT_COUNT) < 1)
-    found["final rows hold no state, and every session an event"] = table.where(state).select(C.SESSION_ID)
+    found[rules.NO_STATE] = table.where(state).select(C.SESSION_ID)
     return found
 
 

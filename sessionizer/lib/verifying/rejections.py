@@ -10,6 +10,7 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.admission.verdicts import DUPLICATE, IN, IN_THE_FUTURE, INVALID, LATE
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
+from sessionizer.lib.verifying import rules
 from sessionizer.lib.verifying.bag import APART, REJECTED, ROW, THERE, of_rejects
 
 FORGOTTEN = "forgotten_us"  # of these runs: what ended before it had been forgotten
@@ -29,8 +30,8 @@ def without_cause(rejects: DataFrame, runs: DataFrame, rule: Rule) -> dict[str, 
     horizon = F.greatest(F.unix_micros(F.coalesce(C.col(C.HORIZON), F.col("__own"))), F.col(FORGOTTEN))
     not_ahead = judged <= F.col(LIMIT)
     wrong = {
-        "late events are older than the horizon of their run": (reason == LATE) & (judged >= horizon),
-        "events of the future were ahead of their run": (reason == IN_THE_FUTURE) & not_ahead,
+        rules.IS_LATE: (reason == LATE) & (judged >= horizon),
+        rules.IS_AHEAD: (reason == IN_THE_FUTURE) & not_ahead,
     }
     return {name: met.where(condition).select(*_shown(rule)) for name, condition in wrong.items()}
 
@@ -46,10 +47,8 @@ def not_of_the_source(near: DataFrame, rejects: DataFrame, rule: Rule) -> dict[s
     valid = known.where(F.col(ROW).isNotNull() & F.col(ROW)[C.VERDICT].isNull())
     by_itself = C.col(C.REASON).isin(*INVALID) & (C.col(C.REASON) != IN_THE_FUTURE)
     return {
-        "what is rejected is in the source": joined(out, missing, (C.HASH,), "left_semi").select(*_shown(rule)),
-        "invalid events break a rule": joined(out.where(by_itself), valid, (C.HASH,), "left_semi").select(
-            *_shown(rule)
-        ),
+        rules.IN_SOURCE: joined(out, missing, (C.HASH,), "left_semi").select(*_shown(rule)),
+        rules.IS_INVALID: joined(out.where(by_itself), valid, (C.HASH,), "left_semi").select(*_shown(rule)),
     }
 
 
@@ -69,8 +68,8 @@ def wrong_copies(there: DataFrame, accepted: DataFrame, rejects: DataFrame, rule
     twice = accepted.withColumn("__before", before).where(C.col(C.US) - F.col("__before") <= near)
     time = F.timestamp_micros(C.col(C.US)).alias(C.EVENT_TIME)
     return {
-        "duplicates are copies of accepted events": alone.select(*C.cols(rule.key), time),
-        "no accepted event is a copy of another": twice.select(*C.cols(rule.key), time),
+        rules.IS_COPY: alone.select(*C.cols(rule.key), time),
+        rules.NO_COPY: twice.select(*C.cols(rule.key), time),
     }
 
 

@@ -13,6 +13,7 @@ from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import floor_div
 from sessionizer.lib.time.watermarks import WatermarkState
+from sessionizer.lib.verifying import rules
 from sessionizer.lib.verifying.differences import DIFFERS, EXPECTED, EXTRA, FOUND, KIND, MISSING, SQL, WHICH, wrong_sql
 from sessionizer.lib.verifying.facts import NEAR, Fact
 from sessionizer.lib.verifying.plan import timed
@@ -104,12 +105,10 @@ def broken_window_rules(table: DataFrame, rule: Rule, shape: Shape) -> dict[str,
     inside = C.col(C.LAST_EVENT_TIME).between(C.col(C.WINDOW_START), C.col(C.WINDOW_END))
     state = (C.col(C.IS_FINAL) & C.col(C.STATE).isNotNull()) | (C.col(C.EVENT_COUNT) < 1)
     return {
-        "each window is there once": table.groupBy(*identity)
-        .agg(F.count(F.lit(1)).alias("__rows"))
-        .where("__rows > 1"),
-        "a window lasts time_difference": table.where(end - start != shape.difference).select(*identity, C.WINDOW_END),
-        "the last event of a window lies in it": table.where(~inside).select(*identity, C.LAST_EVENT_TIME),
-        "final rows hold no state, and every window an event": table.where(state).select(*identity),
+        rules.WINDOW_ONCE: table.groupBy(*identity).agg(F.count(F.lit(1)).alias("__rows")).where("__rows > 1"),
+        rules.AS_LONG: table.where(end - start != shape.difference).select(*identity, C.WINDOW_END),
+        rules.LAST_WITHIN: table.where(~inside).select(*identity, C.LAST_EVENT_TIME),
+        rules.NO_WINDOW_STATE: table.where(state).select(*identity),
     }
 
 

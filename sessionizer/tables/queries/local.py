@@ -65,6 +65,10 @@ class LocalTable:
         self.field = field
         self._as_of = as_of
 
+    def as_of(self, version: int) -> "LocalTable":
+        """The table as its log tells of a version, whether its files are still there or not."""
+        return LocalTable(self.location, self.field, version)
+
     def at(self, version: int) -> "LocalTable":
         """The table as of a version. Errors: NeedsSpark, also where it had other columns or a file of it is gone."""
         found = self if version == self.version else self._then(version)
@@ -136,7 +140,7 @@ class LocalTable:
     def files(self) -> list[File]:
         """The files of the latest version."""
         self._check_readable()
-        actions = self._log.get_add_actions(flatten=True)
+        actions = self.actions()
         listed = {name: list(actions.column(name).to_pylist()) for name in actions.column_names}
         partitions = [name for name in listed if name.startswith(PARTITION)]
         return [
@@ -151,7 +155,11 @@ class LocalTable:
     @property
     def bytes(self) -> int:
         """How large the files of the latest version are."""
-        return sum(self._log.get_add_actions(flatten=True).column("size_bytes").to_pylist())
+        return sum(self.actions().column("size_bytes").to_pylist())
+
+    def actions(self) -> Any:
+        """What the log says of each file: a row with `path`, `size_bytes`, `num_records`, `min.…`, `partition.…`."""
+        return self._log.get_add_actions(flatten=True)
 
     def dataset(self) -> Any:
         """All rows as a pyarrow dataset, which opens only the files and columns that a query needs."""
@@ -183,7 +191,7 @@ class LocalTable:
 
     def _then(self, version: int) -> "LocalTable":
         """The table as of a version in which it had the same columns."""
-        found = LocalTable(self.location, self.field, version)
+        found = self.as_of(version)
         if found.schema != self.schema:
             raise NeedsSpark(f"the columns of {self.field} have changed since")
         return found
@@ -249,6 +257,13 @@ class LocalTableSet:
             "runs": self.runs,
         }
         return {name: table for name, table in (found | self.of_windows).items() if table.exists()}
+
+
+def as_numbers(times: Any) -> Any:
+    """A column of times as microseconds: Python's know no years beyond 9999."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    return pa.chunked_array([part.view(pa.int64()) for part in times.chunks], pa.int64())
 
 
 def _elsewhere(config: Config) -> str | None:

@@ -16,7 +16,8 @@ from sessionizer.lib.windows.sessions.lifecycle import FINAL, OPEN
 from sessionizer.tables.delta import BYTES_WRITTEN, LOG_KEPT, REMOVED_FILES_KEPT, Entry, Table
 from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.position import position_of
-from sessionizer.tables.queries.local import LocalTable, LocalTableSet, NeedsSpark
+from sessionizer.tables.queries.local import File, LocalTable, LocalTableSet, NeedsSpark, as_numbers
+from sessionizer.tables.queries.oldest import Oldest, oldest_by_spark, oldest_in
 from sessionizer.tables.runs import EVENTS, FILES, TIMES, Runs, change_columns
 from sessionizer.tables.table_set import TableSet
 from sessionizer.tables.window_table import WindowTable
@@ -32,8 +33,8 @@ class Status:
     """What the tables say of sessions, or of windows. Times: microseconds.
 
     behind: commits of the source after the last one consumed. kept: how long the source keeps what runs have to read:
-    its removed files, and the log that names them. oldest: start, end and, of a session, expires_at of the open one
-    that began first; None: none is open. totals: sums over the ledger, by its column. last_runs: rows of the ledger,
+    its removed files, and the log that names them. oldest: the row that began first, of the open ones and of the
+    closed ones, where there are any. totals: sums over the ledger, by its column. last_runs: rows of the ledger,
     newest first.
     """
 
@@ -42,7 +43,7 @@ class Status:
     behind: Sequence[Entry]
     kept: int
     by_status: Mapping[str, int]
-    oldest: Mapping[str, int] | None
+    oldest: Mapping[str, Oldest]
     runs: int
     totals: Mapping[str, int]
     last_runs: Sequence[Mapping[str, Any]]
@@ -53,7 +54,8 @@ class Totals:
     """Sums over all runs of the ledger, so that they only grow; the last run; and the keys that are live now.
 
     runs: by mode. rejected, seconds: by reason, by phase.
-    keys: those with a row that may still change; idle_keys: those of them without an open one.
+    keys: those with a row that may still change; idle_keys: those of them without an open one. oldest: as of `Status`.
+    waiting: versions of the source that no run has read.
     last_run: its row of the ledger, times in microseconds.
     """
 
@@ -63,6 +65,8 @@ class Totals:
     seconds: Mapping[str, float]
     keys: int
     idle_keys: int
+    oldest: Mapping[str, Oldest]
+    waiting: int
     manifest: Manifest | None
     last_run: Mapping[str, Any] | None
 
@@ -80,18 +84,22 @@ def _status(home: WindowTable, runs: Runs, events: Table, last_runs: int) -> Sta
     manifest, rows = home.position().manifest, home.table.read()
     status = _status_column(rows)
     counts = rows.groupBy(status.alias("status")).count().collect()
-    times = F.min(F.struct(*[F.unix_micros(C.col(n)).alias(n) for n in SPANS[home.layout.name]])).alias("oldest")
-    oldest = rows.where(~C.col(C.IS_FINAL) & (status == OPEN)).agg(times).collect()[0]["oldest"]
     sums = runs.sums(EVENTS)
     return Status(
         manifest,
         *_source(events, manifest),
         {row["status"]: row["count"] for row in counts},
-        oldest and oldest.asDict(),
+        oldest_rows(home, manifest),
         sums["runs"],
         {name: sums[name] for name in EVENTS},
         runs.last(last_runs),
     )
+
+
+def oldest_rows(home: WindowTable, manifest: Manifest | None) -> dict[str, Oldest]:
+    """The row that began first, of the open ones and of those that are closed and not final, where there are any."""
+    live = home.live()
+    return {} if manifest is None else oldest_by_spark(live, _status_column(live), SPANS[home.layout.name], manifest)
 
 
 def read_local_status(tables: LocalTableSet, last_runs: int) -> dict[str, Status]:
@@ -111,7 +119,7 @@ def _local_status(
 
     manifest = position_of(home).manifest
     try:
-        (by_status, oldest), ledger = _counts(home, span), _rows(runs)
+        (by_status, oldest), ledger = _counts(home, span, manifest), _rows(runs)
     except (OSError, pa.ArrowException) as error:
         raise NeedsSpark(f"a file cannot be read without it ({str(error).splitlines()[0]})") from error
     ledger.sort(key=lambda row: -row[C.RUN_SEQ])
@@ -133,9 +141,9 @@ def _source(events: Table | LocalTable, manifest: Manifest | None) -> tuple[int,
     return latest, behind, min(microseconds_of(events.setting(name) or usual) for name, usual in KEPT.items())
 
 
-def read_totals(home: WindowTable, runs: Runs) -> Totals:
+def read_totals(home: WindowTable, runs: Runs, events: Table) -> Totals:
     """From the ledger and the live rows, in a second or so."""
-    ledger, last = runs.table.read(), runs.last(1)
+    ledger, last, manifest = runs.table.read(), runs.last(1), home.position().manifest
     live = home.live()
     is_open = F.bool_or(_status_column(live) == OPEN).alias("is_open")
     by_key = live.groupBy(*C.cols(home.key), F.lit(0).alias("__any")).agg(is_open)
@@ -147,7 +155,9 @@ def read_totals(home: WindowTable, runs: Runs) -> Totals:
         seconds=_summed(ledger, "seconds"),
         keys=keys[0],
         idle_keys=keys[1],
-        manifest=home.position().manifest,
+        oldest=oldest_rows(home, manifest),
+        waiting=_waiting(manifest, events.version),
+        manifest=manifest,
         last_run=last[0] if last else None,
     )
 
@@ -163,28 +173,32 @@ def microseconds_of(interval: str) -> int:
     return sum(int(number) * UNITS[unit] for number, unit in parts)
 
 
-def _counts(home: LocalTable, span: tuple[str, ...]) -> tuple[dict[str, int], dict[str, int] | None]:
-    """Rows by status, and the oldest open one. Of final ones the log knows how many: history stays closed."""
+def _counts(
+    home: LocalTable, span: tuple[str, ...], manifest: Manifest | None
+) -> tuple[dict[str, int], dict[str, Oldest]]:
+    """Rows by status, and the oldest live ones. Of final ones the log knows how many: history stays closed."""
     files = home.files()
     final = sum(file.count() for file in files if file.partition[C.IS_FINAL])
     statuses: Counter[str] = Counter()
-    times: list[tuple[int, ...]] = []
+    first: dict[str, tuple[int, ...]] = {}
+    holders: dict[str, list[File]] = {}
     for file in files:
         if not file.partition[C.IS_FINAL]:
             has_status = C.SESSION_START in span
             rows = file.read([*([C.STATUS] if has_status else []), *span])
             found = rows[C.STATUS].to_pylist() if has_status else [OPEN] * rows.num_rows
             statuses.update(found)
-            spans = zip(*[_as_numbers(rows[name]).to_pylist() for name in span], strict=True)
-            times += [span for status, span in zip(found, spans, strict=True) if status == OPEN]
-    return {**statuses, FINAL: final}, dict(zip(span, min(times), strict=True)) if times else None
-
-
-def _as_numbers(times: Any) -> Any:
-    """A column of times as microseconds: Python's know no years beyond 9999."""
-    import pyarrow as pa  # noqa: PLC0415
-
-    return pa.chunked_array([part.view(pa.int64()) for part in times.chunks], pa.int64())
+            spans = list(zip(*[as_numbers(rows[name]).to_pylist() for name in span], strict=True))
+            for status in set(found):
+                least = min(times for one, times in zip(found, spans, strict=True) if one == status)
+                if status not in first or least < first[status]:
+                    first[status], holders[status] = least, []
+                if least == first[status]:
+                    holders[status].append(file)
+    if manifest is None:
+        return {**statuses, FINAL: final}, {}
+    oldest = {status: oldest_in(holders[status], status, first[status], span, manifest) for status in first}
+    return {**statuses, FINAL: final}, oldest
 
 
 def _rows(table: LocalTable) -> list[dict[str, Any]]:
@@ -193,7 +207,7 @@ def _rows(table: LocalTable) -> list[dict[str, Any]]:
     for file in table.files():
         rows = file.read()
         for name in set(TIMES) & set(rows.column_names):
-            rows = rows.set_column(rows.column_names.index(name), name, _as_numbers(rows[name]))
+            rows = rows.set_column(rows.column_names.index(name), name, as_numbers(rows[name]))
         found += rows.to_pylist(maps_as_pydicts="strict")
     return [{name: row.get(name) for name in table.columns} for row in found]
 

@@ -1,0 +1,1 @@
+"""What a command would do, told by the logs of the tables before Spark starts."""

@@ -1,0 +1,76 @@
+"""What `verify` holds the tables to beside recomputing them: each rule by its name, and which of them it looks at."""
+
+from sessionizer.lib.rule import Rule
+
+# Of every sessions table, by its rows alone.
+ONCE = "each session_id is there once"
+IN_ORDER = "session_start <= session_end < expires_at"
+NOT_LONGER = "no session lasts longer than max_duration"
+APART = "sessions of a key lie further apart than the gap"
+NO_OVERLAP = "sessions of a key do not overlap"
+BY_KEY = "live sessions are as the watermark of their key has it"
+NO_STATE = "final rows hold no state, and every session an event"
+# Of every windows table.
+WINDOW_ONCE = "each window is there once"
+AS_LONG = "a window lasts time_difference"
+LAST_WITHIN = "the last event of a window lies in it"
+NO_WINDOW_STATE = "final rows hold no state, and every window an event"
+# Of the ledger, and of rejected events.
+ADDS_UP = "the counts of every run add up"
+IS_LATE = "late events are older than the horizon of their run"
+IS_AHEAD = "events of the future were ahead of their run"
+IN_SOURCE = "what is rejected is in the source"
+IS_INVALID = "invalid events break a rule"
+IS_COPY = "duplicates are copies of accepted events"
+NO_COPY = "no accepted event is a copy of another"
+IN_ONE = "each accepted event is in one session"
+
+
+def is_recomputed(rule: Rule) -> bool:
+    """Whether sessions follow from the accepted events; those of late events apart always do."""
+    return rule.lateness == "event" or rule.revive
+
+
+def of_sessions(rule: Rule) -> list[str]:
+    """What holds for every sessions table of this rule."""
+    told = {
+        NOT_LONGER: rule.max_duration is not None,
+        NO_OVERLAP: rule.by_content,
+        APART: is_recomputed(rule) and not rule.by_content,
+        BY_KEY: rule.watermark_per == "key",
+    }
+    return [ONCE, IN_ORDER, *(name for name, is_asked in told.items() if is_asked), NO_STATE]
+
+
+def of_windows() -> list[str]:
+    """What holds for every windows table."""
+    return [WINDOW_ONCE, AS_LONG, LAST_WITHIN, NO_WINDOW_STATE]
+
+
+def of_rejects(rule: Rule, *, whole: bool) -> list[str]:
+    """What rejected events must be, where there are any; whole: of all of the source."""
+    found = [IS_LATE, IS_AHEAD]
+    if whole:
+        found += [IN_SOURCE, IS_INVALID, *([IS_COPY, NO_COPY] if rule.dedupe is not None else [])]
+    return found
+
+
+def of_trace(name: str, *, whole: bool) -> list[str]:
+    """What an optional table must tell; whole: it has had the events of all sessions."""
+    found = [places(name), *([numbers(name)] if whole else [])]
+    return [*found, results(name)] if name == "session_updates" else found
+
+
+def places(name: str) -> str:
+    """Of `wrong_places`."""
+    return f"{name} names the session that its events lie in"
+
+
+def numbers(name: str) -> str:
+    """Of `wrong_numbers`."""
+    return f"{name} has each event of a session once"
+
+
+def results(name: str) -> str:
+    """Of `wrong_results`."""
+    return f"{name} ends with what its session came to"

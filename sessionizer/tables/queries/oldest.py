@@ -1,0 +1,99 @@
+"""The row of those that may still change that began first, and the watermark that it ends by; by Spark or without."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from sessionizer.lib import columns as C
+from sessionizer.tables.manifest import Manifest
+from sessionizer.tables.queries.local import File, as_numbers
+
+OWN = "__own"  # the watermark that a row keeps of its key
+
+
+@dataclass(frozen=True)
+class Oldest:
+    """The row that began first. key: text, as `--key` takes it (None: null), by column. times: microseconds, by column.
+
+    watermark: the one that it ends by, in microseconds; None: not known.
+    """
+
+    key: Mapping[str, str | None]
+    times: Mapping[str, int]
+    watermark: int | None
+
+
+def oldest_by_spark(rows: DataFrame, status: Column, span: Sequence[str], manifest: Manifest) -> dict[str, Oldest]:
+    """Of the rows of each status; span: the columns of their times, the start first."""
+    key, per_key = list(manifest.rule["key"]), manifest.rule.get("watermark_per") == "key"
+    own = _own(rows) if per_key else F.lit(None).cast("bigint")
+    times = [F.unix_micros(C.col(name)).alias(name) for name in span]
+    texts = [C.col(name).cast("string").alias(f"__key_{i}") for i, name in enumerate(key)]
+    least = F.min(F.struct(*times, *texts, own.alias(OWN))).alias("oldest")
+    found = {}
+    for name, first in rows.groupBy(status.alias("status")).agg(least).collect():
+        of_key = {column: first[f"__key_{i}"] for i, column in enumerate(key)}
+        of_row = {column: first[column] for column in span}
+        found[name] = Oldest(of_key, of_row, _watermark(manifest, of_key, first[OWN]))
+    return found
+
+
+def oldest_in(
+    files: Iterable[File], status: str, least: tuple[int, ...], span: Sequence[str], manifest: Manifest
+) -> Oldest:
+    """The row of this status (windows have none) with these times, of files that have one."""
+    key, per_key = list(manifest.rule["key"]), manifest.rule.get("watermark_per") == "key"
+    found = list[tuple[dict[str, str | None], int | None]]()
+    for file in files:
+        told = file.read([*span, C.STATUS, *key, *([C.STATE] if per_key else [])])
+        statuses = told[C.STATUS].to_pylist() if C.STATUS in told.column_names else [status] * told.num_rows
+        rows = zip(statuses, *[as_numbers(told[name]).to_pylist() for name in span], strict=True)
+        for place in (i for i, row in enumerate(rows) if row == (status, *least)):
+            of_row = {name: _text(told[name][place].as_py()) for name in key}
+            state = told[C.STATE][place].as_py() if per_key else None
+            found.append((of_row, (state or {}).get(C.STATE_WATERMARK)))
+    first, own = min(found, key=lambda row: [(text is not None, text or "") for text in row[0].values()])
+    return Oldest(first, dict(zip(span, least, strict=True)), _watermark(manifest, first, own))
+
+
+def _own(rows: DataFrame) -> Column:
+    """The watermark that live rows keep where each key has its own."""
+    state = rows.schema[C.STATE].dataType
+    keeps = isinstance(state, T.StructType) and C.STATE_WATERMARK in state.names
+    return C.col(C.STATE)[C.STATE_WATERMARK] if keeps else F.lit(None).cast("bigint")
+
+
+def _watermark(manifest: Manifest, key: Mapping[str, str | None], own: int | None) -> int | None:
+    """That of the table, of the row's scope, or of its key."""
+    per = manifest.rule.get("watermark_per", "table")
+    if per == "key":
+        return own
+    if per == "table":
+        return manifest.watermark_after
+    wanted = {name.lower(): text for name, text in key.items()}
+    for scope in map(json.loads, manifest.scopes_after or ()):
+        if all(_text(scope.get(name)) == wanted.get(name.lower()) for name in per):
+            return None if (found := scope.get(C.SCOPE_WATERMARK)) is None else int(found)
+    return None
+
+
+def _text(value: object) -> str | None:
+    """As Spark writes a value of a key."""
+    match value:
+        case None | str():
+            return value
+        case bool():
+            return str(value).lower()
+        case bytes():
+            return value.decode(errors="replace")
+        case datetime():
+            plain = str(value.replace(tzinfo=None))
+            return plain.rstrip("0") if value.microsecond else plain
+        case date():
+            return value.isoformat()
+    return str(value)
