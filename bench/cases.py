@@ -224,6 +224,17 @@ def bots(lab: Lab) -> Iterator[Result]:
     yield from pair(lab, "max_duration", ways, None)
 
 
+def content(lab: Lab) -> Iterator[Result]:
+    """A condition that begins sessions, true of one event in a hundred: of every fifth visit."""
+    source = lab.source(history(lab), "content")
+    rule = {"gap": "30m", "starts_when": "length(page) = 7"}
+    ways = {
+        "by the gap alone": Ours(lab.spark, source, lab.folder / "by-gap"),
+        "and starts_when": Ours(lab.spark, source, lab.folder / "by-content", session=rule),
+    }
+    yield from pair(lab, "content", ways, 1.3)
+
+
 def wide(lab: Lab) -> Iterator[Result]:
     """Twenty more columns, and ten aggregates instead of one."""
     plain = history(lab, lab.events // 5)
@@ -392,6 +403,7 @@ FULL: dict[str, Case] = {
     "hundred": hundred,
     "skew": skew,
     "bots": bots,
+    "content": content,
     "wide": wide,
     "fixed": fixed,
     "cold": cold,

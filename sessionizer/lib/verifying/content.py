@@ -16,7 +16,7 @@ from sessionizer.lib.verifying.facts import Fact
 # `__why` a session began within the reach of the one before it; of several the first counts.
 ENDS_WHEN, MAX_EVENTS, STARTS_WHEN, MIDNIGHT = "ends_when", "max_events", "starts_when", "midnight"
 CHANGES_OF, MAX_DURATION = "changes_of", "max_duration"
-REASONS = (ENDS_WHEN, MAX_EVENTS, STARTS_WHEN, MIDNIGHT, CHANGES_OF)
+REASONS = (ENDS_WHEN, MAX_EVENTS, STARTS_WHEN, MIDNIGHT, CHANGES_OF)  # rows remember which, from 1 on
 CUT = f"{C.STATE}.{C.STATE_BOUNDARIES}.cut"
 ENDED = "__ended"
 
@@ -69,7 +69,8 @@ def with_reason(sessions: DataFrame, rule: Rule, apart: tuple[str, ...]) -> Data
     own = [F.when(F.col("__ends") > 0, ENDS_WHEN)] if rule.ends_when is not None else []
     own += [F.when(C.col(C.EVENT_COUNT) == rule.max_events, MAX_EVENTS)] if rule.max_events is not None else []
     told = F.coalesce(*own, F.when(cut.isin(STARTS_WHEN, MIDNIGHT, CHANGES_OF), cut))
-    return sessions.withColumns({ENDED: told, CUT: cut})
+    number = F.array_position(F.array(*map(F.lit, (*REASONS, MAX_DURATION))), cut).cast("int")
+    return sessions.withColumns({ENDED: told, CUT: number})
 
 
 def content_facts(rule: Rule, events: DataFrame) -> list[Fact]:
@@ -90,7 +91,7 @@ def content_facts(rule: Rule, events: DataFrame) -> list[Fact]:
         parts |= {f"least{i}": F.min(asked[f"v{i}"]), f"most{i}": F.max(asked[f"v{i}"])}
     name = f"{C.STATE}.{C.STATE_BOUNDARIES}"
     found = [Fact(f"{name}.{part}", state[part], column) for part, column in parts.items()]
-    return [*found, Fact(CUT, state["cut"], F.max(F.lit(None).cast("string")))]
+    return [*found, Fact(CUT, state["cut"], F.max(F.lit(None).cast("int")))]
 
 
 def ends_of(rule: Rule, events: DataFrame) -> list[Column]:

@@ -25,7 +25,8 @@ from sessionizer.lib.time.micros import floor_div
 # What begins the next session within the reach of the one before it; of several the first counts.
 ENDS_WHEN, MAX_EVENTS, STARTS_WHEN = "ends_when", "max_events", "starts_when"
 MIDNIGHT, CHANGES_OF, MAX_DURATION = "midnight", "changes_of", "max_duration"
-CUT = "cut"  # the part that says so
+REASONS = (ENDS_WHEN, MAX_EVENTS, STARTS_WHEN, MIDNIGHT, CHANGES_OF, MAX_DURATION)
+CUT = "cut"  # the part that says which, as its number: texts would have partials sorted
 Parts = Callable[[str], Column]
 
 
@@ -81,7 +82,7 @@ def _parts(rule: Rule) -> list[_Part]:
     def time(v: Column, where: Column) -> Column:
         return F.when(where, v[C.US])
 
-    found = [_Part(CUT, lambda v: F.max(F.lit(None).cast("string")), F.max)]
+    found = [_Part(CUT, lambda v: F.max(F.lit(None).cast("int")), F.max)]
     if rule.starts_when is not None:
         found += [
             _Part("starts", lambda v: F.count_if(v[STARTS_WHEN]), F.sum),
@@ -130,7 +131,7 @@ def end_by_content(rule: Rule, count: Column) -> list[tuple[str, Column]]:
     if rule.max_events is not None:
         found.append((MAX_EVENTS, count >= rule.max_events))
     if rule.by_content:
-        found += [(reason, C.col(part_column(CUT)) == reason) for reason in (STARTS_WHEN, MIDNIGHT, CHANGES_OF)]
+        found += [(reason, C.col(part_column(CUT)) == REASONS.index(reason) + 1) for reason in REASONS[2:5]]
     return found
 
 
@@ -159,7 +160,8 @@ def with_cut(
     start, why = (F.lead(C.col(name)).over(following) for name in (C.START, C.WHY))
     if rule.max_events is not None:
         why = F.when((C.col(C.COUNT) >= rule.max_events) & (why != ENDS_WHEN), MAX_EVENTS).otherwise(why)
-    return sessions.withColumn(part_column(CUT), F.when(~is_beyond(start, C.col(C.REACH)), why))
+    number = F.array_position(F.array(*map(F.lit, REASONS)), why).cast("int")
+    return sessions.withColumn(part_column(CUT), F.when(~is_beyond(start, C.col(C.REACH)), number))
 
 
 def local_day(us: Column, rule: Rule) -> Column:

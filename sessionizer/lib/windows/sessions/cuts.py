@@ -4,6 +4,7 @@ Conditions on single events, and midnight, are told by neighbours. `max_duration
 depend on all cuts before them: where they may cut, one walk in time order folds an array inside the JVM.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -33,7 +34,7 @@ from sessionizer.lib.windows.sessions.boundaries import (
 from sessionizer.lib.windows.sessions.intervals import apart
 from sessionizer.lib.windows.sessions.islands import beyond
 
-CHUNK, BEGINS = "__chunk", "__begins"
+CHUNK, BEGINS, TIE = "__chunk", "__begins", "__tie"
 
 
 def cut(events: DataFrame, rule: Rule, compute: Compute) -> DataFrame:
@@ -47,43 +48,52 @@ def cut(events: DataFrame, rule: Rule, compute: Compute) -> DataFrame:
     begun it (null: a gap); by content its `__ahead` BIGINT, how many events of its time come before it.
     """
     within, content = (*apart(events, rule), C.RANGE), content_of(rule, events)
-    found = _chunked(_in_order(events, rule, within), rule, content, within)
+    in_order = Window.partitionBy(*C.cols(within)).orderBy(C.US, *C.cols(rule.order_by), TIE)
+    found = _numbered(events, rule, within) if rule.by_content else events.withColumn(TIE, F.lit(None).cast("string"))
+    found = _chunked(found.withColumn(C.SEQ, F.row_number().over(in_order)), rule, content, within, in_order)
+    number = F.col(CHUNK)
     if rule.max_duration is not None or rule.max_events is not None or rule.changes_of:
         found = compute.held(found)
-        walked = _Walk(rule, content, found).cuts((*within, CHUNK))
-        found = joined(found, walked, (*within, C.SEQ), "left")
+        found = joined(found, _Walk(rule, content, found).cuts((*within, CHUNK)), (*within, C.SEQ), "left")
         begins = F.col(BEGINS) | F.col("__walked").isNotNull()
         found = found.withColumns({BEGINS: begins, C.WHY: F.coalesce(C.col(C.WHY), F.col("__walked")["why"])})
-    number = F.sum(F.col(BEGINS).cast("int")).over(_up_to_here(within))
+        number = _running(F.sum, BEGINS, Window.partitionBy(*C.cols(within)).orderBy(C.SEQ))
     about = {C.WHY: C.col(C.WHY), **({C.AHEAD: C.col(C.AHEAD)} if rule.by_content else {})}
     firsts = [F.when(F.col(BEGINS), column).alias(name) for name, column in about.items()]
     own = [name for name in events.columns if name not in (C.LOW, C.FIRST_IDS)]
     return found.select(*C.cols(tuple(own)), number.alias(C.ISLAND), *firsts)
 
 
-def _in_order(events: DataFrame, rule: Rule, within: tuple[str, ...]) -> DataFrame:
-    """Events with `__seq`, 1, 2, …; by content `__ahead`, too, and without those of the session before the island."""
-    by_time, same = (C.col(C.US), *C.cols(rule.order_by)), Window.partitionBy(*C.cols(within))
-    if not rule.by_content:  # events of equal time are of one mind
-        return events.withColumn(C.SEQ, F.row_number().over(same.orderBy(C.US)))
-    place, in_time = F.struct(*by_time), same.orderBy(*by_time)
+def _numbered(events: DataFrame, rule: Rule, within: tuple[str, ...]) -> DataFrame:
+    """Events with `__tie`, what orders those of one time, without those of the session before the island."""
+    place, in_time = F.struct(C.US, *C.cols(rule.order_by)), Window.partitionBy(*C.cols(within))
+    in_time = in_time.orderBy(C.US, *C.cols(rule.order_by))
     is_tied = F.lag(place).over(in_time).eqNullSafe(place) | F.lead(place).over(in_time).eqNullSafe(place)
-    told = hashed(events.withColumn("__tied", is_tied))  # of most events no hash is computed
-    in_order = same.orderBy(*by_time, F.when(F.col("__tied"), C.col(C.JSON)))
-    numbered = told.withColumn(C.SEQ, F.row_number().over(in_order)).select(*C.cols((*events.columns, C.SEQ)))
-    first = F.min(C.col(C.SEQ)).over(Window.partitionBy(*C.cols((*within, C.US))))
-    placed = numbered.withColumn(C.AHEAD, (C.col(C.SEQ) - first).cast("bigint"))
+    told = hashed(events.withColumn("__tied", is_tied))  # of most events it is not computed
+    told = told.select(*C.cols(tuple(events.columns)), F.when(F.col("__tied"), C.col(C.JSON)).alias(TIE))
+    if C.FIRST_IDS not in events.columns:
+        return told
+    in_order = Window.partitionBy(*C.cols(within)).orderBy(C.US, *C.cols(rule.order_by), TIE)
+    ahead = F.when(C.col(C.US) == C.col(C.LOW), F.row_number().over(in_order) - 1).cast("bigint")
+    placed = told.withColumn("__ahead_of_low", ahead)
     types = [events.schema[name].dataType for name in events.select(*C.cols(rule.key)).columns]
-    salt = salt_of(C.col(C.POPULATION) if C.POPULATION in events.columns else None, C.col(C.AHEAD))
-    may_begin = (C.col(C.US) == C.col(C.LOW)) & (F.size(C.col(C.FIRST_IDS)) > 0)
+    salt = salt_of(C.col(C.POPULATION) if C.POPULATION in events.columns else None, F.col("__ahead_of_low"))
+    may_begin = F.col("__ahead_of_low").isNotNull() & (F.size(C.col(C.FIRST_IDS)) > 0)
     begins = may_begin & F.array_contains(C.col(C.FIRST_IDS), session_id(C.cols(rule.key), types, C.col(C.US), salt))
-    of_others = F.min(F.when(begins, C.col(C.AHEAD))).over(same)
-    return placed.withColumn("__others", of_others).where(F.coalesce(C.col(C.SEQ) > F.col("__others"), F.lit(True)))
+    whole = Window.partitionBy(*C.cols(within))
+    of_others = F.coalesce(F.min(F.when(begins, F.col("__ahead_of_low"))).over(whole), F.lit(0))
+    told = placed.withColumn("__others", of_others)
+    left = told.where(F.coalesce(F.col("__ahead_of_low") >= F.col("__others"), F.lit(True)))
+    return left.drop("__ahead_of_low")
 
 
-def _chunked(events: DataFrame, rule: Rule, content: Content, within: tuple[str, ...]) -> DataFrame:
-    """Events with what neighbours tell: whether one `__begins` a session, `__why`, the number of its chunk."""
-    in_order = Window.partitionBy(*C.cols(within)).orderBy(C.SEQ)
+def _chunked(
+    events: DataFrame, rule: Rule, content: Content, within: tuple[str, ...], in_order: WindowSpec
+) -> DataFrame:
+    """Events with what neighbours tell: whether one `__begins` a session, `__why`, the number of its chunk.
+
+    By content with `__ahead`, too: how many events of its time come before it.
+    """
     us, reasons = C.col(C.US), []
     if content.ends is not None:
         reasons.append((ENDS_WHEN, F.lag(content.ends).over(in_order)))
@@ -92,22 +102,31 @@ def _chunked(events: DataFrame, rule: Rule, content: Content, within: tuple[str,
     if rule.cut_at is not None:
         day = local_day(us, rule)
         reasons.append((MIDNIGHT, F.lag(day).over(in_order) != day))
-    is_cut = reduce(or_, [F.coalesce(holds, F.lit(False)) for _, holds in reasons], F.lag(us).over(in_order).isNull())
+    before = F.lag(us).over(in_order)
+    is_cut = reduce(or_, [F.coalesce(holds, F.lit(False)) for _, holds in reasons], before.isNull())
     why = F.coalesce(*[F.when(holds, reason) for reason, holds in reasons], F.lit(None).cast("string"))
     told = events.withColumns({BEGINS: is_cut, C.WHY: why})
+    if rule.by_content:
+        others = F.col("__others") if "__others" in events.columns else F.lit(0)
+        told = told.withColumn("__first_of_time", F.when(before.isNull() | (before != us), C.col(C.SEQ)))
+        first = _running(F.max, "__first_of_time", in_order)
+        ahead = C.col(C.SEQ) - first + F.when(first == 1, others).otherwise(0)
+        told = told.withColumn(C.AHEAD, ahead.cast("bigint"))
     if isinstance(rule.gap, DynamicGap):
-        told = told.withColumn(CHUNK, F.sum(F.col(BEGINS).cast("int")).over(_up_to_here(within)))
+        told = told.withColumn(CHUNK, _running(F.sum, BEGINS, in_order))
         of_chunk = Window.partitionBy(*C.cols((*within, CHUNK))).orderBy(C.SEQ)
-        before = F.max(us + C.col(C.GAP)).over(of_chunk.rowsBetween(Window.unboundedPreceding, -1))
+        reach = F.max(us + C.col(C.GAP)).over(of_chunk.rowsBetween(Window.unboundedPreceding, -1))
     else:
-        before = F.lag(us).over(in_order) + rule.gap
-    told = told.withColumn(BEGINS, F.col(BEGINS) | F.coalesce(beyond(us, before, rule), F.lit(False)))
-    return told.withColumn(CHUNK, F.sum(F.col(BEGINS).cast("int")).over(_up_to_here(within)))
+        reach = before + rule.gap
+    told = told.withColumn(BEGINS, F.col(BEGINS) | F.coalesce(beyond(us, reach, rule), F.lit(False)))
+    by_seq = Window.partitionBy(*C.cols(within)).orderBy(C.SEQ)
+    return told.withColumn(CHUNK, _running(F.sum, BEGINS, by_seq if isinstance(rule.gap, DynamicGap) else in_order))
 
 
-def _up_to_here(within: tuple[str, ...]) -> WindowSpec:
-    in_order = Window.partitionBy(*C.cols(within)).orderBy(C.SEQ)
-    return in_order.rowsBetween(Window.unboundedPreceding, 0)
+def _running(function: Callable[[Column], Column], name: str, in_order: WindowSpec) -> Column:
+    """Of a number, or of true as 1, up to each event."""
+    up_to_here = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return function(F.col(name).cast("int")).over(up_to_here)
 
 
 @dataclass(frozen=True)

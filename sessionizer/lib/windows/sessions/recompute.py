@@ -122,7 +122,6 @@ def to_cut(islands: DataFrame, rule: Rule) -> DataFrame:
     """The same of islands, merged as they are, that must be cut, where the table has no session."""
     nothing = {OLD: f"array<struct<{C.LIVE}:{LIVE_TYPE},{C.END}:bigint>>"}
     nothing |= {NEWS: f"array<struct<{C.START}:bigint,{C.END}:bigint>>"} if keeps_arrival(rule) else {}
-    nothing |= {C.FIRST_IDS: "array<string>"} if rule.by_content else {}
     places = {C.RANGE: C.START, C.LOW: C.START, C.HIGH: C.END}
     return islands.select(
         *C.cols(rule.key),
