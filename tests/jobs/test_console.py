@@ -41,7 +41,20 @@ def test_on_a_terminal_long_cells_are_cut_and_what_does_not_fit_is_named(
     console.print_rows([*HEADERS, *HEADERS], [row * 2 for row in ROWS])
     head, _, _, *note = told(capsys).splitlines()
     assert head.split() == [*HEADERS, "user"]
-    assert " ".join(" ".join(note).split()).endswith("a wider terminal: session_id, events, pages")
+    said = " ".join(" ".join(note).split())
+    assert said == "… and, with --json or a wider terminal: session_id, events, pages"
+    console.print_rows([*HEADERS, *HEADERS], [row * 2 for row in ROWS], wide=False)
+    assert "with --wide, --json or a wider terminal" in " ".join(told(capsys).split())
+
+
+def test_a_word_that_a_terminal_has_no_room_for_is_cut_and_not_broken(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_a_terminal(monkeypatch)
+    console.stdout().print(console.table(["", ""], [("path", "in " + "a" * 99), ("text", "word " * 20)]))
+    path, cut, *text = [line.strip() for line in told(capsys).splitlines() if line.strip()]
+    assert (path, cut[-1], len(cut) < 60) == ("path  in", "…", True)
+    assert set(" ".join(text).split()) == {"text", "word"}
 
 
 def test_wide_shows_all_on_a_terminal_too(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

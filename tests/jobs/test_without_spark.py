@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from sessionizer.jobs.commands.status import status, status_without_spark
+from sessionizer.jobs.commands.status import show, status, status_without_spark
 from sessionizer.jobs.config_file import load_config
 from sessionizer.jobs.console import print_json
 from sessionizer.jobs.queries import listing, lookups, lookups_duckdb, sql_duckdb
 from sessionizer.jobs.queries import sql as by_spark
 from sessionizer.jobs.queries.lookups import LookUp
-from sessionizer.lib.errors import TableError, UsageError
+from sessionizer.lib.errors import ConfigError, TableError, UsageError
 from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
 from sessionizer.tables.queries.status import is_small
 from tests.oracle import us
@@ -282,3 +282,23 @@ def test_a_misspelt_table_is_answered_with_the_nearest(lake_to_see: Warehouse, q
     with pytest.raises(UsageError) as caught:
         by_spark.query_frame(lake_to_see.spark, lake_to_see.config, query)
     assert says in str(caught.value)
+    with pytest.raises(UsageError) as without:
+        sql_duckdb.checked_query(lake_to_see.config, query)
+    assert str(without.value) == str(caught.value)
+
+
+def test_a_key_that_the_table_does_not_have_is_named(lake_to_see: Warehouse) -> None:
+    config = lake_to_see.configured(source={"key": ["usr"]})
+    with pytest.raises(ConfigError, match=r"the sessions table does not have: got 'usr'\. did you mean user\?"):
+        lookups_duckdb.look_up(config, LookUp(), whole=True)
+
+
+def test_times_of_the_last_runs_are_iso_in_json_and_short_for_a_person(
+    lake_to_see: Warehouse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = status_without_spark(lake_to_see.config)
+    run = found["last_runs"][-1]
+    assert (run["watermark_before"], run["watermark_after"]) == (None, "2026-01-01T10:25:00Z")
+    assert run["finished_at"].endswith("Z")
+    show(found)
+    assert run["finished_at"][:19].replace("T", " ") in capsys.readouterr().out
