@@ -69,7 +69,9 @@ class Server:
 
     def _asks(self, after: str) -> None:
         url = f"{self.url}/moto-api/reset-auth"
-        with urllib.request.urlopen(urllib.request.Request(url, after.encode(), {"Content-Type": "text/plain"})) as answer:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, after.encode(), {"Content-Type": "text/plain"})
+        ) as answer:
             assert answer.status == 200
 
 

@@ -80,7 +80,7 @@ def test_readers_of_tables_in_a_store_start_no_spark(
         assert shell.json("check-config")["looked_at_tables"]
         status = shell.json("status")
         assert [status[name] for name in ("sessions", "events")] == [on_disk[name] for name in ("sessions", "events")]
-        assert {row["table"]: row["rows"] for row in shell.json("show")}["events"] == 12
+        assert {row["table"]: row["rows"] for row in shell.json("show")["tables"]}["events"] == 12
         totals = shell.json("sql", "--engine", "duckdb", "SELECT sum(event_count) AS n FROM sessions")
         assert totals == [{"n": 9}]  # one is late, one has no key, one has no time
         assert {row["user"] for row in shell.json("sessions", "--key", "bob")} == {"bob"}
