@@ -1,6 +1,6 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo check test test-broad test-all test-soak test-connect test-airflow conformance lint types fmt bench bench-full bench-history bench-sliding clean
+.PHONY: help setup java demo check test test-broad test-all test-soak test-connect test-s3 test-airflow conformance lint types fmt bench bench-full bench-history bench-sliding clean
 
 BIN := .venv/bin
 # Two processes, each with a JVM of its own: a job over a few rows keeps hardly more than one core busy. A process takes
@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 CAN_RUN := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: .venv/.stamp ## create .venv with everything that is needed (quick when nothing changed)
 
@@ -35,6 +35,9 @@ test-soak: setup java ## three hundred increments, many rows, and what is random
 test-connect: setup java ## run tests of commits, corrections and windows by a real Spark Connect server; an hour or more
 	SESSIONIZER_TEST_CONNECT=1 $(BIN)/python -m pytest tests/tables/test_commit_protocol.py tests/exactness/test_corrections.py \
 	    tests/exactness/test_dedupe.py tests/exactness/test_windows.py tests/exactness/test_restore.py
+
+test-s3: setup java ## run the tests upon tables in an S3 server of this machine; fetches 700 MB the first time
+	$(BIN)/python -m pytest tests/s3
 
 test-airflow: setup java .venv-airflow/.stamp ## run the DAGs by a real Airflow, in an environment of its own
 	$(BIN)/python -m pytest tests/airflow

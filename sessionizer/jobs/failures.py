@@ -7,6 +7,7 @@ from pyspark.errors import PySparkException
 
 from sessionizer.lib.errors import RunFailed
 from sessionizer.tables.delta import CUT_OFF, told
+from sessionizer.tables.object_store import refusal
 
 AGAIN = "start the command again: what was committed stays, what was not is written anew"
 BACK = (
@@ -36,6 +37,8 @@ def known_failure(error: Exception) -> RunFailed | None:
     if not isinstance(error, OSError | PySparkException | Py4JJavaError):
         return None
     text = told(error)
+    if (refused := refusal(text)) is not None:
+        return refused
     if any(sign in text for sign in TOO_LARGE):
         return RunFailed(
             "a number, or a sum on its way, is more than its type holds",

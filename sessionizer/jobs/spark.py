@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from sessionizer.jobs.quick_start import java_options
 from sessionizer.lib.engine import is_remote
 from sessionizer.lib.errors import RunFailed
+from sessionizer.tables import object_store
 
 # Spark ships these itself; without them the first start fetches 13 MB instead of 87.
 NOT_NEEDED = (
@@ -130,6 +131,7 @@ def spark_session(settings: Mapping[str, str] | None = None, *, small: bool = Fa
         jars = _delta_jars(settings)
         start = _java_start(jars, settings, small=small) if local else {}
         own = {} if {WAREHOUSE, CATALOG} & settings.keys() else {WAREHOUSE: _passing_folder()}
+        own |= object_store.spark_settings(settings, os.environ)
         for name, value in (EVERYWHERE | own | local | settings | jars | start | ALWAYS).items():
             builder = builder.config(name, value)
         try:

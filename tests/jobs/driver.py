@@ -5,18 +5,21 @@ and is answered by a line, `{"done"}` or `{"failed"}`. killed: [n, after, pids]:
 SIGKILL before or after the nth write, to these processes, or to this very one.
 """
 
+import io
 import json
 import os
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, chdir, nullcontext, redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from pyspark.sql import SparkSession
 
+from sessionizer.jobs.cli import main as main_of_commands
 from sessionizer.jobs.commands.init import init
 from sessionizer.jobs.commands.look_back import LookBack, backfill, readmit, rebuild
 from sessionizer.jobs.commands.maintain import Asked as Upkeep
@@ -84,7 +87,24 @@ def _restore(spark: SparkSession, config: Config, back: int) -> int:
     return version
 
 
+def _command(_: SparkSession, __: Config, folder: str, arguments: list[str]) -> tuple[int, str, str]:
+    """The command line in a folder: its exit code, and what it printed."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        chdir(folder),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        patch.object(sys, "argv", ["sessionizer", *arguments]),
+    ):
+        try:
+            main_of_commands()
+        except SystemExit as stopped:
+            return int(stopped.code or 0), out.getvalue(), err.getvalue()
+    raise AssertionError("a command ends by an exit code")
+
+
 JOBS: dict[str, Job] = {
+    "command": _command,
     "run": _run,
     "slide": _slide,
     "backfill": _backfill,

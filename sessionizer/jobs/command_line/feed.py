@@ -88,7 +88,10 @@ def init(
     "sessionizer ingest clicks.csv --time-format epoch_ms --schema 'amount double'",
 )
 def ingest(
-    files: Annotated[list[Path], typer.Argument(help="Files on this machine; .gz is unpacked.", metavar="FILE…")],
+    files: Annotated[
+        list[str],
+        typer.Argument(help="Files of this machine, files or folders of s3://; .gz is unpacked.", metavar="FILE…"),
+    ],
     config: opt.Config = opt.CONFIG,
     format: Annotated[
         str | None, typer.Option("--format", "-f", help="csv | json | parquet | access-log; else as the first file is.")
@@ -106,45 +109,42 @@ def ingest(
 ) -> None:
     """Add files to the source table; the same content twice adds nothing, torn lines go to rejected_events."""
     import time
-    from dataclasses import asdict
+    from dataclasses import asdict, replace
     from datetime import UTC, datetime
 
+    from sessionizer.jobs.config_file import load_config
     from sessionizer.jobs.console import print_rows
+    from sessionizer.jobs.fetch import fetched
     from sessionizer.jobs.ingest.ahead import check_ahead
     from sessionizer.jobs.ingest.file_reader import IngestOptions
-    from sessionizer.jobs.ingest.files import check_files
-    from sessionizer.jobs.ingest.guess import format_of
     from sessionizer.jobs.ingest.ingest import ingest as load
 
-    formats = ("csv", "json", "parquet", "access-log")
-    if format is None:
-        check_files(files)
-        format = format_of(files[0])
-    if format not in formats:
-        raise UsageError(f"--format must be one of {', '.join(formats)}", value=format)
-    options = IngestOptions(
-        format=format,  # type: ignore[arg-type]
-        time_format=time_format,
-        csv_sep=csv_sep.replace("\\t", "\t"),
-        csv_quote=csv_quote,
-        csv_header=csv_header,
-        rename=dict(opt.pair(text, "--rename", "old=new", last=True) for text in rename or []),
-        schema=schema,
-        add_columns=add_columns,
-    )
-    before = opt.ready(config)
-    check_ahead(before, files, options)
     begun = time.monotonic()
-    with opt.session(before, quiet=as_json) as (spark, loaded, say):
-        say(f"reading {files[0]}" + (f" and {len(files) - 1} more" if len(files) > 1 else ""))
-        reports = load(
-            spark,
-            loaded,
-            files,
-            options,
-            now=datetime.now(UTC),
-            on_file=lambda r: say(f"{r.file}: {counted(r.added, 'event')} added"),
+    with fetched(files, load_config(config).spark) as found:
+        options = IngestOptions(
+            format=_format(format, found.files),
+            time_format=time_format,
+            csv_sep=csv_sep.replace("\\t", "\t"),
+            csv_quote=csv_quote,
+            csv_header=csv_header,
+            rename=dict(opt.pair(text, "--rename", "old=new", last=True) for text in rename or []),
+            schema=schema,
+            add_columns=add_columns,
         )
+        before = opt.ready(config)
+        check_ahead(before, found.files, options)
+        with opt.session(before, quiet=as_json) as (spark, loaded, say):
+            others = f" and {len(found.files) - 1} more" if len(found.files) > 1 else ""
+            say(f"reading {found.told(str(found.files[0]))}{others}")
+            reports = load(
+                spark,
+                loaded,
+                found.files,
+                options,
+                now=datetime.now(UTC),
+                on_file=lambda r: say(f"{found.told(r.file)}: {counted(r.added, 'event')} added"),
+            )
+    reports = [replace(r, file=found.told(r.file)) for r in reports]
 
     def show() -> None:
         rows = [[r.file, r.lines, r.added, r.unreadable, _note(r)] for r in reports]
@@ -157,6 +157,20 @@ def ingest(
         print(f"{counted(added, 'event')} added in {time.monotonic() - begun:.1f} s.")
 
     opt.result({"files": [asdict(r) for r in reports]}, as_json, show)
+
+
+def _format(asked: str | None, files: Sequence[Path]) -> Any:
+    """As it is asked for, or as the first file is."""
+    from sessionizer.jobs.ingest.files import check_files
+    from sessionizer.jobs.ingest.guess import format_of
+
+    if asked is None:
+        check_files(files)
+        return format_of(files[0])
+    formats = ("csv", "json", "parquet", "access-log")
+    if asked not in formats:
+        raise UsageError(f"--format must be one of {', '.join(formats)}", value=asked)
+    return asked
 
 
 def _note(report: Any) -> str:

@@ -2,9 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -18,6 +17,8 @@ from sessionizer.lib.errors import TableError
 from sessionizer.tables.delta.commits import Commit, Entry, entry_of
 from sessionizer.tables.delta.place import check_nothing_else
 from sessionizer.tables.delta.settings import CHANGE_FEED, COLUMN_MAPPING
+from sessionizer.tables.object_store import ObjectStore, arrow_path, is_stored, refusing
+from sessionizer.tables.queries.file import File
 from sessionizer.tables.source import named_by, require_source
 
 READABLE_FEATURES = {"timestampNtz", "vacuumProtocolCheck"}  # of those that Delta tables may ask readers for
@@ -32,55 +33,46 @@ class NeedsSpark(Exception):
     """Why a table cannot be read without Spark."""
 
 
-@dataclass(frozen=True)
-class File:
-    """A file of a table, the values of its partition, and its rows as the log counts them (None: it does not)."""
-
-    path: str
-    partition: Mapping[str, Any]
-    rows: int | None
-
-    def count(self) -> int:
-        """How many rows it has."""
-        return self._open().metadata.num_rows if self.rows is None else self.rows
-
-    def read(self, columns: Sequence[str] | None = None) -> Any:
-        """Its rows as a pyarrow table, those of these columns that it has."""
-        return self._open().read(columns)
-
-    def _open(self) -> Any:
-        from pyarrow.parquet.core import ParquetFile  # noqa: PLC0415  (unlike a dataset it does without pandas)
-
-        return ParquetFile(self.path, coerce_int96_timestamp_unit="us")
-
-
 class LocalTable:
-    """A Delta table at a path. Errors: NeedsSpark for one that only Spark reads."""
+    """A Delta table at a path, or in an object store that speaks S3.
 
-    def __init__(self, location: str, field: str, as_of: int | None = None) -> None:
-        """`field` is the configuration key that names the table, for errors; as_of: a version, else the latest."""
-        if location_kind(location) != "path":
-            raise NeedsSpark(f"{field} is a {location_kind(location)}, not a path on this machine")
+    Errors: NeedsSpark for one that only Spark reads, RunFailed where the store refuses.
+    """
+
+    def __init__(self, location: str, field: str, store: ObjectStore | None = None, as_of: int | None = None) -> None:
+        """`field` is the configuration key that names the table, for errors; as_of: a version, else the latest.
+
+        store: of a table that lies in one.
+        """
+        kind = location_kind(location)
+        if kind != "path" and not is_stored(location):
+            raise NeedsSpark(f"{field} is a {kind}, not a path on this machine")
+        if kind == "url" and store is None:
+            raise NeedsSpark(f"only it knows the way to {field} that the config names")
         self.location = location
         self.field = field
+        self._store = store if kind == "url" else None
+        self._options = self._store.options() if self._store else None
         self._as_of = as_of
 
     def as_of(self, version: int) -> "LocalTable":
         """The table as its log tells of a version, whether its files are still there or not."""
-        return LocalTable(self.location, self.field, version)
+        return LocalTable(self.location, self.field, self._store, version)
 
     def at(self, version: int) -> "LocalTable":
         """The table as of a version. Errors: NeedsSpark, also where it had other columns or a file of it is gone."""
         found = self if version == self.version else self._then(version)
-        if not all(Path(file.path).exists() for file in found.files()):
+        if not all(file.exists() for file in found.files()):
             raise NeedsSpark(f"files of version {version} of {self.field} are gone")
         return found
 
     def exists(self) -> bool:
         """Whether there is a Delta table. Errors: TableError if something else is there."""
-        if DeltaTable.is_deltatable(self.location):
-            return True
-        check_nothing_else(Path(self.location), self.location, self.field)
+        with refusing():
+            if DeltaTable.is_deltatable(self.location, self._options):
+                return True
+        if self._store is None:
+            check_nothing_else(Path(self.location), self.location, self.field)
         return False
 
     def require(self, remedy: str) -> None:
@@ -132,10 +124,10 @@ class LocalTable:
 
     def _entry(self, commit: dict[str, Any]) -> Entry:
         found = entry_of(commit["version"], commit)
-        log = Path(self.location) / "_delta_log" / f"{found.version:020d}.json"
+        log = File(f"{self._root}/_delta_log/{found.version:020d}.json", {}, None, self._files)
         if found.tells_rows or not log.exists():
             return found
-        return found.with_rows_of(json.loads(line) for line in log.read_text().splitlines())  # of another writer
+        return found.with_rows_of(json.loads(line) for line in log.text().splitlines())  # of another writer
 
     def files(self) -> list[File]:
         """The files of the latest version."""
@@ -145,9 +137,10 @@ class LocalTable:
         partitions = [name for name in listed if name.startswith(PARTITION)]
         return [
             File(
-                str(Path(self.location) / unquote(path)),
+                os.path.join(self._root, unquote(path)),
                 {name.removeprefix(PARTITION): listed[name][i] for name in partitions},
                 listed["num_records"][i] if "num_records" in listed else None,
+                self._files,
             )
             for i, path in enumerate(listed["path"])
         ]
@@ -168,7 +161,8 @@ class LocalTable:
 
         self._check_readable()
         # Arrow's own: the package's files call Python from threads, also while it ends, which aborts the process.
-        files = SubTreeFileSystem(str(Path(self.location).absolute()), LocalFileSystem())
+        root = str(Path(self._root).absolute()) if self._store is None else self._root
+        files = SubTreeFileSystem(root, self._files or LocalFileSystem())
         options = ParquetReadOptions(coerce_int96_timestamp_unit="us")
         try:
             return self._log.to_pyarrow_dataset(filesystem=files, parquet_read_options=options)
@@ -206,32 +200,50 @@ class LocalTable:
     @cached_property
     def _log(self) -> DeltaTable:
         try:
-            return DeltaTable(self.location, version=self._as_of)
+            with refusing():
+                return DeltaTable(self.location, version=self._as_of, storage_options=self._options)
         except DeltaError as error:
             raise self._beyond(error) from error
+        except OSError as error:
+            if self._store is None:
+                raise
+            raise self._beyond(error) from error
+
+    @property
+    def _root(self) -> str:
+        return self.location if self._store is None else arrow_path(self.location)
+
+    @cached_property
+    def _files(self) -> Any:
+        """The store's; None: the disk."""
+        return None if self._store is None else self._store.files()
 
     def _beyond(self, error: Exception) -> NeedsSpark:
         return NeedsSpark(f"{self.field} cannot be opened without it ({str(error).splitlines()[0]})")
 
 
 class LocalTableSet:
-    """The tables of one configuration, as `TableSet` has them. Errors: NeedsSpark unless all lie on paths."""
+    """The tables of one configuration, as `TableSet` has them.
+
+    Errors: NeedsSpark unless all lie on paths or in an object store.
+    """
 
     def __init__(self, config: Config) -> None:
         if elsewhere := _elsewhere(config):
             raise NeedsSpark(f"{elsewhere} says where paths lie")
-        self.events = LocalTable(config.source.table, "source.table")
+        table = partial(LocalTable, store=ObjectStore.of(config.spark, os.environ))
+        self.events = table(config.source.table, "source.table")
         self.config = named_by(config, self.events)
-        self.sessions = LocalTable(config.sessions.table, "sessions.table")
-        self.rejected_events = LocalTable(config.outputs.rejected_events, "outputs.rejected_events")
-        self.runs = LocalTable(config.outputs.runs, "outputs.runs")
+        self.sessions = table(config.sessions.table, "sessions.table")
+        self.rejected_events = table(config.outputs.rejected_events, "outputs.rejected_events")
+        self.runs = table(config.outputs.runs, "outputs.runs")
         self.event_outputs = [
-            LocalTable(place, f"outputs.{name}")
+            table(place, f"outputs.{name}")
             for name in ("event_sessions", "session_updates")
             if (place := getattr(config.outputs, name)) is not None
         ]
         self.of_windows = {
-            name: LocalTable(getattr(config.sliding, field), f"sliding.{field}")
+            name: table(getattr(config.sliding, field), f"sliding.{field}")
             for name, field in OF_WINDOWS.items()
             if config.sliding is not None
         }

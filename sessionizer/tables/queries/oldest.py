@@ -11,7 +11,8 @@ from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
 from sessionizer.tables.manifest import Manifest
-from sessionizer.tables.queries.local import File, as_numbers
+from sessionizer.tables.queries.file import File
+from sessionizer.tables.queries.local import as_numbers
 
 OWN = "__own"  # the watermark that a row keeps of its key
 

@@ -16,7 +16,8 @@ from sessionizer.lib.windows.sessions.lifecycle import FINAL, OPEN
 from sessionizer.tables.delta import BYTES_WRITTEN, LOG_KEPT, REMOVED_FILES_KEPT, Entry, Table
 from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.position import position_of
-from sessionizer.tables.queries.local import File, LocalTable, LocalTableSet, NeedsSpark, as_numbers
+from sessionizer.tables.queries.file import File
+from sessionizer.tables.queries.local import LocalTable, LocalTableSet, NeedsSpark, as_numbers
 from sessionizer.tables.queries.oldest import Oldest, oldest_by_spark, oldest_in
 from sessionizer.tables.runs import EVENTS, FILES, TIMES, Runs, change_columns
 from sessionizer.tables.table_set import TableSet

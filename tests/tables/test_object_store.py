@@ -1,0 +1,85 @@
+"""What the clients of an object store are told of it, and which of their words are a refusal."""
+
+from pathlib import Path
+
+import pytest
+
+from sessionizer.jobs.failures import known_failure
+from sessionizer.jobs.fetch import Fetched
+from sessionizer.tables.object_store import FOR_SPARK, ObjectStore, arrow_path, refusal, spark_settings
+
+SECRET = "hush"
+WHO = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_SESSION_TOKEN": "passing"}
+OURS = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9000", "AWS_REGION": "eu-central-1"}
+
+
+def test_the_usual_variables_lead_to_a_store() -> None:
+    store = ObjectStore.of({}, WHO | OURS)
+    assert store == ObjectStore("http://127.0.0.1:9000", "eu-central-1", "id", SECRET, "passing")
+    assert store.options()["allow_http"] == "true"
+    assert ObjectStore.of({}, {}) == ObjectStore(None, None, None, None, None)
+
+
+def test_the_config_counts_first_and_who_asks_is_said_in_one_place() -> None:
+    mine = {"spark.hadoop.fs.s3a.access.key": "mine", "spark.hadoop.fs.s3a.secret.key": "ours"}
+    assert ObjectStore.of(mine, WHO) == ObjectStore(None, None, "mine", "ours", None)  # without the token of another
+    place = {"spark.hadoop.fs.s3a.endpoint": "minio:9000", "spark.hadoop.fs.s3a.connection.ssl.enabled": "false"}
+    assert getattr(ObjectStore.of(place, OURS), "endpoint", "") == "http://minio:9000"
+    assert getattr(ObjectStore.of({"spark.hadoop.fs.s3a.endpoint": "s3.eu"}, OURS), "endpoint", "") == "https://s3.eu"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spark.hadoop.fs.s3a.aws.credentials.provider",
+        "spark.hadoop.fs.s3a.bucket.lake.endpoint",
+        "spark.hadoop.fs.s3a.assumed.role.arn",
+        "spark.hadoop.hadoop.security.credential.provider.path",
+    ],
+)
+def test_what_only_spark_understands_is_left_to_it(name: str) -> None:
+    assert ObjectStore.of({name: "x"}, WHO | OURS) is None
+    assert spark_settings({name: "x"}, WHO | OURS) == FOR_SPARK
+
+
+def test_spark_is_told_of_the_server_and_of_no_secret() -> None:
+    told = spark_settings({}, WHO | OURS)
+    assert told["spark.hadoop.fs.s3a.endpoint"] == "http://127.0.0.1:9000"
+    assert told["spark.hadoop.fs.s3a.path.style.access"] == "true"
+    assert not {"id", SECRET, "passing"} & set(told.values())
+    assert spark_settings({}, WHO) == FOR_SPARK  # Amazon's own: its client finds it
+
+
+@pytest.mark.parametrize(
+    ("said", "rule"),
+    [
+        (
+            "Generic S3 error: 404 <Code>NoSuchBucket</Code> <AWSAccessKeyId>id</AWSAccessKeyId>",
+            "bucket does not exist",
+        ),
+        ("UnknownStoreException: `s3a://lake/x': getFileStatus", "bucket does not exist"),
+        ("Generic S3 error: PUT http://127.0.0.1/latest/api/token - Connection refused", "no credentials"),
+        ("Generic S3 error: 403 Forbidden <Code>InvalidAccessKeyId</Code>", "does not know these credentials"),
+        ("AccessDeniedException: s3a://lake/x: Service: S3, Status Code: 403", "does not allow this"),
+        ("ConnectException: s3a://lake: awssdk: Connect to 127.0.0.1:9 failed", "was not reached"),
+        ("AWS Error NETWORK_CONNECTION during HeadObject operation", "was not reached"),
+        ('UnsupportedFileSystemException: No FileSystem for scheme "s3a"', "Spark has no client"),
+    ],
+)
+def test_a_refusal_is_a_sentence_with_nothing_of_what_the_client_said(said: str, rule: str) -> None:
+    named = known_failure(OSError(said))
+    assert named is not None
+    assert rule in named.rule
+    assert named.remedy
+    assert "AWSAccessKeyId>" not in str(named)
+
+
+def test_what_others_say_is_no_refusal_of_a_store() -> None:
+    assert refusal("Connect to sc://localhost failed: Connection refused") is None
+    assert refusal("Generic S3 error: 500 Internal Server Error") is None
+
+
+def test_files_are_told_by_the_names_that_they_have_in_their_store() -> None:
+    assert arrow_path("s3a://lake/inbox/") == "lake/inbox"
+    found = Fetched([Path("/tmp/x/lake/inbox/1.csv")], "/tmp/x")
+    assert found.told(f"{found.files[0]}: torn") == "s3://lake/inbox/1.csv: torn"
