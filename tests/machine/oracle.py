@@ -218,9 +218,7 @@ class World:
         made_by = self._made_by(before, versions, first)
         freed = self._withdraw(gone) if self.rule.corrections == "apply" else self._keep(gone, made_by)
         if self.rule.corrections == "quarantine":
-            unmade = Counter(
-                {row: times for row, times in corrected.items() if self._invalid(row) in (None, "in_the_future")}
-            )
+            unmade = Counter({row: times for row, times in corrected.items() if row.at is not None})
             self.rejected.extend(
                 Rejected(row, "correction", "out", self.run_seq, made_by[row]) for row in unmade.elements()
             )

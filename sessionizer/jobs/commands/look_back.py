@@ -185,7 +185,7 @@ def _chunks(kind: Kind, asked: LookBack, say: Say) -> list[Chunk]:
 def _done_to(kind: Kind, asked: LookBack) -> int:
     """To where just this backfill was done when it was cut off, if it was.
 
-    Nowhere if events may have been left out since that it would take in.
+    Nowhere if events may have been left out since that it would take in, or columns have changed: what failed may not.
     """
     manifest, since = kind.home.position().manifest, set[str]()
     for done in kind.home.manifests():
@@ -195,6 +195,8 @@ def _done_to(kind: Kind, asked: LookBack) -> int:
     else:
         return asked.low
     if manifest is None or done.rule_fingerprint != manifest.rule_fingerprint:
+        return asked.low
+    if done.source_columns != manifest.source_columns:
         return asked.low
     if since & {LATE, IN_THE_FUTURE} or asked.high > done.now:
         return asked.low
