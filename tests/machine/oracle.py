@@ -218,9 +218,7 @@ class World:
         made_by = self._made_by(before, versions, first)
         freed = self._withdraw(gone) if self.rule.corrections == "apply" else self._keep(gone, made_by)
         if self.rule.corrections == "quarantine":
-            unmade = Counter(
-                {row: times for row, times in corrected.items() if self._invalid(row) in (None, "in_the_future")}
-            )
+            unmade = Counter({row: times for row, times in corrected.items() if row.at is not None})
             self.rejected.extend(
                 Rejected(row, "correction", "out", self.run_seq, made_by[row]) for row in unmade.elements()
             )
@@ -467,7 +465,7 @@ class World:
     def sessions(self) -> list[Session]:
         """The rows of sessions, each in its state."""
         found = self._made()
-        cut = self._cut(found) if self.rule.idle_by_arrival and self._cuts() else set[Session]()
+        cut = self._cut(found) if self._cuts() else set[Session]()
         for session in found:
             session.states = self._states(session, session in cut)
         return found
@@ -476,7 +474,7 @@ class World:
         return self.rule.longest is not None or self.rule.by_content
 
     def _cut(self, found: list[Session]) -> set[Session]:
-        """Those of chains that are cut: when the events of one came is not kept, and another cut moves them."""
+        """Those of chains that are cut: made anew with any of them, they lose what a flush or the clock has ended."""
         of_key = defaultdict(list)
         for s in found:
             of_key[s.key].append(s)
@@ -510,7 +508,7 @@ class World:
                 return {("final", base)}
             reason = base if ended.reason == "idle" and base != "gap" else ended.reason
             by_hand = max(e.run for e in s.events) > ended.run or ended.run < self.unsure_since
-            by_hand = by_hand or s.expires < ended.surely or (is_cut and ended.reason == "idle")
+            by_hand = by_hand or s.expires < ended.surely or is_cut
             return {("final", reason), *({("final", base)} if by_hand else set())}
         watermark = scope.watermark if scope.watermark is not None else -ABOVE_ALL
         if watermark > s.expires or watermark > last:

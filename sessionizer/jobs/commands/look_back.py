@@ -188,7 +188,7 @@ def _chunks(kind: Kind, asked: LookBack, say: Say) -> list[Chunk]:
 def done_to(manifests: Iterable[Manifest], asked: LookBack) -> int:
     """To where just this backfill was done when it was cut off, if it was, by the manifests in force, newest first.
 
-    Nowhere if events may have been left out since that it would take in.
+    Nowhere if events may have been left out since that it would take in, or columns have changed: what failed may not.
     """
     latest, since = None, set[str]()
     for done in manifests:
@@ -198,7 +198,7 @@ def done_to(manifests: Iterable[Manifest], asked: LookBack) -> int:
         since |= done.rejected.keys()
     else:
         return asked.low
-    if done.rule_fingerprint != latest.rule_fingerprint:
+    if (done.rule_fingerprint, done.source_columns) != (latest.rule_fingerprint, latest.source_columns):
         return asked.low
     if since & {LATE, IN_THE_FUTURE} or asked.high > done.now:
         return asked.low

@@ -20,11 +20,10 @@ from sessionizer.lib.accepted import Again
 from sessionizer.lib.admission.accepted import Past, kept_in
 from sessionizer.lib.admission.admission import Admission
 from sessionizer.lib.admission.freed import Readmission, asked_for, still_in
+from sessionizer.lib.admission.rejects import is_timeless, marked
 from sessionizer.lib.admission.retold import bare, is_told_otherwise, retold
-from sessionizer.lib.admission.verdicts import BEFORE_START, CORRECTION, IN, LATE
-from sessionizer.lib.bags import hashed, nth
+from sessionizer.lib.admission.verdicts import BEFORE_START, CORRECTION, IN
 from sessionizer.lib.expressions import with_keys
-from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import timestamp
 from sessionizer.lib.time.watermarks import WatermarkOverride, WatermarkState, clocks_of_keys
@@ -149,13 +148,7 @@ class RunContext:
         rows = self.kind.tables.events.as_of(self.increment.last, None)
         if not (lasting := self.lasting()) or (rejects := self.rejects()) is None:
             return rows
-        stay = rejects.where(reduce(or_, lasting) & (C.col(C.KEPT) != IN))
-        reason = F.when(C.col(C.REASON).isin(*BY_MARK), LATE).otherwise(C.col(C.REASON))
-        of_row = C.col(C.EVENT_HASH).alias(C.HASH), C.col(C.SOURCE_VERSION).alias(C.COMMIT_VERSION)
-        marks = stay.select(*of_row, reason.alias(C.CHANGE_TYPE)).withColumn("__nth", nth())
-        marked = joined(hashed(rows).withColumn("__nth", nth()), marks, (C.HASH, "__nth"), "left")
-        told, back = marked.drop(C.HASH, C.JSON, "__nth"), self._kept_in(rows)
-        return told if back is None else told.unionByName(back, allowMissingColumns=True)
+        return marked(rows, self._kept_in(rows), rejects.where(reduce(or_, lasting)), BY_MARK)
 
     def lasting(self) -> list[Column]:
         """Which rows of rejected_events a rebuild goes by, any of these."""
@@ -163,7 +156,7 @@ class RunContext:
         if self.began:
             found.append(reason == BEFORE_START)
         if self.rule.corrections == "quarantine":
-            found.append(reason == CORRECTION)
+            found += [reason == CORRECTION, is_timeless()]
         if self.clock.forgotten is not None:  # whatever it was, it is late now
             found.append(reason.isin(*BY_MARK) & (F.unix_micros(C.col(C.EVENT_TIME)) < self.clock.forgotten))
         return found

@@ -10,10 +10,9 @@ from sessionizer.lib.admission.verdicts import (
     BESIDE,
     CORRECTED,
     CORRECTION,
-    EXPRESSION_FAILED,
     FORGOTTEN,
     IN,
-    IN_THE_FUTURE,
+    INVALID,
     WITHDRAWN,
 )
 from sessionizer.lib.bags import hashed
@@ -41,7 +40,7 @@ def reconciled(valid: DataFrame, rejects: DataFrame | None, rule: Rule, forgotte
     here = Window.partitionBy(*C.cols((*rule.key, C.US)))
     came = C.col(C.VERDICT).isNull()
     if rule.corrections == "quarantine":
-        came = came | C.col(C.VERDICT).isin(IN_THE_FUTURE, EXPRESSION_FAILED)
+        came = came | C.col(C.VERDICT).isin(*INVALID)
     replaces = came & C.col(C.US).isNotNull() & F.bool_or(_is_gone()).over(here)
     told = net.withColumn(C.VERDICT, F.when(replaces, CORRECTED).otherwise(C.col(C.VERDICT))).drop("__nth")
     if forgotten is not None:

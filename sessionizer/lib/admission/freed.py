@@ -54,7 +54,7 @@ def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule, compute: Compu
 
     An update is made whole, wherever it moves its event: with a row in the span go those of the same commit of the
     source, and those of their keys, which may have moved the same event before or after; and so on. A delete goes by
-    itself, with what lies apart of what is taken away.
+    itself, with what lies apart of what is taken away, or is late by what has been forgotten.
     """
     time = F.unix_micros(C.col(C.EVENT_TIME))
     inside = (time >= asked.low) & (time < asked.high)
@@ -72,9 +72,10 @@ def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule, compute: Compu
                 made = made.unionByName(joined(corrections, moved, names, "left_semi")).dropDuplicates(list(IDENTITY))
             made, seen = compute.observed(made, number)
         gone = made.where(C.col(C.KEPT) == IN).select(C.col(C.EVENT_HASH).alias(C.HASH))
-        apart = rejects.where(C.col(C.KEPT) == BESIDE).withColumn(C.HASH, C.col(C.EVENT_HASH))
+        late = (C.col(C.KEPT) == BESIDE) | ((C.col(C.REASON) == LATE) & ~young)
+        apart = rejects.where(late).withColumn(C.HASH, C.col(C.EVENT_HASH))
         also = (
-            taken(apart, gone, inside.desc(), C.col(C.RUN_SEQ), C.col(C.ORDINAL))
+            taken(apart, gone, C.col(C.KEPT), inside.desc(), C.col(C.RUN_SEQ), C.col(C.ORDINAL))
             .where(C.col(C.TAKEN) & ~(inside & young))
             .drop(C.HASH, C.TAKEN)
         )
@@ -124,7 +125,7 @@ def freed(  # noqa: PLR0913
 ) -> DataFrame | None:
     """The events of these rejected rows, as `validate` returns them; None where there are none.
 
-    They are valid, or of the future where they are corrections: these are made, and wait for their time from now on.
+    They are valid, or corrections: these are made, and what is of the future, or invalid, is rejected for that.
     They are in the source, or gone from it and in their session still: of the latter those that `made`, deletions of
     the same run, takes away are `forgotten`, as they are no originals.
     `__freed` tells which row of rejected_events each was: event_hash, ordinal, run_seq, reason, kept.
@@ -135,16 +136,15 @@ def freed(  # noqa: PLR0913
     if not spans:
         return None
     source = past.events(spans)
-    judged, is_ahead = validate(source, rule, clock), C.col(C.VERDICT) == IN_THE_FUTURE
-    valid = judged.where(C.col(C.VERDICT).isNull() | is_ahead).withColumn(STILL_IN, F.lit(False))
+    there = validate(source, rule, clock).withColumn(STILL_IN, F.lit(False))
     if (before := past.rejected()) is not None:
         alike = joined(before.where(C.col(C.KEPT) == IN), rejects.select(C.EVENT_HASH), (C.EVENT_HASH,), "left_semi")
-        there = kept_in(alike.select(C.col(C.EVENT).alias(C.JSON)), source, rule)
-        valid = valid.unionByName(there.withColumn(STILL_IN, F.lit(True)))
+        gone = kept_in(alike.select(C.col(C.EVENT).alias(C.JSON)), source, rule)
+        there = there.unionByName(gone.withColumn(STILL_IN, F.lit(True)))
     places = (*rule.key, C.RAW_US)
     spots = rejects.select(*C.cols(rule.key), time.alias(C.RAW_US))
-    near = joined(valid.withColumn(C.RAW_US, raw_us(valid)), spots, places, "left_semi")
-    found = matched(near.select(*C.cols(tuple(valid.columns))), rejects, C.col(STILL_IN))
+    near = joined(there.withColumn(C.RAW_US, raw_us(there)), spots, places, "left_semi")
+    found = matched(near.select(*C.cols(tuple(there.columns))), rejects, C.col(STILL_IN))
     found = found.where(C.col(C.VERDICT).isNull() | (C.col(C.FREED)[C.REASON] == CORRECTION))
     return (found if made is None else _forgetting(found, made)).drop(STILL_IN)
 

@@ -1,6 +1,8 @@
 """Rows of rejected_events: what a run adds, and what its changes take away."""
 
-from pyspark.sql import Column, DataFrame
+from collections.abc import Collection
+
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
@@ -54,6 +56,34 @@ def rejected(judged: DataFrame, rule: Rule) -> DataFrame:
         nth(version).alias(C.ORDINAL),
         version.cast("bigint").alias(C.SOURCE_VERSION),
     )
+
+
+def is_timeless() -> Column:
+    """Whether a row of rejected_events is an invalid event without a time."""
+    return C.col(C.REASON).isin(*INVALID) & C.col(C.EVENT_TIME).isNull()
+
+
+def marked(rows: DataFrame, back: DataFrame | None, rejects: DataFrame, by_mark: Collection[str]) -> DataFrame:
+    """The events that a rebuild judges, with what is known of them better as `_change_type`: why they stay out.
+
+    Of equal events as many are marked as are rejected, those of the source first, and with the `_commit_version` of
+    theirs. An invalid event without a time is of an update, and waits with it, where a deletion of its commit waits.
+
+    In: rows of the source; rows that are gone from it and stay in their sessions, None: there are none; the rows of
+    rejected_events that outlast a rebuild. by_mark: the reasons for which one is late by what has been forgotten.
+    """
+    of_commit = Window.partitionBy(C.SOURCE_VERSION)
+    waits = F.bool_or(C.col(C.KEPT) == IN).over(of_commit)
+    stay = rejects.withColumn("__waits", waits).where((C.col(C.KEPT) != IN) & (F.col("__waits") | ~is_timeless()))
+    reason = F.when(C.col(C.REASON).isin(*by_mark), LATE).when(is_timeless(), CORRECTION).otherwise(C.col(C.REASON))
+    of_row = C.col(C.EVENT_HASH).alias(C.HASH), C.col(C.SOURCE_VERSION).alias(C.COMMIT_VERSION)
+    marks = stay.withColumn(C.HASH, C.col(C.EVENT_HASH)).withColumn("__nth", nth(C.col(C.KEPT).desc()))
+    whole = rows.withColumn("__back", F.lit(False))
+    if back is not None:
+        whole = whole.unionByName(back.withColumn("__back", F.lit(True)))
+    numbered = hashed(whole).withColumn("__nth", nth(F.col("__back")))
+    told = joined(numbered, marks.select(*of_row, reason.alias(C.CHANGE_TYPE), "__nth"), (C.HASH, "__nth"), "left")
+    return told.drop(C.HASH, C.JSON, "__nth", "__back")
 
 
 def kept(judged: DataFrame) -> Column:

@@ -8,14 +8,15 @@ from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.rejects import IDENTITY
-from sessionizer.lib.admission.validate import event_time_us
+from sessionizer.lib.admission.validate import event_time_us, passing
+from sessionizer.lib.admission.verdicts import IN
 from sessionizer.lib.bags import hashed
 from sessionizer.lib.canonical import from_canonical_json
 from sessionizer.lib.expressions import with_keys
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 
-OLD = "__old"
+OLD, TIME, PASSES = "__old", "__time", "__passes"
 PHYSICAL = "delta.columnMapping.physicalName"  # what a column is called in the files, whatever it is renamed to
 
 
@@ -53,7 +54,8 @@ def retold(
 ) -> DataFrame:
     """The rows of rejected_events with the event, its hash and its ordinal by the columns of today.
 
-    A row that was kept whole tells itself; of the others the source as it was has the event.
+    A row that was kept whole tells itself; of the others the source as it was has the event. One whose time had failed
+    gets the time that it has now, and one that `where` leaves out now, which had failed for it, is a row no longer.
 
     In: rejects; the source as it was, None: all rows were kept whole; its columns then and now, bare. rule: what the
     key and time of rejects are of; None: they are of another one.
@@ -67,12 +69,23 @@ def retold(
     was = {_physical(f): f for f in before.fields}
     now = [_field(f, was.get(_physical(f)), lambda old: C.col(old.name)) for f in after.fields]
     told = hashed(rows.dropDuplicates([OLD]).select(OLD, *now))
-    met = joined(rejects, told.select(C.col(OLD).alias(C.EVENT_HASH), C.HASH, C.JSON), (C.EVENT_HASH,), "left")
+    now_told = told.select(C.col(OLD).alias(C.EVENT_HASH), C.HASH, C.JSON, *_by_rule(told, rule))
+    met = joined(rejects, now_told, (C.EVENT_HASH,), "left")
+    met = met.where((C.col(C.KEPT) == IN) | F.coalesce(F.col(PASSES), F.lit(True)))
     text = F.when(C.col(C.EVENT).isNotNull(), F.coalesce(C.col(C.JSON), C.col(C.EVENT)))
     hash_now = F.coalesce(C.col(C.HASH), C.col(C.EVENT_HASH))
     alike = Window.partitionBy(hash_now, C.col(C.RUN_SEQ)).orderBy(*C.cols(IDENTITY))
-    anew = {C.ORDINAL: F.row_number().over(alike), C.EVENT: text, C.EVENT_HASH: hash_now}
+    time = F.coalesce(C.col(C.EVENT_TIME), F.col(TIME))
+    anew = {C.ORDINAL: F.row_number().over(alike), C.EVENT: text, C.EVENT_HASH: hash_now, C.EVENT_TIME: time}
     return met.withColumns(anew).select(*C.cols(tuple(rejects.columns)))
+
+
+def _by_rule(told: DataFrame, rule: Rule | None) -> list[Column]:
+    """The time of an event, and whether `where` lets it through; null and true where the rule is another one."""
+    passes = None if rule is None else passing(told, rule)
+    time = F.lit(None) if rule is None else event_time_us(told, rule)
+    let_through = F.lit(True) if passes is None else F.coalesce(passes, F.lit(False))
+    return [F.timestamp_micros(time.cast("bigint")).alias(TIME), let_through.alias(PASSES)]
 
 
 def _at_places_of(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:

@@ -55,8 +55,9 @@ def validate(events: DataFrame, rule: Rule, clock: WatermarkState, in_flight: tu
     whole units, and the time itself as `__raw_us`), `__gap` BIGINT (of a dynamic gap) and `__verdict` STRING: null for
     a valid event, else the reason to reject it: the first of before_start, correction, late, expression_failed (one of
     the rule's expressions over events has no value, as in 1/0), null_time, null_key, non_positive_gap and in_the_future
-    (strictly more than `max_future_skew` ahead) counts. Of changes `corrected`, which comes before in_the_future where
-    they wait in quarantine, or for a row that is gone `withdrawn`, `forgotten` if it was invalid.
+    (strictly more than `max_future_skew` ahead) counts. Of changes `corrected`, which comes before all that makes
+    an event with a time invalid where they wait in quarantine, or for a row that is gone `withdrawn`, `forgotten` if it
+    was invalid.
     Errors: SourceError for a key or time column that is missing or of a type that cannot serve.
     """
     _check_settings(events)
@@ -64,9 +65,8 @@ def validate(events: DataFrame, rule: Rule, clock: WatermarkState, in_flight: tu
     for problem in _column_problems(events.schema, rule):
         raise problem
     failed = _failed(events, rule)
-    if rule.where is not None:
-        condition, fails = _condition(rule.where, events)
-        events = events.where(condition if fails is None else condition | fails)
+    if (passes := passing(events, rule)) is not None:
+        events = events.where(passes)
     keyed = with_keys(events, rule.made)
     for problem in _key_problems(keyed.schema, rule.key):
         raise problem
@@ -153,6 +153,14 @@ def event_time_us(events: DataFrame, rule: Rule) -> Column:
     return F.unix_micros(dated.try_cast("timestamp"))
 
 
+def passing(events: DataFrame, rule: Rule) -> Column | None:
+    """Whether `where` lets an event through, or fails for it; false or null: it does not. None: there is no `where`."""
+    if rule.where is None:
+        return None
+    condition, fails = _condition(rule.where, events)
+    return condition if fails is None else condition | fails
+
+
 def _condition(text: str, events: DataFrame) -> tuple[Column, Column | None]:
     condition, fails = of_event(text, events, "source.where")
     kind = events.select(condition.alias("c")).schema["c"].dataType
@@ -179,14 +187,12 @@ def _verdict(events: DataFrame, rule: Rule, clock: WatermarkState, failed: list[
     kind = C.col(C.CHANGE_TYPE)
     is_gone = kind.isin("delete", "update_preimage")
     was_invalid = is_gone & reduce(or_, [holds for _, holds in invalid])
-    known = [(reason, kind == reason) for reason in (BEFORE_START, CORRECTION, LATE)]
+    waits, is_update = (kind == CORRECTION) & us.isNotNull(), kind == "update_postimage"
+    known = [(BEFORE_START, kind == BEFORE_START), (CORRECTION, waits), (LATE, kind == LATE)]
     apart = [*known, (FORGOTTEN, was_invalid), (WITHDRAWN, is_gone)]
-    last = [future, (CORRECTED, kind == "update_postimage")]
-    if rule.corrections == "quarantine":  # both images of an update wait for the same
-        last.reverse()
-        if fails is not None:
-            apart.append((CORRECTED, (kind == "update_postimage") & us.isNotNull() & fails))
-    return _first_that_holds([*apart, *invalid, *last])
+    if rule.corrections == "quarantine":  # both images of an update wait for the same, whatever it makes of the event
+        apart.append((CORRECTED, is_update & us.isNotNull()))
+    return _first_that_holds([*apart, *invalid, future, (CORRECTED, is_update)])
 
 
 def _first_that_holds(rules: list[tuple[str, Column]]) -> Column:

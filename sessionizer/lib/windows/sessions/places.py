@@ -4,8 +4,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.accepted import LEAVES, AcceptedChanges
+from sessionizer.lib.accepted import ADDS, LEAVES, AcceptedChanges
 from sessionizer.lib.canonical import session_id
+from sessionizer.lib.config import DynamicGap
 from sessionizer.lib.durations import EVER
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import timestamp
@@ -27,18 +28,22 @@ def unforgotten(intervals: DataFrame, forgotten: int, rule: Rule, *, is_again: b
     """Those of the table, and of the new ones what may concern them, or what is to come: not what lies before.
 
     Where cuts depend on all before them, what leaves before the mark makes the first session that is left anew,
-    from its key's first event on: nobody knows any more where the chain began. What is made again lies behind it.
+    from its key's first event on: nobody knows any more where the chain began. So does an event from before the mark
+    whose gap is its own, and reaches beyond it now. What is made again lies behind it.
     """
     existing, start = C.col(C.LIVE).isNotNull(), C.col(C.START)
     first = F.min(F.when(existing, start)).over(Window.partitionBy(*C.cols(apart(intervals, rule))))
     told = intervals.withColumn("__first", F.least(first, F.lit(forgotten)))
-    if rule.cuts and not is_again:
+    if not is_again:
         is_before = start <= first if rule.by_content else start < first  # what begins it may begin nothing any more
-        reaches = ~existing & (C.col(C.EFFECT) == LEAVES) & is_before & (start < forgotten)
+        leaves = (C.col(C.EFFECT) == LEAVES) & is_before & (start < forgotten) & F.lit(rule.cuts)
+        lasts = (C.col(C.EFFECT) == ADDS) & (start < F.col("__first")) & (C.col(C.REACH) >= forgotten)
+        reaches = ~existing & (leaves | (lasts & F.lit(isinstance(rule.gap, DynamicGap))))
+        joins = reaches & leaves
         whole = {
             C.START: F.when(reaches, F.lit(-EVER)).otherwise(start),
-            C.END: F.when(reaches, F.greatest(C.col(C.END), first)).otherwise(C.col(C.END)),
-            C.REACH: F.when(reaches, F.greatest(C.col(C.REACH), first + 1)).otherwise(C.col(C.REACH)),
+            C.END: F.when(joins, F.greatest(C.col(C.END), first)).otherwise(C.col(C.END)),
+            C.REACH: F.when(joins, F.greatest(C.col(C.REACH), first + 1)).otherwise(C.col(C.REACH)),
             "__first": F.when(reaches, F.lit(-EVER)).otherwise(F.col("__first")),
         }
         told = told.withColumns(whole)
