@@ -62,7 +62,8 @@ _OF_STORES = ("s3a", "S3 error", "awssdk", "AWS Error", 'scheme "s3')
 
 def is_stored(location: str) -> bool:
     """Whether a place is in an object store that speaks S3."""
-    return urlsplit(location).scheme in SCHEMES
+    place = urlsplit(location)
+    return place.scheme in SCHEMES and "@" not in place.netloc  # users in URLs are no clients' any more
 
 
 def refusal(text: str) -> RunFailed | None:
