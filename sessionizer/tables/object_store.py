@@ -18,7 +18,7 @@ SPARKS_STORE = "spark.hadoop.hadoop.security.credential"
 # Seconds, and tries: nobody waits minutes for a store that is not there. Throttling has tries of its own.
 CONNECTS_WITHIN, GIVES_UP_AFTER, TRIES = 3, 10, 3
 FOR_SPARK = {
-    f"{HADOOP}connection.establish.timeout": "5s",
+    f"{HADOOP}connection.establish.timeout": "15s",
     f"{HADOOP}attempts.maximum": "2",
     f"{HADOOP}retry.limit": "3",
     "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",  # s3:// is the same place
@@ -62,7 +62,8 @@ _OF_STORES = ("s3a", "S3 error", "awssdk", "AWS Error", 'scheme "s3')
 
 def is_stored(location: str) -> bool:
     """Whether a place is in an object store that speaks S3."""
-    return urlsplit(location).scheme in SCHEMES
+    place = urlsplit(location)
+    return place.scheme in SCHEMES and "@" not in place.netloc  # users in URLs are no clients' any more
 
 
 def refusal(text: str) -> RunFailed | None:

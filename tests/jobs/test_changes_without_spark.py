@@ -196,7 +196,7 @@ def test_changes_that_were_not_recorded_and_those_of_other_columns_are_left_to_s
     assert LocalTable(str(place), "sessions.table").at(6).dataset().count_rows() == 4
 
 
-@pytest.mark.parametrize(("place", "why"), [("db.sessions", "is a name"), ("s3a://lake/sessions", "is a url")])
+@pytest.mark.parametrize(("place", "why"), [("db.sessions", "is a name"), ("gs://lake/sessions", "is a url")])
 def test_tables_elsewhere_are_left_to_spark(lake: Warehouse, place: str, why: str) -> None:
     config = lake.configured(**sections(lake.folder), sessions={"table": place})
     with pytest.raises(NeedsSpark, match=why):

@@ -140,7 +140,7 @@ def test_what_only_spark_can_tell_is_left_to_it(lake: Warehouse) -> None:
     file = lake.folder / "sessionizer.yaml"
     assert check(load_config(file, env={}), "rule", columns=True).tables is not None
     of_a_server = {"SESSIONIZER__SPARK": '{"spark.remote": "sc://there:15002"}'}
-    elsewhere = {"SESSIONIZER__SOURCE__TABLE": "s3a://lake/events"}
+    elsewhere = {"SESSIONIZER__SOURCE__TABLE": "gs://lake/events"}
     for env in (of_a_server, elsewhere):
         assert check(load_config(file, env=env), "rule", columns=True).tables is None
         assert not check_all(load_config(file, env=env))

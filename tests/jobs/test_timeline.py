@@ -35,7 +35,7 @@ def test_what_cannot_be_drawn_is_told(lake_to_see: Warehouse, tmp_path: Path) ->
     with pytest.raises(UsageError, match="there is nothing to draw"):
         timeline(lake_to_see.config, LookUp(key=("nobody",)))
     with pytest.raises(UsageError, match="draws tables on a path"):
-        timeline(lake_to_see.configured(sessions={"table": "s3a://lake/sessions"}), LookUp(key=("ann",)))
+        timeline(lake_to_see.configured(sessions={"table": "gs://lake/sessions"}), LookUp(key=("ann",)))
     with pytest.raises(UsageError, match=r"must name a \.png"):
         check_plot(tmp_path / "ann.txt", LookUp(key=("ann",)))
     with pytest.raises(UsageError, match="draws one key"):

@@ -176,7 +176,7 @@ def test_look_ups_that_only_spark_answers_and_those_that_nobody_does(lake_to_see
 
 @pytest.mark.parametrize(
     ("location", "kind"),
-    [("db.sessions", "a name"), ("s3a://lake/sessions", "a url"), ("file:/lake/sessions", "a url")],
+    [("db.sessions", "a name"), ("gs://lake/sessions", "a url"), ("file:/lake/sessions", "a url")],
 )
 def test_tables_elsewhere_are_left_to_spark(lake_to_see: Warehouse, location: str, kind: str) -> None:
     config = lake_to_see.configured(sessions={"table": location})

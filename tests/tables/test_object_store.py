@@ -6,7 +6,7 @@ import pytest
 
 from sessionizer.jobs.failures import known_failure
 from sessionizer.jobs.fetch import Fetched
-from sessionizer.tables.object_store import FOR_SPARK, ObjectStore, arrow_path, refusal, spark_settings
+from sessionizer.tables.object_store import FOR_SPARK, ObjectStore, arrow_path, is_stored, refusal, spark_settings
 
 SECRET = "hush"
 WHO = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_SESSION_TOKEN": "passing"}
@@ -77,6 +77,20 @@ def test_a_refusal_is_a_sentence_with_nothing_of_what_the_client_said(said: str,
 def test_what_others_say_is_no_refusal_of_a_store() -> None:
     assert refusal("Connect to sc://localhost failed: Connection refused") is None
     assert refusal("Generic S3 error: 500 Internal Server Error") is None
+
+
+@pytest.mark.parametrize(
+    ("location", "stored"),
+    [
+        ("s3a://lake/x", True),
+        ("s3://lake/x", True),
+        ("s3a://u:p@lake/x", False),
+        ("gs://lake/x", False),
+        ("/s3/x", False),
+    ],
+)
+def test_which_places_are_in_such_a_store(location: str, stored: bool) -> None:
+    assert is_stored(location) == stored
 
 
 def test_files_are_told_by_the_names_that_they_have_in_their_store() -> None:
