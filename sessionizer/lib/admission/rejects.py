@@ -83,6 +83,8 @@ def marked(rows: DataFrame, back: DataFrame | None, rejects: DataFrame, by_mark:
         whole = whole.unionByName(back.withColumn("__back", F.lit(True)))
     numbered = hashed(whole).withColumn("__nth", nth(F.col("__back")))
     told = joined(numbered, marks.select(*of_row, reason.alias(C.CHANGE_TYPE), "__nth"), (C.HASH, "__nth"), "left")
+    kind = C.col(C.CHANGE_TYPE)  # of what is gone from the source nothing else is rejected
+    told = told.withColumn(C.CHANGE_TYPE, F.when(~F.col("__back") | (kind == LATE), kind))
     return told.drop(C.HASH, C.JSON, "__nth", "__back")
 
 
