@@ -7,7 +7,17 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.admission.verdicts import BEFORE_START, CORRECTION, DUPLICATE, IN_THE_FUTURE, LATE, OUT
+from sessionizer.lib.admission.verdicts import (
+    BEFORE_START,
+    CORRECTION,
+    DUPLICATE,
+    EXPRESSION_FAILED,
+    IN_THE_FUTURE,
+    LATE,
+    NON_POSITIVE_GAP,
+    NULL_KEY,
+    OUT,
+)
 from sessionizer.lib.config import Config
 from sessionizer.tables.delta import Commit, Table
 from sessionizer.tables.manifest import Manifest
@@ -25,9 +35,10 @@ AFTER_KEY: Mapping[str, T.DataType] = {
     C.RUN_ID: T.StringType(),
     C.RUN_SEQ: T.LongType(),
 }
-KEPT_OUT = (BEFORE_START, LATE, DUPLICATE, IN_THE_FUTURE, CORRECTION)  # other reasons speak for themselves
 FOR_GOOD = frozenset({BEFORE_START, CORRECTION})  # whatever is computed again
-BY_MARK = frozenset({LATE, DUPLICATE, IN_THE_FUTURE})  # the same of what is older than that which has been forgotten
+# The same of what is older than that which has been forgotten: another rule might take it in.
+BY_MARK = frozenset({LATE, DUPLICATE, EXPRESSION_FAILED, NULL_KEY, NON_POSITIVE_GAP, IN_THE_FUTURE})
+KEPT_OUT = sorted(FOR_GOOD | BY_MARK)  # what has no time speaks for itself
 
 
 class RejectedEvents:
@@ -70,8 +81,8 @@ class RejectedEvents:
     def forgettable(self, run_seq: int) -> tuple[tuple[str, Mapping[str, str]], ...]:
         """Of runs up to this one: which rows may go, and which may lose the event itself.
 
-        Rows that are invalid in themselves may go. Those that were valid stay, as with `late_events: drop`: key, time
-        and hash say which events the sessions are made without. A line that nobody could read has no run, and stays.
+        Rows of events without a time may go. The others stay, as with `late_events: drop`: key, time and hash say which
+        events the sessions are made without. A line that nobody could read has no run, and stays.
         """
         old, kept = f"{C.RUN_SEQ} <= {run_seq}", ", ".join(f"'{reason}'" for reason in KEPT_OUT)
         return (
