@@ -66,9 +66,9 @@ class RejectedEvents:
         """Whether runs have rejected any of these: lines that nobody could read are of none."""
         return not self.is_empty and not self.table.read().where(C.col(C.RUN_SEQ).isNotNull()).isEmpty()
 
-    def bar(self, undoing: Commit) -> None:
+    def bar(self, undoing: Commit, last: int) -> None:
         """As of any table."""
-        self.table.bar(undoing)
+        self.table.bar(undoing, last)
 
     def restore(self, undoing: Commit, last: int) -> None:
         """Undo the transactions after `last`, once. Lines that nobody could read are of none, and stay."""
