@@ -115,8 +115,9 @@ class Reading(DeltaLog):
 
     def check_tells(self, app_id: str, last: int) -> None:
         """Raise where the application has had a transaction after `last`, and the log no longer has any of it."""
-        newest = self.transaction(app_id)
-        if newest is not None and newest > last and next(self._fences(app_id, None), None) is None:
+        if self.entry(0) is not None or not self.has_fence(Commit(app_id, last + 1)):
+            return
+        if next(self._fences(app_id, None), None) is None:
             raise self._lost("a version")
 
     def _lost(self, version: str) -> TableError:
