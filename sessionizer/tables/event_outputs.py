@@ -48,9 +48,9 @@ class EventOutput:
         """
         told = rows.withColumn(C.RUN_ID, F.lit(manifest.run_id))
         if manifest.mode == "rebuild":
-            if not self.is_whole:
+            self.table.overwrite(told.where(F.col(KIND) == INSERT).drop(KIND, OLD_ID), commit, [])
+            if not self.is_whole:  # behind it: a RESTORE to before it takes the mark back, too
                 self.table.change_setting(WHOLE, "true")
-            self.table.overwrite(told.drop(KIND, OLD_ID), commit, [])
             return
         if adds_only:
             self.table.append(told.drop(KIND, OLD_ID), commit)

@@ -55,7 +55,7 @@ def in_force(sessions: Log, version: int) -> Iterator[tuple[Manifest | None, int
             continue
         manifest = Manifest.parse(entry.metadata)
         if entry.operation == "RESTORE":
-            reach, restored = _restored_version(entry), entry.version if restored is None else restored
+            reach, restored = restored_version(entry), entry.version if restored is None else restored
         elif manifest is not None and entry.operation in HARMLESS:
             repeated = repeated or (manifest, restored)
         elif manifest is not None:
@@ -66,7 +66,8 @@ def in_force(sessions: Log, version: int) -> Iterator[tuple[Manifest | None, int
     yield None, restored
 
 
-def _restored_version(entry: Entry) -> int:
+def restored_version(entry: Entry) -> int:
+    """The version that a RESTORE has brought back. Errors: TableError where its commit does not say."""
     if version := entry.parameters.get("version"):
         return int(version)
     raise TableError(

@@ -14,6 +14,8 @@ from sessionizer.lib.admission.verdicts import (
     EXPRESSION_FAILED,
     IN_THE_FUTURE,
     LATE,
+    NON_POSITIVE_GAP,
+    NULL_KEY,
     OUT,
 )
 from sessionizer.lib.config import Config
@@ -33,10 +35,10 @@ AFTER_KEY: Mapping[str, T.DataType] = {
     C.RUN_ID: T.StringType(),
     C.RUN_SEQ: T.LongType(),
 }
-# Other reasons speak for themselves; where an expression failed, it may have a value once columns are wider.
-KEPT_OUT = (BEFORE_START, LATE, DUPLICATE, IN_THE_FUTURE, CORRECTION, EXPRESSION_FAILED)
 FOR_GOOD = frozenset({BEFORE_START, CORRECTION})  # whatever is computed again
-BY_MARK = frozenset({LATE, DUPLICATE, IN_THE_FUTURE})  # the same of what is older than that which has been forgotten
+# The same of what is older than that which has been forgotten: another rule might take it in.
+BY_MARK = frozenset({LATE, DUPLICATE, EXPRESSION_FAILED, NULL_KEY, NON_POSITIVE_GAP, IN_THE_FUTURE})
+KEPT_OUT = sorted(FOR_GOOD | BY_MARK)  # what has no time speaks for itself
 
 
 class RejectedEvents:
@@ -64,9 +66,9 @@ class RejectedEvents:
         """Whether runs have rejected any of these: lines that nobody could read are of none."""
         return not self.is_empty and not self.table.read().where(C.col(C.RUN_SEQ).isNotNull()).isEmpty()
 
-    def bar(self, undoing: Commit) -> None:
+    def bar(self, undoing: Commit, last: int) -> None:
         """As of any table."""
-        self.table.bar(undoing)
+        self.table.bar(undoing, last)
 
     def restore(self, undoing: Commit, last: int) -> None:
         """Undo the transactions after `last`, once. Lines that nobody could read are of none, and stay."""
@@ -79,9 +81,8 @@ class RejectedEvents:
     def forgettable(self, run_seq: int) -> tuple[tuple[str, Mapping[str, str]], ...]:
         """Of runs up to this one: which rows may go, and which may lose the event itself.
 
-        Rows that are invalid in themselves may go. Those that are valid, or may be one day, stay, as with `late_events:
-        drop`: key, time and hash say which events the sessions are made without. A line that nobody could read has no
-        run, and stays.
+        Rows of events without a time may go. The others stay, as with `late_events: drop`: key, time and hash say which
+        events the sessions are made without. A line that nobody could read has no run, and stays.
         """
         old, kept = f"{C.RUN_SEQ} <= {run_seq}", ", ".join(f"'{reason}'" for reason in KEPT_OUT)
         return (

@@ -235,10 +235,11 @@ class WindowTable:
     def keep_manifest(self, manifest: Manifest, now: int) -> bool:
         """Repeat the manifest in a commit of its own, unless the log has it in a commit young enough; whether it did.
 
-        Delta removes the log of commits older than its retention: half of it is young enough for daily upkeep.
+        Delta removes the log of commits older than its retention: half of it is young enough for daily upkeep. What
+        was repeated before a RESTORE is undone by it.
         """
         oldest = now - self.table.kept_us()[1] // 2
-        young = takewhile(lambda entry: entry.timestamp_us >= oldest, self.table.history())
+        young = takewhile(lambda e: e.timestamp_us >= oldest and e.operation != "RESTORE", self.table.history())
         if any(_has(entry, manifest) for entry in young):
             return False
         self.table.change_setting(KEPT, str(manifest.run_seq), manifest.text())

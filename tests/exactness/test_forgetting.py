@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -216,6 +217,34 @@ def test_a_rebuild_takes_nothing_in_that_is_late_by_the_mark(play: Plays) -> Non
     done = forget(play(OLD)).runs("a@5").rebuild()
     done.assert_sessions(LEFT)
     done.assert_rejected("u | event_time | reason \n a | 5 | late")
+    done.assert_clean()
+
+
+INVALID = {
+    "expression_failed": ("c@5=0", {"of": "CAST(6 / n AS INT)"}, {"of": "CAST(coalesce(6 / nullif(n, 0), 0) AS INT)"}),
+    "null_key": ("c@5=0", {"key": "nullif(n, 0)"}, {"key": "n"}),
+    "non_positive_gap": ("c@5=0", {"gap": "INTERVAL 10 MINUTES * n"}, {"gap": "INTERVAL 10 MINUTES"}),
+}
+
+
+def ruled(of: str = "n", key: str | None = None, gap: str | None = None) -> dict[str, Any]:
+    """Sections of a config; key: SQL of a second column of it."""
+    made = [] if key is None else [{"name": "k", "expr": key}]
+    return {
+        "source": {"key": ["u", *made]},
+        "session": {"gap": "10m" if gap is None else {"expr": gap}},
+        "aggregates": [{"name": "total", "fn": "sum", "of": of}],
+    }
+
+
+@pytest.mark.parametrize("reason", INVALID)
+def test_a_rebuild_by_another_rule_takes_nothing_in_that_was_invalid_before_the_mark(play: Plays, reason: str) -> None:
+    event, before, after = INVALID[reason]
+    done = play(f"a@0=1 b@1=1 {event} tick@1441=1", **ruled(**before))
+    done.assert_rejected(f"u | event_time | reason \n c | 5 | {reason}")
+    forget(done).change(**ruled(**after)).rebuild()
+    done.assert_sessions("u | start | end \n b | 1 | 1 \n tick | 1441 | 1441")
+    done.assert_rejected("u | event_time | reason \n c | 5 | late")
     done.assert_clean()
 
 

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionizer.jobs.run import side_tables
+from sessionizer.jobs.run.phases import wall_clock
 from sessionizer.lib.errors import TableError
 from tests.exactness.play import Play
 
@@ -129,6 +130,44 @@ def test_files_that_were_vacuumed_are_not_asked_for(long_ago: Play) -> None:
     long_ago.assert_rows(traced, "u | event_time \n tick | 100 \n tick | 111")
     long_ago.run()
     long_ago.assert_clean()
+
+
+def test_a_run_that_is_no_longer_in_the_log_of_a_table_is_not_taken_for_undone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    made = Play(spark, tmp_path / "made").runs("tick@100 | a@5")
+    table = made.tables.rejected_events.table
+    table.change_setting("a", "b")
+    table.checkpoint()
+    shutil.copytree(made.folder, tmp_path / "cleaned")
+    done = Play(spark, tmp_path / "cleaned")
+    for file in (tmp_path / "cleaned" / "rejected_events" / "_delta_log").glob("*0[01].*"):
+        file.unlink()
+    for _ in range(2):
+        with pytest.raises(TableError, match=r"rejected_events cannot follow the RESTORE.*rebuild"):
+            restore(done, 1).run()
+    done.rebuild().assert_rejected("u | reason")
+    done.assert_clean()
+
+
+def test_a_position_that_a_restore_brings_back_is_kept(play: Plays) -> None:
+    done = play("a@5")
+    home, first = done.tables.sessions, done.position()
+    home.table.change_setting("a", "b", first.text())  # as upkeep repeats it
+    assert not home.keep_manifest(first, wall_clock())
+    restore(done.runs("a@9"), 1)
+    assert home.keep_manifest(done.position(), wall_clock())
+    assert done.position() == first
+    assert not home.keep_manifest(first, wall_clock())
+
+
+def test_an_output_that_a_rebuild_made_whole_is_not_so_before_it(play: Plays, tmp_path: Path) -> None:
+    done = play("a@0").change(outputs={"event_sessions": str(tmp_path / "event_sessions")}).init().runs("a@5")
+    before = done.position().run_seq
+    done.rebuild().assert_clean()
+    assert done.tables.event_outputs["event_sessions"].is_whole
+    restore(done, before).assert_clean()
+    assert not done.tables.event_outputs["event_sessions"].is_whole
 
 
 # Without a position

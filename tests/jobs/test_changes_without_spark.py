@@ -109,7 +109,7 @@ def test_zero_and_minus_zero_differ_as_they_do_in_spark() -> None:
         }
     )
     text = changes_duckdb.NET_CHANGES.format(
-        identity="id", row="struct_pack(id := id, least := least)", shown="id, CAST(least AS VARCHAR)"
+        identity="id", row="struct_pack(id := id, least := least)", shown="id, CAST(least AS VARCHAR)", held=[]
     )
     with duckdb.connect() as connection:
         connection.register("found", feed)
@@ -155,6 +155,22 @@ def test_a_table_that_was_restored_and_one_whose_files_are_gone(lake: Warehouse,
             without_spark(copy, asked)
     copy.tables.sessions.table.change_setting("delta.enableChangeDataFeed", "false")
     assert answer(without_spark, copy, Asked("update")) == answer(document, copy.kind, Asked("update"))
+
+
+def test_what_was_changed_by_hand_and_taken_back_is_told_as_spark_tells_it(lake: Warehouse, tmp_path: Path) -> None:
+    copy = copied(lake, tmp_path / "copy")
+    now, last = copy.tables.sessions.table.version, str(copy.position().run_seq)
+    copy.by_hand("UPDATE {} SET total = 100 WHERE user = 'ann'")
+    copy.by_hand("DELETE FROM {} WHERE user = 'cat'")
+    copy.by_hand("INSERT INTO {} BY NAME SELECT * EXCEPT (session_id), '77' AS session_id FROM {} LIMIT 1")
+    copy.delta().restoreToVersion(now)
+    found = without_spark(copy, Asked("update", since_run=last))
+    assert found == document(copy.kind, Asked("update", since_run=last))
+    assert sorted((row["change"], row["user"]) for row in found["rows"]) == [
+        *(("delete", "ann"), ("update", "ann"), ("update", "cat"))
+    ]
+    asked = Asked("update", since_run="1")
+    assert without_spark(copy, asked) == document(copy.kind, asked) == without_spark(lake, asked)
 
 
 @pytest.mark.broad

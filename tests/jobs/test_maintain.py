@@ -237,7 +237,7 @@ def test_old_rows_of_side_tables_are_forgotten_but_what_makes_the_accepted_set(w
     # Of event_sessions those stay that are not older than the horizon, 11:10: others may still join their sessions.
     assert forgotten == {"sessions": 0, "rejected_events": 3, "event_sessions": 3, "runs": 0}
     assert {name: one.forgotten_rows for name, one in done.items()} == forgotten
-    assert warehouse.rejected(C.REASON, "user", C.EVENT) == [("late", "ann", None)]
+    assert warehouse.rejected(C.REASON, "user", C.EVENT) == [("late", "ann", None), ("null_key", None, None)]
     kept = warehouse.tables.event_outputs["event_sessions"].table.read()
     assert [row[0] for row in warehouse.sorted_rows(kept, C.EVENT_TIME)] == [
         "2026-01-01 12:00:00",

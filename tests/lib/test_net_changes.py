@@ -1,5 +1,6 @@
 """The change feed, compacted: what has become of each session between two versions."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -9,14 +10,14 @@ from sessionizer.lib.reading.net_changes import net_changes
 FEED = "session_id STRING, n INT, tags MAP<STRING, INT>, _change_type STRING, _commit_version BIGINT"
 
 
-def net(spark: SparkSession, *feed: str) -> list[tuple[Any, ...]]:
+def net(spark: SparkSession, *feed: str, held: Sequence[int] = ()) -> list[tuple[Any, ...]]:
     """Feed rows as `id n type version`; the map has its entries in another order in every odd version."""
     lines = [line.split() for line in feed]
     made = [
         (i, int(n), dict(sorted({"a": 1, "b": int(n)}.items(), reverse=int(v) % 2 == 1)), kind, int(v))
         for i, n, kind, v in lines
     ]
-    found = net_changes(spark.createDataFrame(made, FEED), ("session_id", "n", "tags"))
+    found = net_changes(spark.createDataFrame(made, FEED), ("session_id", "n", "tags"), held=held)
     assert found.columns == ["change", "session_id", "n", "tags"]
     return sorted((row[0], row[1], row[2]) for row in found.collect())
 
@@ -48,3 +49,20 @@ def test_what_is_put_back_as_it_was_is_no_change(spark: SparkSession) -> None:
         *("other 1 delete 4", "other 2 insert 4"),
     )
     assert found == [("update", "other", 2)]
+
+
+def test_what_a_consumer_may_hold_counts_as_well(spark: SparkSession) -> None:
+    feed = (
+        *("changed 1 update_preimage 4", "changed 9 update_postimage 4", "changed 9 delete 5", "changed 1 insert 5"),
+        *("deleted 1 delete 4", "deleted 1 insert 5"),
+        *("added 1 insert 4", "added 1 delete 5"),
+        *("moved 1 delete 4", "moved 1 insert 4", "moved 1 delete 5", "moved 1 insert 5"),
+        *("undone 1 update_preimage 3", "undone 2 update_postimage 3", "undone 2 delete 5", "undone 1 insert 5"),
+        *("passing 1 insert 3", "passing 1 delete 5"),
+    )
+    assert net(spark, *feed) == []
+    assert net(spark, *feed, held=(4, 5)) == [
+        ("delete", "added", 1),
+        ("update", "changed", 1),
+        ("update", "deleted", 1),
+    ]

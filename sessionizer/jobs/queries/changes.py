@@ -15,7 +15,7 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.errors import TableError, UsageError
 from sessionizer.lib.reading.lookups import in_order
 from sessionizer.lib.reading.net_changes import CHANGE, net_changes
-from sessionizer.tables.queries.history import History, RunCommit
+from sessionizer.tables.queries.history import History, RunCommit, versions_behind
 from sessionizer.tables.queries.local_history import LocalHistory
 
 MODES = ("append", "update", "complete")
@@ -47,13 +47,14 @@ class Wanted:
     """What is to be read for what was asked, `last` being the last run that is in it.
 
     The rows of `version`; of `runs` (ids), those that they made final; or the changes of a `span` of versions, both
-    inclusive.
+    inclusive, which tell what is other than in any of the versions `held`, too.
     """
 
     last: RunCommit
     version: int
     runs: Sequence[str] | None = None
     span: tuple[int, int] | None = None
+    held: Sequence[int] = ()
 
 
 def wanted(history: History | LocalHistory, asked: Asked, columns: Sequence[str]) -> Wanted:
@@ -79,9 +80,11 @@ def wanted(history: History | LocalHistory, asked: Asked, columns: Sequence[str]
         )
     if since is None:
         first = to = _version(last, history.name)
+        held: Sequence[int] = ()
     else:
         first, to = _version(since, history.name) + 1, version
-    return Wanted(last, version, span=(max(first, 0), max(to, 0)))
+        held = versions_behind(history.table, first - 1)
+    return Wanted(last, version, span=(max(first, 0), max(to, 0)), held=held)
 
 
 def changes(kind: Kind, asked: Asked) -> tuple[RunCommit, DataFrame]:
@@ -90,7 +93,7 @@ def changes(kind: Kind, asked: Asked) -> tuple[RunCommit, DataFrame]:
     complete: all rows, as they are or as the run left them.
     append: rows that turned final in these runs; a final row that is amended comes again with the run that did it.
     update: what `net_changes` returns. Since a run, it is exactly what makes the table of then the table of now,
-    whatever lay in between: merges, RESTORE, OPTIMIZE, changes by hand.
+    whatever lay in between: merges, RESTORE, OPTIMIZE, changes by hand, and whenever behind that run then was.
     Errors: as of `wanted`; TableError where the change feed is off or gone.
     """
     kind.home.require()
@@ -98,7 +101,8 @@ def changes(kind: Kind, asked: Asked) -> tuple[RunCommit, DataFrame]:
     columns = tuple(name for name in kind.home.table.schema.names if name != C.STATE)
     found = wanted(history, asked, columns)
     if found.span is not None:
-        rows, columns = net_changes(history.changes(*found.span), columns, layout.identity), (CHANGE, *columns)
+        feed = history.changes(*found.span)
+        rows, columns = net_changes(feed, columns, layout.identity, found.held), (CHANGE, *columns)
     else:
         rows = history.read(found.version)
         if found.runs is not None:

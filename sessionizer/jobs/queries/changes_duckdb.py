@@ -18,21 +18,28 @@ from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
 from sessionizer.tables.queries.local_history import LocalHistory
 
 # What `net_changes` does, in DuckDB's SQL. Texts tell apart what is equal and not the same, such as 0.0 and -0.0; by
-# arg_min and arg_max of a row a -0.0 in it would become 0.0.
+# arg_min and arg_max of a row a -0.0 in it would become 0.0. held: versions, as `net_changes` has them.
 NET_CHANGES = f"""
 WITH images AS (
     SELECT {{identity}}, {{row}} AS "__row", {C.CHANGE_TYPE} NOT IN {BEFORE_CHANGE} AS "__is_there",
-           2 * {C.COMMIT_VERSION} + CAST("__is_there" AS INT) AS "__moment"
+           2 * {C.COMMIT_VERSION} + CAST("__is_there" AS INT) AS "__moment",
+           list_contains({{held}}, {C.COMMIT_VERSION}) AS "__is_held"
     FROM found
 ), ends AS (
     SELECT arg_min("__is_there", "__moment") AS "__is_new", arg_max("__is_there", "__moment") AS "__is_there",
-           list("__row" ORDER BY "__moment")[1] AS "__first", list("__row" ORDER BY "__moment")[-1] AS "__last"
+           list("__row" ORDER BY "__moment")[1] AS "__first", list("__row" ORDER BY "__moment")[-1] AS "__last",
+           coalesce(list("__row") FILTER ("__is_held" AND "__is_there"), []) AS "__held",
+           coalesce(list("__moment") FILTER ("__is_held" AND "__is_there"), []) AS "__put",
+           coalesce(list("__moment" + 1) FILTER ("__is_held" AND NOT "__is_there"), []) AS "__taken"
     FROM images GROUP BY {{identity}}
 ), told AS (
     SELECT CASE WHEN "__is_there" AND "__is_new" THEN '{INSERT}'
-                WHEN NOT "__is_there" AND NOT "__is_new" THEN '{DELETE}'
-                WHEN "__is_there" AND ("__first" IS DISTINCT FROM "__last"
-                                       OR CAST("__first" AS VARCHAR) <> CAST("__last" AS VARCHAR)) THEN '{UPDATE}'
+                WHEN NOT "__is_there" AND (NOT "__is_new" OR len("__held") > 0) THEN '{DELETE}'
+                WHEN "__is_there" AND (NOT list_has_all("__put", "__taken")
+                                       OR len([x FOR x IN list_append("__held", "__first")
+                                               IF x IS DISTINCT FROM "__last"
+                                                  OR CAST(x AS VARCHAR) <> CAST("__last" AS VARCHAR)]) > 0)
+                THEN '{UPDATE}'
            END AS {CHANGE}, unnest("__last")
     FROM ends
 )
@@ -60,7 +67,9 @@ def changes(config: Config, asked: Asked, *, windows: bool, whole: bool) -> tupl
             raise NeedsSpark("it compares maps")
         rows = history.changes(*found.span, columns)
         row = ", ".join(f"{quoted(name)} := {quoted(name)}" for name in columns)
-        text = NET_CHANGES.format(identity=_listed(layout.identity), row=f"struct_pack({row})", shown=shown)
+        text = NET_CHANGES.format(
+            identity=_listed(layout.identity), row=f"struct_pack({row})", shown=shown, held=list(found.held)
+        )
     else:
         rows, text = history.read(found.version), f"SELECT {shown} FROM found"
         if found.runs is not None:

@@ -73,7 +73,7 @@ def undo_after(kind: Kind, run_seq: int, restored: int) -> None:
     tables |= {name: output.table for name, output in kind.outputs.items()}
     for role, table in (tables | {REJECTED: kind.rejected_events}).items():
         undoing = Commit(_fence(kind, role), restored)
-        table.bar(undoing)
+        table.bar(undoing, run_seq)
         table.restore(undoing, run_seq)
 
 

@@ -110,13 +110,23 @@ class Reading(DeltaLog):
                 break
             first = version
         if first is not None and self.entry(first - 1) is None:
-            raise TableError(
-                f"{self.field} cannot follow the RESTORE: it would have to go back to version {first - 1}, which its "
-                "log no longer has",
-                value=self.location,
-                remedy="RESTORE to a later version, or `sessionizer rebuild`, which makes the other tables anew, too",
-            )
+            raise self._lost(f"version {first - 1}")
         return None if first is None else first - 1
+
+    def check_tells(self, app_id: str, last: int) -> None:
+        """Raise where the application has had a transaction after `last`, and the log no longer has any of it."""
+        if self.entry(0) is not None or not self.has_fence(Commit(app_id, last + 1)):
+            return
+        if next(self._fences(app_id, None), None) is None:
+            raise self._lost("a version")
+
+    def _lost(self, version: str) -> TableError:
+        return TableError(
+            f"{self.field} cannot follow the RESTORE: it would have to go back to {version}, which its log no longer "
+            "has",
+            value=self.location,
+            remedy="RESTORE to a later version, or `sessionizer rebuild`, which makes the other tables anew, too",
+        )
 
     @contextmanager
     def reading_ahead(self) -> Iterator[None]:
@@ -141,10 +151,12 @@ class Reading(DeltaLog):
     def _load(self, reader: DataFrameReader) -> DataFrame:
         return reader.table(self.location) if self.by_name else reader.load(self.location)
 
-    def _fences(self, app_id: str, near: int) -> Iterator[int]:
-        """Transactions of this application in so many last commits, newest first."""
+    def _fences(self, app_id: str, near: int | None) -> Iterator[int]:
+        """Transactions of this application in so many last commits (None: all that the log has), newest first."""
         for version in _back_from(self.version, near):
-            for fence in self._found("txn", version, self._actions(version, whole=True)):
+            if not (lines := self._actions(version, whole=True)):
+                return
+            for fence in self._found("txn", version, lines):
                 if fence["appId"] == app_id:
                     yield int(fence["version"])
 

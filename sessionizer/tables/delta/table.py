@@ -146,8 +146,12 @@ class Table(Reading):
             if (version := self.version_before(undoing, last)) is not None:
                 self.spark.sql(f"RESTORE TABLE {self.sql_name()} TO VERSION AS OF {version}")
 
-    def bar(self, undoing: Commit) -> None:
-        """From here on nothing older of the application gets in: what stalled before this undoing comes too late."""
+    def bar(self, undoing: Commit, last: int) -> None:
+        """From here on nothing older of the application gets in: what stalled before this undoing comes too late.
+
+        Errors: as of `check_tells`, which the barrier would answer.
+        """
+        self.check_tells(undoing.app_id, last)
         barrier = Commit(undoing.app_id, undoing.txn - 1, BARRIER)
         if not self.has_fence(barrier):
             self.append(self.read().limit(0), barrier)

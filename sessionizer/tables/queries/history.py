@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -12,7 +13,7 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.errors import TableError, UsageError
 from sessionizer.tables.delta import CHANGE_FEED, GONE
 from sessionizer.tables.manifest import Manifest
-from sessionizer.tables.position import HARMLESS, Log
+from sessionizer.tables.position import HARMLESS, Log, restored_version
 from sessionizer.tables.runs import Runs
 from sessionizer.tables.window_table import WindowTable
 
@@ -43,6 +44,18 @@ def run_in(log: Log, name: str) -> RunCommit | None:
         if manifest is not None and name in (manifest.run_id, str(manifest.run_seq)):
             return RunCommit(manifest.run_id, manifest.run_seq, entry.version)
     return None
+
+
+def versions_behind(log: Log, version: int) -> list[int]:
+    """Later versions at which the run of this one is the last: by upkeep and changes by hand, and behind a RESTORE."""
+    own = {version}
+    later = list(takewhile(lambda entry: entry.version > version, log.history()))
+    for entry in reversed(later):
+        is_restore = entry.operation == "RESTORE"
+        is_run = not is_restore and entry.operation not in HARMLESS and Manifest.parse(entry.metadata) is not None
+        if not is_run and (restored_version(entry) if is_restore else entry.version - 1) in own:
+            own.add(entry.version)
+    return sorted(own - {version})
 
 
 def no_such_run(name: str) -> UsageError:
