@@ -79,6 +79,19 @@ def key_field(key: MadeKey) -> str:
     return f"source.key.{key.name}"
 
 
+def condition_of_event(text: str, events: DataFrame, field: str, example: str) -> tuple[Column, Column | None]:
+    """The same of a condition. Errors: ConfigError, with the example, where it is neither true nor false."""
+    condition, fails = of_event(text, events, field)
+    kind = events.select(condition.alias("c")).schema["c"].dataType
+    if not isinstance(kind, T.BooleanType):
+        raise ConfigError(
+            f"{field} must be true or false for each event, and this is {kind.simpleString().upper()}",
+            value=text,
+            remedy=f"write a comparison, such as {example}",
+        )
+    return condition, fails
+
+
 def expression_of(text: str, names: DataFrame, field: str, hint: str = "") -> Column:
     """The same over names that are not those of the source: what does not fit them is an error of the config.
 

@@ -26,7 +26,15 @@ from sessionizer.lib.admission.verdicts import (
 from sessionizer.lib.bags import own_columns
 from sessionizer.lib.config import DynamicGap
 from sessionizer.lib.errors import ConfigError, SourceError, SourceMismatch
-from sessionizer.lib.expressions import column_problems, key_field, made_problems, name_problem, of_event, with_keys
+from sessionizer.lib.expressions import (
+    column_problems,
+    condition_of_event,
+    key_field,
+    made_problems,
+    name_problem,
+    of_event,
+    with_keys,
+)
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import steady
 from sessionizer.lib.time.watermarks import WatermarkState
@@ -157,20 +165,8 @@ def passing(events: DataFrame, rule: Rule) -> Column | None:
     """Whether `where` lets an event through, or fails for it; false or null: it does not. None: there is no `where`."""
     if rule.where is None:
         return None
-    condition, fails = _condition(rule.where, events)
+    condition, fails = condition_of_event(rule.where, events, "source.where", "event_type <> 'ping'")
     return condition if fails is None else condition | fails
-
-
-def _condition(text: str, events: DataFrame) -> tuple[Column, Column | None]:
-    condition, fails = of_event(text, events, "source.where")
-    kind = events.select(condition.alias("c")).schema["c"].dataType
-    if not isinstance(kind, T.BooleanType):
-        raise ConfigError(
-            f"source.where must be true or false for each event, and this is {kind.simpleString().upper()}",
-            value=text,
-            remedy="write a comparison, such as event_type <> 'ping'",
-        )
-    return condition, fails
 
 
 def _verdict(events: DataFrame, rule: Rule, clock: WatermarkState, failed: list[Column]) -> Column:

@@ -11,14 +11,13 @@ from operator import or_
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.aggregates.binding import Aggregate
 from sessionizer.lib.aggregates.functions import Triple
 from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import ConfigError
-from sessionizer.lib.expressions import is_ordered, of_event
+from sessionizer.lib.expressions import condition_of_event, is_ordered, of_event
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import floor_div
 
@@ -174,14 +173,7 @@ def local_day(us: Column, rule: Rule) -> Column:
 def _condition(text: str | None, events: DataFrame, name: str) -> Column | None:
     if text is None:
         return None
-    value, _ = of_event(text, events, f"session.{name}")
-    kind = events.select(value.alias("c")).schema["c"].dataType
-    if not isinstance(kind, T.BooleanType):
-        raise ConfigError(
-            f"session.{name} must be true or false for each event, and this is {kind.simpleString().upper()}",
-            value=text,
-            remedy="write a comparison, such as event = 'login'",
-        )
+    value, _ = condition_of_event(text, events, f"session.{name}", "event = 'login'")
     return F.coalesce(value, F.lit(False))
 
 
