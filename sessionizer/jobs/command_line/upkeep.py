@@ -66,3 +66,26 @@ def status(config: opt.Config = opt.CONFIG, as_json: opt.Json = False) -> None:
         with opt.session(config, f"starting Spark, since {reason}", quiet=as_json) as (spark, loaded, _):
             found = look(spark, loaded)
     opt.result(found, as_json, lambda: show(found))
+
+
+@app.command(rich_help_panel=opt.ASK, epilog="Example: sessionizer runs · sessionizer runs --limit 100 --json")
+def runs(
+    config: opt.Config = opt.CONFIG,
+    windows: opt.Windows = False,
+    limit: opt.Shown = 20,
+    as_json: opt.Json = False,
+) -> None:
+    """List the last runs: when, how many events, what they changed, how long they took."""
+    from sessionizer.jobs.commands.status import show_runs, status_without_spark
+    from sessionizer.jobs.commands.status import status as look
+    from sessionizer.tables.queries.local import NeedsSpark
+
+    before = opt.ready(config, "runs", windows=windows)
+    try:
+        found = status_without_spark(before.config, limit)
+    except NeedsSpark as reason:
+        with opt.session(before, f"starting Spark, since {reason}", quiet=as_json) as (spark, loaded, _):
+            found = look(spark, loaded, limit)
+    of = "windows" if windows else "sessions"
+    last = (found["windows"] if windows else found)["last_runs"]
+    opt.result(last, as_json, lambda: show_runs(last, of))

@@ -1,7 +1,7 @@
 """status: where the tables of sessions and of windows stand, at a glance."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -27,16 +27,16 @@ LAST_RUNS = 5
 COMMANDS, ENDS = {"sessions": "run", "windows": "slide"}, {"sessions": "expires", "windows": "ends"}
 
 
-def status(spark: SparkSession, config: Config) -> dict[str, Any]:
+def status(spark: SparkSession, config: Config, last_runs: int = LAST_RUNS) -> dict[str, Any]:
     """Position, lag, watermark, counts and the last runs, as a document; times as ISO-8601."""
     tables = TableSet(spark, config)
-    return _document(read_status(tables, LAST_RUNS), tables.config)
+    return _document(read_status(tables, last_runs), tables.config)
 
 
-def status_without_spark(config: Config) -> dict[str, Any]:
+def status_without_spark(config: Config, last_runs: int = LAST_RUNS) -> dict[str, Any]:
     """The same. Errors: NeedsSpark, where the tables do not lie on paths or use what only Spark reads."""
     tables = LocalTableSet(config)
-    return _document(read_local_status(tables, LAST_RUNS), tables.config)
+    return _document(read_local_status(tables, last_runs), tables.config)
 
 
 def _document(found: Mapping[str, Status], config: Config) -> dict[str, Any]:
@@ -142,13 +142,16 @@ def _show(found: dict[str, Any], of: str, rule: str, source: str) -> None:
             f"{_long(kept)}: `sessionizer {COMMANDS[of]}` soon, or `sessionizer init --retention-days {days}`"
         )
     if found["last_runs"]:
-        headers = ["run", "finished", "events", "late", *CHANGES[of][:-1], "final", "seconds"]
-        names = (C.RUN_SEQ, "finished_at", "events_read", "late", *[f"{of}_{name}" for name in CHANGES[of]])
-        runs = [{**run, "finished_at": plain(run["finished_at"])} for run in found["last_runs"]]
         out.print()
-        print_rows(
-            headers, [[*[r[n] for n in names], (r["seconds"] or {}).get("total")] for r in runs], title="last runs"
-        )
+        show_runs(found["last_runs"], of, title="last runs")
+
+
+def show_runs(last_runs: Sequence[Mapping[str, Any]], of: str = "sessions", *, title: str = "") -> None:
+    """Rows of the ledger, the last one first, as `status` has them."""
+    headers = ["run", "finished", "events", "late", *CHANGES[of][:-1], "final", "seconds"]
+    names = (C.RUN_SEQ, "finished_at", "events_read", "late", *[f"{of}_{name}" for name in CHANGES[of]])
+    runs = [{**run, "finished_at": plain(run["finished_at"])} for run in last_runs]
+    print_rows(headers, [[*[r[n] for n in names], (r["seconds"] or {}).get("total")] for r in runs], title=title)
 
 
 def _told(oldest: dict[str, Any], of: str, status: str) -> Iterator[tuple[str, str]]:
