@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from tests.exactness.play import Play, SessionizerError
 
+pytestmark = pytest.mark.broad
 EVENTS = "u STRING, at TIMESTAMP, n INT, what STRING, campaign STRING, seq INT"
 Plays = Callable[..., Play]
 MONTH = 31 * 1440  # minutes

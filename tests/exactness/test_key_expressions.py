@@ -15,6 +15,7 @@ from sessionizer.jobs.queries.lookups import LookUp
 from sessionizer.lib.errors import ConfigError
 from tests.exactness.play import Play, minute
 
+pytestmark = pytest.mark.broad
 VISITS = "user STRING, device STRING, at TIMESTAMP, n INT"
 WHO = {"key": [{"name": "who", "expr": "coalesce(user, device)"}]}
 FIRST = """
