@@ -121,6 +121,11 @@ class Rule:
 
     @property
     def bucket(self) -> int:
-        """Events of a key in one bucket this wide are always less than a gap apart, and within one longest session."""
+        """Events of a key in one bucket this wide are always less than a gap apart, and within one longest session.
+
+        Where rows remember arrivals, and content may put a session between two events of a bucket, each time is one.
+        """
+        if self.by_content and self.idle_after is not None and self.idle_clock == "processing_time":
+            return 1
         width = self.gap.at_least or 1 if isinstance(self.gap, DynamicGap) else self.gap
         return width if self.max_duration is None else min(width, self.max_duration)

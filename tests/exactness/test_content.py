@@ -1,6 +1,7 @@
 """Boundaries by content: what events hold, how many they are, or midnight ends a session, too. Sessions by hand."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ def made(spark: SparkSession, tmp_path: Path) -> Plays:
     return make
 
 
+CLOCKS = [("a", (20, 0)), ("a", (30, 30)), ("a", (45, 0))]
 LATER = {"time": {"allowed_lateness": "2h"}}
 LOGIN = """
     u | at | n | what
@@ -262,3 +264,31 @@ def test_a_boundary_that_cannot_be_is_told_before_anything_is_read(
     done = made(session).add("a@0")
     with pytest.raises(SessionizerError, match=says):
         done.init()
+
+
+def test_a_column_that_is_renamed_asks_for_a_rebuild_as_rows_of_one_time_are_ordered_by_it(made: Plays) -> None:
+    done = made({"starts_when": "what = 'login'"}, LOGIN)
+    done.source("ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    done.source("ALTER TABLE {} RENAME COLUMN campaign TO a_campaign").add("u | at | n | what\n a | 95 | 1 | page")
+    with pytest.raises(SessionizerError, match="columns of the source were renamed"):
+        done.run()
+    done.rebuild().assert_clean()
+
+
+def test_as_many_late_sessions_of_one_time_as_there_are_are_erased(made: Plays) -> None:
+    done = made({"max_events": 1}, "a@0 t@90", " ".join(["a@5"] * 110), late_events="separate")
+    assert len(done.told("u", is_late=True)) == 110
+    done.source("DELETE FROM {} WHERE u = 'a'").run()
+    assert done.told("u") == [{"u": "t"}]
+    done.assert_clean()
+
+
+def test_where_the_clock_goes_back_over_midnight_each_day_has_its_sessions(made: Plays) -> None:
+    """In St John's it was midnight of 7 November 2010 at 02:30, and 23:01 of the 6th a minute later."""
+    rule = {"cut_at": "midnight", "time_zone": "America/St_Johns", "gap": "30m"}
+    done = made(rule)
+    done.append([(who, datetime(2010, 11, 7, 2, *at, tzinfo=UTC), 1, None, None, None) for who, at in CLOCKS], EVENTS)
+    done.init()
+    done.run()
+    assert [row["count"] for row in done.told("u | count") if row["u"] == "a"] == ["1", "1", "1"]
+    done.assert_clean()

@@ -135,7 +135,7 @@ def test_json_has_no_numbers_that_json_has_not(lake_to_see: Warehouse) -> None:
         ("SELECT 1) ; DROP VIEW sessions; SELECT (1", "sql takes one query"),
         ("SELECT nobody FROM sessions", "nobody"),
         ("SELECT * FROM read_csv('/etc/passwd')", "disabled"),
-        ("SELECT * FROM lake_to_see", "lake_to_see does not exist"),
+        ("SELECT * FROM lake_to_see", "there is no lake_to_see"),
     ],
 )
 def test_duckdb_changes_nothing_and_sees_nothing_else(lake_to_see: Warehouse, query: str, says: str) -> None:

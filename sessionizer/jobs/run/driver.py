@@ -13,7 +13,7 @@ from sessionizer.jobs.run.kinds import Kind, kind_of
 from sessionizer.jobs.run.manifests import manifest_of, stands, with_counts
 from sessionizer.jobs.run.phases import Phases, RunOptions, RunReport, Say, wall_clock
 from sessionizer.jobs.run.pipeline import NO_OVERRIDE, RunResult
-from sessionizer.jobs.run.policies import check_expectations, check_fits, check_policies
+from sessionizer.jobs.run.policies import check_columns, check_expectations, check_fits, check_policies
 from sessionizer.jobs.run.retries import with_retries
 from sessionizer.lib.config import Config
 from sessionizer.lib.rule import Rule
@@ -149,6 +149,7 @@ def _increment(kind: Kind, options: RunOptions, say: Say, finished: Callable[[Ma
     say(_reading(increment))
     with phases("sessionize"), kind.home.table.reading_ahead(), kind.tables.events.reading(increment):
         context = RunContext.next(kind, position, increment, now, override)
+        check_columns(context)
         at_once = not increment.is_empty and not options.dry_run and may_write_at_once(kind)
         result = context.result(at_once=at_once)
     check_policies(result, context)

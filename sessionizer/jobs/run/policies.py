@@ -1,6 +1,9 @@
 """What must hold before a run goes on, or before it writes."""
 
+import json
 from pathlib import Path
+
+from pyspark.sql import types as T
 
 from sessionizer.jobs.quality.checks import gate
 from sessionizer.jobs.run.context import RunContext
@@ -8,8 +11,9 @@ from sessionizer.jobs.run.kinds import REJECTED, Kind, Ruled
 from sessionizer.jobs.run.phases import Phases
 from sessionizer.jobs.run.pipeline import RunResult
 from sessionizer.lib import columns as C
+from sessionizer.lib.admission.retold import is_told_otherwise
 from sessionizer.lib.admission.verdicts import CORRECTION, INVALID, LATE
-from sessionizer.lib.errors import ConfigError, RunFailed, SourceError, TableError, UsageError
+from sessionizer.lib.errors import ConfigError, RunFailed, SourceError, SourceMismatch, TableError, UsageError
 from sessionizer.lib.windows.windows import DELETE
 from sessionizer.tables.manifest import Manifest
 
@@ -142,3 +146,18 @@ def check_expectations(context: RunContext, result: RunResult, phases: Phases) -
 def _first_of(result: RunResult, reasons: tuple[str, ...]) -> str:
     rows = result.rejected().where(C.col(C.REASON).isin(*reasons)).orderBy(C.EVENT_TIME, C.EVENT_HASH).limit(10)
     return "; ".join(f"{row[C.REASON]}: {row[C.EVENT]}" for row in rows.collect())
+
+
+def check_columns(context: RunContext) -> None:
+    """Raise where older events would have another key, or another order within one time, by the columns of today."""
+    kind, done = context.kind, context.position.manifest
+    if done is None or done.source_columns in ("", context.columns) or not (kind.rule.by_content or kind.rule.made):
+        return
+    before, after = (T.StructType.fromJson(json.loads(text)) for text in (done.source_columns, context.columns))
+    if is_told_otherwise(before, after):
+        by = "boundaries by content" if kind.rule.by_content else "keys by SQL"
+        raise SourceMismatch(
+            f"columns of the source were renamed, dropped or retyped, and {by} go by whole rows as they are told",
+            value=f"version {context.increment.last}",
+            remedy=f"`sessionizer rebuild{kind.option}` makes all {kind.name} anew by the columns of today",
+        )

@@ -76,7 +76,7 @@ def has_scopes_of(done: Manifest | None, kind: Kind) -> bool:
 def _scope_of(summary: Mapping[str, Any]) -> tuple[object, list[object]]:
     """What watermarks belong to: of key columns by name those that an expression makes, of whole keys all."""
     per, key = summary.get("watermark_per"), summary.get("key", ())
-    return per, [one for one in key if per == "key" or not isinstance(one, str)]
+    return per, [one for one in key if per == "key" or (not isinstance(one, str) and one["name"] in (per or ()))]
 
 
 def scoped(clock: WatermarkState, scopes: tuple[str, ...] | None, rule: Rule, events: DataFrame) -> WatermarkState:

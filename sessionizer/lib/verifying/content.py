@@ -87,6 +87,9 @@ def content_facts(rule: Rule, events: DataFrame) -> list[Fact]:
         ends = asked["ends"]
         parts |= {"ends": F.count_if(ends)}
         parts |= {"last_end": F.max(F.when(ends, us)), "last_other": F.max(F.when(~ends, us))}
+    if rule.cut_at is not None:
+        day = F.unix_date(asked["day"])
+        parts |= {"least_day": F.min(day), "most_day": F.max(day)}
     for i, _ in enumerate(rule.changes_of):
         parts |= {f"least{i}": F.min(asked[f"v{i}"]), f"most{i}": F.max(asked[f"v{i}"])}
     name = f"{C.STATE}.{C.STATE_BOUNDARIES}"

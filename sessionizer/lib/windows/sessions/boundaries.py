@@ -26,6 +26,7 @@ ENDS_WHEN, MAX_EVENTS, STARTS_WHEN = "ends_when", "max_events", "starts_when"
 MIDNIGHT, CHANGES_OF, MAX_DURATION = "midnight", "changes_of", "max_duration"
 REASONS = (ENDS_WHEN, MAX_EVENTS, STARTS_WHEN, MIDNIGHT, CHANGES_OF, MAX_DURATION)
 CUT = "cut"  # the part that says which, as its number: texts would have partials sorted
+DAY_OF = "day"
 Parts = Callable[[str], Column]
 
 
@@ -37,9 +38,10 @@ class Content:
     ends: Column | None
     values: tuple[Column, ...]
 
-    def struct(self) -> Column:
-        """All of it, and the time."""
-        told = {C.US: C.col(C.US), STARTS_WHEN: self.starts, ENDS_WHEN: self.ends}
+    def struct(self, rule: Rule) -> Column:
+        """All of it, the time, and the day where it matters."""
+        day = None if rule.cut_at is None else local_day(C.col(C.US), rule)
+        told = {C.US: C.col(C.US), STARTS_WHEN: self.starts, ENDS_WHEN: self.ends, DAY_OF: day}
         told |= {f"v{i}": value for i, value in enumerate(self.values)}
         return F.struct(*[column.alias(name) for name, column in told.items() if column is not None])
 
@@ -68,7 +70,7 @@ def facts_of_content(rule: Rule, events: DataFrame) -> Aggregate:
         lambda columns, over: [over(part.merge(c)) for part, c in zip(parts, columns, strict=True)],
         lambda columns: [],
     )
-    value = content_of(rule, events).struct()
+    value = content_of(rule, events).struct(rule)
     return Aggregate(C.STATE_BOUNDARIES, (), value, triple, tuple(part_column(part.name) for part in parts))
 
 
@@ -94,6 +96,11 @@ def _parts(rule: Rule) -> list[_Part]:
             _Part("last_end", lambda v: F.max(time(v, v[ENDS_WHEN])), F.max),
             _Part("last_other", lambda v: F.max(time(v, ~v[ENDS_WHEN])), F.max),
         ]
+    if rule.cut_at is not None:  # where clocks go back over midnight, the last event may lie in the day of the first
+        found += [
+            _Part("least_day", lambda v: F.min(v[DAY_OF]), F.min),
+            _Part("most_day", lambda v: F.max(v[DAY_OF]), F.max),
+        ]
     for i, _ in enumerate(rule.changes_of):
         found += [
             _Part(f"least{i}", lambda v, i=i: F.min(v[f"v{i}"]), F.min),  # type: ignore[misc]
@@ -118,7 +125,7 @@ def must_be_cut(rule: Rule, part: Parts, start: Column, end: Column, count: Colu
     if rule.max_events is not None:
         found.append(count > rule.max_events)
     if rule.cut_at is not None:
-        found.append(local_day(start, rule) != local_day(end, rule))
+        found.append(part("least_day") != part("most_day"))
     return reduce(or_, [F.coalesce(one, F.lit(False)) for one in found], F.lit(False))
 
 

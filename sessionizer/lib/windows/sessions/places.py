@@ -13,8 +13,6 @@ from sessionizer.lib.time.micros import timestamp
 from sessionizer.lib.windows.sessions.boundaries import salt_of
 from sessionizer.lib.windows.sessions.intervals import apart, bare_intervals
 
-TIES = 100  # of sessions apart that are cut amid events of one time: how many of these are told from each other
-
 
 def may_touch(table: DataFrame, rule: Rule, low: int, high: int | None) -> DataFrame:
     """Rows that intervals within these times may touch; where there are cuts all that follow, too."""
@@ -56,13 +54,16 @@ def sessions_apart(near: DataFrame, changes: AcceptedChanges, rule: Rule) -> Dat
     start = F.unix_micros(C.col(C.SESSION_START))
     types = [f.dataType for f in near.select(*C.cols(rule.key)).schema.fields]
     numbers = [F.lit(n).cast("bigint") for n in changes.populations]
-    ties = F.sequence(F.lit(0), F.lit(TIES if rule.by_content else 0))
+    late, ties = near.where(C.col(C.IS_LATE)), F.array(F.lit(0))
+    if rule.by_content:  # so many events of its time may come before the first one of a session
+        most = F.sum(C.col(C.EVENT_COUNT)).over(Window.partitionBy(*C.cols(rule.key)))
+        late, ties = late.withColumn("__most", most.cast("int")), F.sequence(F.lit(0), F.col("__most"))
 
     def is_of(number: Column) -> Column:
         salts = F.transform(ties, lambda n: session_id(C.cols(rule.key), types, start, salt_of(number, n)))
         return F.array_contains(salts, C.col(C.SESSION_ID))
 
     mine = [F.when(is_of(number), number) for number in numbers]
-    late = near.where(C.col(C.IS_LATE)).withColumn(C.POPULATION, F.coalesce(*mine, F.lit(None).cast("bigint")))
+    late = late.withColumn(C.POPULATION, F.coalesce(*mine, F.lit(None).cast("bigint")))
     told = bare_intervals(late, rule, C.POPULATION)
     return told.where(C.col(C.POPULATION).isNotNull())
