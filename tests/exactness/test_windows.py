@@ -239,7 +239,7 @@ def test_a_suite_keeps_windows_from_being_written(spark: SparkSession, tmp_path:
     )
     done = slides(spark, tmp_path, "a@5=1", sliding={"expectations": str(suite)})
     done.add("a@7=9")
-    with pytest.raises(RunFailed, match="the windows to be written break 1 expectations"):
+    with pytest.raises(RunFailed, match="the windows to be written break 1 expectation "):
         done.run()
     done.assert_windows("a@5=1")
 

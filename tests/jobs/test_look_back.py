@@ -217,7 +217,7 @@ def test_invalid_events_can_be_dropped_or_stop_the_run(made: Made) -> None:
     warehouse.run()
     assert warehouse.rejected("reason", "event") == [("null_key", None)]
     warehouse.append([(None, clock("+1d 9:11"), 4)])
-    with pytest.raises(RunFailed, match="1 events are invalid"):
+    with pytest.raises(RunFailed, match="1 event is invalid"):
         warehouse.run(warehouse.configured(invalid_events="fail", time={"allowed_lateness": "1h"}))
 
 

@@ -129,7 +129,7 @@ def test_a_failed_gate_writes_nothing_and_says_which_rows(lake_to_see: Warehouse
     made.init()
     before = made.versions()
     for dry_run in (False, True):
-        with pytest.raises(RunFailed, match=r"total\) in 1 rows: session_id=[0-9a-f]{32}.*nothing was written"):
+        with pytest.raises(RunFailed, match=r"total\) in 1 row: session_id=[0-9a-f]{32}.*nothing was written"):
             made.run(dry_run=dry_run)
     assert made.versions() == before
     unclear = suite_file(tmp_path, {**POSITIVE, "kwargs": {"column": "nobody", "min_value": 0}}, name="unclear.json")
