@@ -226,12 +226,8 @@ def with_absorbed(merged: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
     def overlaps(start: Column, end: Column) -> Column:
         return (start <= C.col(C.END)) & (end >= C.col(C.START))
 
-    def holds(start: Column, end: Column) -> Column:
-        beside = F.greatest(start, C.col(C.START)) == F.least(end, C.col(C.END))  # they share a time, and no event
-        return overlaps(start, end) & ~(F.lit(rule.by_content) & beside & (start != C.col(C.START)))
-
     names = (*identity, OLD, *((NEWS,) if NEWS in ranges.columns else ()))
-    overlapping = F.filter(OLD, lambda row: holds(row[C.LIVE][C.START], row[C.END]))
+    overlapping = F.filter(OLD, lambda row: overlaps(row[C.LIVE][C.START], row[C.END]))
     met = joined(merged, F.broadcast(ranges.select(*C.cols(names))), identity, "inner")
     met = met.withColumn(C.ABSORBED, F.transform(overlapping, lambda row: row[C.LIVE]))
     if C.ARRIVED in met.columns:
