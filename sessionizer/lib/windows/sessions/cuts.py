@@ -48,8 +48,8 @@ def cut(events: DataFrame, rule: Rule, compute: Compute) -> DataFrame:
     begun it (null: a gap); by content its `__ahead` BIGINT, how many events of its time come before it.
     """
     within, content = (*apart(events, rule), C.RANGE), content_of(rule, events)
-    in_order = Window.partitionBy(*C.cols(within)).orderBy(C.US, *C.cols(rule.order_by), TIE)
-    found = _numbered(events, rule, within) if rule.by_content else events.withColumn(TIE, F.lit(None).cast("string"))
+    in_order = _in_order(rule, within, TIE)
+    found = _tied(events, rule, within) if rule.by_content else events.withColumn(TIE, F.lit(None).cast("string"))
     found = _chunked(found.withColumn(C.SEQ, F.row_number().over(in_order)), rule, content, within, in_order)
     number = F.col(CHUNK)
     if rule.max_duration is not None or rule.max_events is not None or rule.changes_of:
@@ -64,17 +64,20 @@ def cut(events: DataFrame, rule: Rule, compute: Compute) -> DataFrame:
     return found.select(*C.cols(tuple(own)), number.alias(C.ISLAND), *firsts)
 
 
-def _numbered(events: DataFrame, rule: Rule, within: tuple[str, ...]) -> DataFrame:
+def _in_order(rule: Rule, within: tuple[str, ...], *tie: str) -> WindowSpec:
+    """Events of an island in time order; those of one time by `order_by`, then by `tie`."""
+    return Window.partitionBy(*C.cols(within)).orderBy(C.US, *C.cols(rule.order_by), *tie)
+
+
+def _tied(events: DataFrame, rule: Rule, within: tuple[str, ...]) -> DataFrame:
     """Events with `__tie`, what orders those of one time, without those of the session before the island."""
-    place, in_time = F.struct(C.US, *C.cols(rule.order_by)), Window.partitionBy(*C.cols(within))
-    in_time = in_time.orderBy(C.US, *C.cols(rule.order_by))
+    place, in_time = F.struct(C.US, *C.cols(rule.order_by)), _in_order(rule, within)
     is_tied = F.lag(place).over(in_time).eqNullSafe(place) | F.lead(place).over(in_time).eqNullSafe(place)
     told = hashed(events.withColumn("__tied", is_tied))  # of most events it is not computed
     told = told.select(*C.cols(tuple(events.columns)), F.when(F.col("__tied"), C.col(C.JSON)).alias(TIE))
     if C.FIRST_IDS not in events.columns:
         return told
-    in_order = Window.partitionBy(*C.cols(within)).orderBy(C.US, *C.cols(rule.order_by), TIE)
-    ahead = F.when(C.col(C.US) == C.col(C.LOW), F.row_number().over(in_order) - 1).cast("bigint")
+    ahead = F.when(C.col(C.US) == C.col(C.LOW), F.row_number().over(_in_order(rule, within, TIE)) - 1).cast("bigint")
     placed = told.withColumn("__ahead_of_low", ahead)
     types = [events.schema[name].dataType for name in events.select(*C.cols(rule.key)).columns]
     salt = salt_of(C.col(C.POPULATION) if C.POPULATION in events.columns else None, F.col("__ahead_of_low"))
@@ -82,9 +85,8 @@ def _numbered(events: DataFrame, rule: Rule, within: tuple[str, ...]) -> DataFra
     begins = may_begin & F.array_contains(C.col(C.FIRST_IDS), session_id(C.cols(rule.key), types, C.col(C.US), salt))
     whole = Window.partitionBy(*C.cols(within))
     of_others = F.coalesce(F.min(F.when(begins, F.col("__ahead_of_low"))).over(whole), F.lit(0))
-    told = placed.withColumn("__others", of_others)
-    left = told.where(F.coalesce(F.col("__ahead_of_low") >= F.col("__others"), F.lit(True)))
-    return left.drop("__ahead_of_low")
+    own = F.coalesce(F.col("__ahead_of_low") >= F.col("__others"), F.lit(True))
+    return placed.withColumn("__others", of_others).where(own).drop("__ahead_of_low")
 
 
 def _chunked(
