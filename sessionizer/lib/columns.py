@@ -35,6 +35,7 @@ BEFORE_WINDOW_AGGREGATES = (WINDOW_START, WINDOW_END, LAST_EVENT_TIME, EVENT_COU
 CHANGE_TYPE = "_change_type"
 COMMIT_VERSION = "_commit_version"
 COMMIT_TIMESTAMP = "_commit_timestamp"
+COMMIT_METADATA = "_commit_metadata"  # userMetadata of the commit: ours, beside Delta's
 
 # Side tables.
 EVENT_TIME = "event_time"

@@ -1,9 +1,9 @@
 """What a session is: the part of the configuration that the pure steps need."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from sessionizer.lib.config import Aggregate, Config, Dedupe, DynamicGap, MadeKey
+from sessionizer.lib.config import Aggregate, Config, Dedupe, DynamicGap, MadeKey, Policy, policies
 from sessionizer.lib.durations import HOUR
 
 NO_CONTENT: dict[str, Any] = {
@@ -47,7 +47,9 @@ class Rule:
     idle_clock: Literal["event_time", "processing_time"] = "event_time"
     late_events: Literal["quarantine", "drop", "amend", "separate", "fail"] = "quarantine"
     invalid_events: Literal["quarantine", "drop", "fail"] = "quarantine"
-    corrections: Literal["apply", "quarantine", "fail"] = "apply"
+    corrections: Literal["apply", "quarantine", "fail"] = "apply"  # of what changes rows, but for DELETE
+    deletes: Policy = "apply"
+    erase_when: str | None = None  # which of the deletes that are ignored are made after all
     aggregates: tuple[Aggregate, ...] = ()
     time_unit: int = 1  # event times are truncated to it
     tells_events: bool = False  # whether a run also tells which session each event went into
@@ -56,7 +58,7 @@ class Rule:
     def of(cls, config: Config) -> "Rule":
         """The rule that a configuration file states."""
         source, session, time = config.source, config.session, config.time
-        idle = time.idle_timeout
+        idle, changed = time.idle_timeout, policies(config.corrections)
         return cls(
             key=source.key,
             gap=session.gap,
@@ -86,7 +88,9 @@ class Rule:
             idle_clock=idle.clock if idle else "event_time",
             late_events=config.late_events,
             invalid_events=config.invalid_events,
-            corrections=config.corrections,
+            corrections=changed.updates,
+            deletes=changed.deletes,
+            erase_when=changed.erase_when,
             aggregates=tuple(config.aggregates),
             tells_events=bool(config.outputs.event_sessions or config.outputs.session_updates),
         )
@@ -103,6 +107,15 @@ class Rule:
         if self.watermark_per == "table":
             return ()
         return self.key if self.watermark_per == "key" else self.watermark_per
+
+    @property
+    def keeps_deleted(self) -> bool:
+        """Whether events stay in their sessions that a DELETE has taken out of the source."""
+        return self.deletes in ("ignore", "quarantine")
+
+    def of_deletes(self) -> "Rule":
+        """The rule that an increment goes by which is a DELETE: those that are ignored are told apart row by row."""
+        return replace(self, corrections="apply" if self.deletes == "ignore" else self.deletes)
 
     @property
     def by_content(self) -> bool:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.config import Config, Limits, StartTimestamp, StartVersion
+from sessionizer.lib.config import Config, Limits, StartTimestamp, StartVersion, policies
 from sessionizer.lib.errors import SourceError
 from sessionizer.lib.time.spans import Spans
 from sessionizer.tables.delta import (
@@ -32,6 +32,7 @@ from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.source import ANEW, check_same, pruned_by, require_source
 
 NO_CHANGES = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE")
+DELETES = "DELETE"
 RESHAPES = ("RENAME COLUMN", "DROP COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS", "REPLACE COLUMNS")
 
 
@@ -93,6 +94,13 @@ class Events:
         except PySparkException as error:
             raise self._unreadable(increment, error) from error
         return rows.drop(C.COMMIT_TIMESTAMP)
+
+    def deletion(self, increment: Increment) -> Entry | None:
+        """The commit that an increment is, if it is one DELETE alone."""
+        if increment.first is None or increment.first != increment.last:
+            return None
+        entry = self.table.entry(increment.first)
+        return entry if entry is not None and entry.operation == DELETES else None
 
     def _appended(self, first: int, last: int) -> DataFrame:
         try:
@@ -225,12 +233,11 @@ class Events:
     def _within(self, first: int, last: int, limits: Limits) -> Increment:
         """As many versions from `first` on as the limits allow, and at least one.
 
-        Delta hands over no changes from before to behind a change of columns. Where changes of rows are not made, each
-        commit of them is by itself: what it changes may have come just before, and stays as it came.
+        Delta hands over no changes from before to behind a change of columns.
         """
         if limits.max_versions_per_run is not None:
             last = min(last, first + limits.max_versions_per_run - 1)
-        apart = self.config.corrections == "quarantine"
+        apart = policies(self.config.corrections).one_by_one
         if apart and self.table.removes_rows(first):
             last = first
         if last > first and (retyped := first_retyped(self.table, first, last)) is not None:

@@ -14,7 +14,8 @@ Mode = Literal["run", "backfill", "readmit", "rebuild", "verify", "forget"]
 MARK = "sessionizer_run"
 POLICY = (
     *("watermark_from", "watermark_delay", "allowed_lateness", "lateness", "revive"),
-    *("max_future_skew", "idle_after", "idle_clock", "late_events", "invalid_events", "corrections"),
+    *("max_future_skew", "idle_after", "idle_clock", "late_events", "invalid_events"),
+    *("corrections", "deletes", "erase_when"),
 )
 OF_STATES = ("watermark_delay", "allowed_lateness", "idle_after", "idle_clock")  # those that say when a row is what
 

@@ -12,6 +12,7 @@ from sessionizer.lib.admission.verdicts import (
     CORRECTION,
     DUPLICATE,
     EXPRESSION_FAILED,
+    IGNORED_DELETE,
     IN_THE_FUTURE,
     LATE,
     NON_POSITIVE_GAP,
@@ -35,7 +36,7 @@ AFTER_KEY: Mapping[str, T.DataType] = {
     C.RUN_ID: T.StringType(),
     C.RUN_SEQ: T.LongType(),
 }
-FOR_GOOD = frozenset({BEFORE_START, CORRECTION})  # whatever is computed again
+FOR_GOOD = frozenset({BEFORE_START, CORRECTION, IGNORED_DELETE})  # whatever is computed again
 # The same of what is older than that which has been forgotten: another rule might take it in.
 BY_MARK = frozenset({LATE, DUPLICATE, EXPRESSION_FAILED, NULL_KEY, NON_POSITIVE_GAP, IN_THE_FUTURE})
 KEPT_OUT = sorted(FOR_GOOD | BY_MARK)  # what has no time speaks for itself

@@ -4,6 +4,7 @@ Events are told as `a@5 tick@100 | a@7`: an event of a at minute 5 of the day, o
 behind `|` comes in the next run. `a@5=3` has n 3, which is 1 elsewhere. Events of more columns are a text table.
 """
 
+import json
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -162,6 +163,11 @@ class Play(Warehouse):
 
     def readmit(self, low: float = 0, high: float = 1440) -> "Play":
         readmit(self.kind, LookBack(at(low), at(high), now=self.now))
+        return self
+
+    def readmit_deletes(self, *users: str) -> "Play":
+        keys = tuple(json.dumps({"u": user}) for user in users) or None
+        readmit(self.kind, LookBack(at(0), at(1440), keys, now=self.now, deletes=True))
         return self
 
     def rebuild(self) -> "Play":

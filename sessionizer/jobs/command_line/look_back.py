@@ -70,12 +70,21 @@ def backfill(
         opt.result(as_document(done), as_json, lambda: show_backfill(done))
 
 
-@app.command(rich_help_panel=opt.HISTORY, epilog="Example: sessionizer readmit --from 2026-01-01 --to 2026-01-02")
+@app.command(
+    rich_help_panel=opt.HISTORY,
+    epilog="Example: sessionizer readmit --from 2026-01-01 --to 2026-01-02 · sessionizer readmit --deletes --key alice",
+)
 def readmit(
     from_: Annotated[str | None, typer.Option("--from", metavar="TIME", help="Late events from this time on.")] = None,
     to: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Late events before this time.")] = None,
     config: opt.Config = opt.CONFIG,
     windows: opt.Windows = False,
+    key: Annotated[
+        list[str] | None, typer.Option(help="Only this key; several times for several. JSON where it has many columns.")
+    ] = None,
+    deletes: Annotated[
+        bool, typer.Option("--deletes", help="Instead: make deletes that were ignored, as a person's erasure has to.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change; write nothing.")] = False,
     as_json: opt.Json = False,
 ) -> None:
@@ -87,8 +96,9 @@ def readmit(
     from sessionizer.lib.durations import EVER
 
     low, high = opt.span(from_, to)
-    asked = LookBack(-EVER if low is None else low, EVER if high is None else high, dry_run=dry_run)
+    since, until = -EVER if low is None else low, EVER if high is None else high
     with opt.session(config, quiet=as_json, needs="rule", windows=windows, reads="all") as (spark, loaded, say):
+        asked = LookBack(since, until, _keys(key, loaded), dry_run=dry_run, deletes=deletes)
         done = take_in(kind_of(spark, loaded, windows=windows), asked, say)
         opt.result(as_document(done), as_json, lambda: show_backfill(done))
 

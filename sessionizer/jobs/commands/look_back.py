@@ -20,6 +20,7 @@ from sessionizer.jobs.run.manifests import manifest_of
 from sessionizer.jobs.run.phases import Phases, RunReport, Say, wall_clock
 from sessionizer.jobs.run.policies import check_filter, check_fits, check_policies
 from sessionizer.jobs.run.retries import with_retries
+from sessionizer.jobs.run.scopes import keys_from_json
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.freed import Readmission, asked_for
 from sessionizer.lib.admission.verdicts import IN_THE_FUTURE, LATE
@@ -34,7 +35,8 @@ IMPOSSIBLE = (SessionizerError, PySparkException, Py4JJavaError)  # what stops a
 class LookBack:
     """What to recompute: rows that touch [low, high) (microseconds), of these keys (JSON objects; none: all).
 
-    chunk: how much time is committed at once (None: whole days, as many as few rows lie in).
+    chunk: how much time is committed at once (None: whole days, as many as few rows lie in). deletes: of `readmit`, to
+    make the deletes that were ignored, and nothing else.
     """
 
     low: int
@@ -43,11 +45,13 @@ class LookBack:
     chunk: int | None = None
     dry_run: bool = False
     now: int | None = None
+    deletes: bool = False
 
     def arguments(self, low: int, high: int) -> dict[str, Any]:
         """What the manifest of one chunk keeps."""
         keys = {} if self.keys is None else {"keys": list(self.keys)}
-        return {"low": low, "high": high, "from": self.low, "to": self.high, **keys}
+        deletes = {"deletes": True} if self.deletes else {}
+        return {"low": low, "high": high, "from": self.low, "to": self.high, **keys, **deletes}
 
 
 def backfill(
@@ -78,14 +82,18 @@ def backfill(
 
 
 def readmit(kind: Kind, asked: LookBack, say: Say = lambda _: None) -> list[RunReport]:
-    """Take the quarantined late events of a span in after all, and make its corrections; they leave rejected_events."""
+    """Take the quarantined late events of a span in after all, and make its corrections; they leave rejected_events.
+
+    Or, where that is asked for, make the deletes that were ignored there.
+    """
     kind.require()
     position = settled(kind, say)
     if position.manifest is not None:
         check_fits(kind, position.manifest)
     rejects = kind.rejected_events.table.read()  # corrections of forgotten events, too: they are to wait no longer
     forgotten = None if position.manifest is None else position.manifest.forgotten
-    all_in_span = Readmission(asked.low, asked.high, corrections=True, forgotten=forgotten)
+    keys = None if asked.keys is None else keys_from_json(asked.keys, kind.rule, kind.tables.events.table.read())
+    all_in_span = Readmission(asked.low, asked.high, keys, not asked.deletes, forgotten, asked.deletes)
     wanted = asked_for(rejects, all_in_span, kind.rule, Checkpoints())
     time = F.unix_micros(C.col(C.EVENT_TIME))
     inside = wanted.where((time >= asked.low) & (time < asked.high))
@@ -93,7 +101,7 @@ def readmit(kind: Kind, asked: LookBack, say: Say = lambda _: None) -> list[RunR
     if bounds["low"] is None:
         return []
     low, high = int(bounds["low"]), int(bounds["high"]) + 1
-    whole = LookBack(low, high, None, high - low, asked.dry_run, asked.now)
+    whole = replace(asked, low=low, high=high, chunk=high - low)
     step = partial(_look_back, kind, "readmit", whole.arguments(low, high), whole, say)
     return [with_retries(step, say, kind.name)]
 

@@ -19,10 +19,11 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.accepted import Again
 from sessionizer.lib.admission.accepted import Past, kept_in
 from sessionizer.lib.admission.admission import Admission
+from sessionizer.lib.admission.corrections import housekept
 from sessionizer.lib.admission.freed import Readmission, asked_for, still_in
 from sessionizer.lib.admission.rejects import is_timeless, marked
 from sessionizer.lib.admission.retold import bare, is_told_otherwise, retold
-from sessionizer.lib.admission.verdicts import BEFORE_START, CORRECTION, IN
+from sessionizer.lib.admission.verdicts import BEFORE_START, CORRECTION, IGNORED_DELETE, IN
 from sessionizer.lib.expressions import with_keys
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import timestamp
@@ -62,9 +63,11 @@ class RunContext:
         done, events = position.manifest, kind.tables.events.read(increment)
         began = increment.first if done is None or done.source_to_version is None else done.source_began
         clock = clock_of(done, kind, events, now, position.version + 1)
-        schema = _fitting(kind, done, events)
+        schema, rule = _fitting(kind, done, events), kind.rule
+        if kind.tables.events.deletion(increment) is not None:
+            rule = rule.of_deletes()
         columns = _columns_at(kind, increment.last)
-        return cls(kind, position, increment, clock, kind.rule, override, began, schema, columns)
+        return cls(kind, position, increment, clock, rule, override, began, schema, columns)
 
     @classmethod
     def again(cls, kind: Kind, manifest: Manifest) -> "RunContext":
@@ -134,6 +137,8 @@ class RunContext:
         """The increment; of the very first run with what lies before its start."""
         events, done = self.kind.tables.events, self.position.manifest
         rows = events.read(self.increment)
+        if self.rule.deletes == "ignore" and C.CHANGE_TYPE in rows.columns:
+            rows = housekept(rows, self.rule, events.deletion(self.increment))
         if not self.began or (done is not None and done.source_to_version is not None):
             return rows
         older = events.as_of(self.began - 1, None).withColumn(C.CHANGE_TYPE, F.lit(BEFORE_START))
@@ -157,25 +162,31 @@ class RunContext:
             found.append(reason == BEFORE_START)
         if self.rule.corrections == "quarantine":
             found += [reason == CORRECTION, is_timeless()]
+        if self.rule.keeps_deleted:
+            found.append(reason == IGNORED_DELETE)
         if self.clock.forgotten is not None:  # whatever it was, it is late now
             found.append(reason.isin(*BY_MARK) & (F.unix_micros(C.col(C.EVENT_TIME)) < self.clock.forgotten))
         return found
 
     def _kept_in(self, rows: DataFrame) -> DataFrame | None:
         """What has left the source and stays in its session, with the columns of these rows of the source."""
-        if (rejects := self._quarantined()) is None:
+        if (rejects := self._staying()) is None:
             return None
-        kept = rejects.where(C.col(C.KEPT) == IN).select(C.col(C.EVENT).alias(C.JSON))
+        kept = rejects.select(C.col(C.EVENT).alias(C.JSON))
         return kept_in(kept, rows, self.rule).select(*C.cols(tuple(rows.columns)))
 
     def staying(self) -> DataFrame | None:
         """The rejected events that outlast a rebuild, by the present rule: those that stay in their sessions."""
-        rejects = self._quarantined()
+        rejects = self._staying()
         return None if rejects is None else still_in(rejects, self.sample(), self.rule)
 
-    def _quarantined(self) -> DataFrame | None:
-        """Rows of rejected_events, where some may be of events that are gone from the source and in their session."""
-        return self.rejects() if self.rule.corrections == "quarantine" else None
+    def _staying(self) -> DataFrame | None:
+        """The rows of rejected_events whose events are gone from the source and stay in their session by this rule."""
+        waits = self.rule.corrections == "quarantine"
+        if not (waits or self.rule.keeps_deleted) or (rejects := self.rejects()) is None:
+            return None
+        stays = rejects.where(C.col(C.KEPT) == IN)
+        return stays if waits else stays.where(C.col(C.REASON) == IGNORED_DELETE)
 
     def sample(self) -> DataFrame:
         """No rows of the source, with its columns."""
@@ -202,7 +213,8 @@ class RunContext:
         return int(self.arguments["low"]), int(self.arguments["high"])
 
     def _asked(self) -> Readmission:
-        return Readmission(*self._span(), self._keys(), self.mode == "readmit", self.clock.forgotten)
+        deletes, takes_in = bool(self.arguments.get("deletes")), self.mode == "readmit"
+        return Readmission(*self._span(), self._keys(), takes_in and not deletes, self.clock.forgotten, deletes)
 
     def _keys(self) -> DataFrame | None:
         lines = self.arguments.get("keys")

@@ -9,6 +9,7 @@ from pyspark.sql import types as T
 from sessionizer.lib import columns as C
 from sessionizer.lib.accepted import AcceptedChanges
 from sessionizer.lib.admission.admission import Admission
+from sessionizer.lib.admission.corrections import housekept
 from sessionizer.lib.admission.validate import schema_hash
 from sessionizer.lib.admission.verdicts import effect
 from sessionizer.lib.aggregates.binding import OF_WINDOWS, bind
@@ -185,6 +186,7 @@ def kind_of(spark: SparkSession, config: Config, *, windows: bool = False) -> Ki
 def schema_of(make: Callable[[Rule, DataFrame, int], Windows], rule: Rule, events: DataFrame) -> T.StructType:
     """The columns that windows of such events have as a table, run_id included; reads nothing."""
     windows = make(rule, events, 0)
+    housekept(events, rule, None)
     judged = Admission(events, rule, NO_TIME, None, _Planned(), is_first=True).judged()
     partials = windows.fold(judged).withColumn(C.EFFECT, effect())
     changes = AcceptedChanges(partials, lambda _: judged, NO_TIME)

@@ -129,7 +129,8 @@ class Admission:
         wanted, made = None, []
         if self.asked is not None:
             wanted = self.compute.held(asked_for(rejects, self.asked, self.rule, self.compute))
-            made = [deletions(wanted, self.events, self.rule)] if self.asked.corrections else []
+            makes = self.asked.corrections or self.asked.deletes
+            made = [deletions(wanted, self.events, self.rule)] if makes else []
         if self.rule.dedupe is not None and (wanted is not None or C.CHANGE_TYPE in self.events.columns):
             names = C.cols((*self.rule.key, C.US))
             if C.CHANGE_TYPE in self.events.columns:  # of identical copies some may be gone themselves

@@ -1,5 +1,7 @@
 """Corrections: what the source's change feed says beyond added rows (SEMANTICS §8)."""
 
+from typing import Protocol
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -11,12 +13,51 @@ from sessionizer.lib.admission.verdicts import (
     CORRECTED,
     CORRECTION,
     FORGOTTEN,
+    IGNORED_DELETE,
     IN,
     INVALID,
     WITHDRAWN,
 )
 from sessionizer.lib.bags import hashed
+from sessionizer.lib.expressions import condition_of_event
 from sessionizer.lib.rule import Rule
+
+ERASES = "_commit_metadata = 'erasure'"  # an example
+
+
+class Deletion(Protocol):
+    """What the log tells of a DELETE: its time in microseconds, and its userMetadata."""
+
+    @property
+    def timestamp_us(self) -> int:
+        """When it was."""
+
+    @property
+    def metadata(self) -> str | None:
+        """What it says of itself."""
+
+
+def housekept(changes: DataFrame, rule: Rule, deletion: Deletion | None) -> DataFrame:
+    """The rows that a DELETE has taken away, those marked `ignored_delete` that the rule does not mean by `erase_when`.
+
+    In: rows of a change feed; of another commit than a DELETE (None), which only have to fit.
+    Errors: ConfigError, SourceMismatch for a condition that does not fit.
+    """
+    at, metadata = (None, None) if deletion is None else (deletion.timestamp_us, deletion.metadata)
+    commit = {
+        C.COMMIT_TIMESTAMP: F.timestamp_micros(F.lit(at).cast("bigint")),
+        C.COMMIT_METADATA: F.lit(metadata).cast("string"),
+    }
+    there = {name.lower() for name in changes.columns}
+    told = changes.select("*", *[value.alias(name) for name, value in commit.items() if name not in there])
+    erases = F.lit(False)
+    if rule.erase_when is not None:
+        erases, _ = condition_of_event(rule.erase_when, told, "corrections.erase_when", ERASES)
+    if deletion is None:
+        return changes
+    is_ignored = (C.col(C.CHANGE_TYPE) == "delete") & ~F.coalesce(erases, F.lit(False))
+    marked = F.when(is_ignored, IGNORED_DELETE).otherwise(C.col(C.CHANGE_TYPE))
+    return told.withColumn(C.CHANGE_TYPE, marked).select(*C.cols(tuple(changes.columns)))
 
 
 def reconciled(valid: DataFrame, rejects: DataFrame | None, rule: Rule, forgotten: int | None = None) -> DataFrame:
@@ -24,9 +65,9 @@ def reconciled(valid: DataFrame, rejects: DataFrame | None, rule: Rule, forgotte
 
     Rows that were removed and added again as they were (an overwrite does that) are gone: nothing has changed. A row
     that is gone where it had been rejected is `forgotten`; the others are `withdrawn`, from the population that they
-    are in. A row that was added where one of its key and time was removed is an update like those that Delta names so.
-    Where the rule does not apply corrections, withdrawals and updates are rejected. An update that moves an event to
-    before what has been `forgotten` is judged like any event so old.
+    are in, or stay there, where their DELETE is ignored. A row that was added where one of its key and time was removed
+    is an update like those that Delta names so. Where the rule does not apply corrections, withdrawals and updates are
+    rejected. An update that moves an event to before what has been `forgotten` is judged like any event so old.
 
     In: what `validate` returns, of a change feed; what `as_rejects` returns. Out: the same rows with `__hash` and,
     where some events are apart, `__population`.
@@ -36,7 +77,13 @@ def reconciled(valid: DataFrame, rejects: DataFrame | None, rule: Rule, forgotte
         stays = (IN,) if rule.corrections == "apply" else (IN, BESIDE)
         standing = rejects.where(~C.col(C.KEPT).isin(*stays))
         net = placed(net, standing, F.when(_is_gone(), F.col("__nth")))
-        net = net.withColumn(C.VERDICT, F.when(C.col(C.TAKEN), FORGOTTEN).otherwise(C.col(C.VERDICT))).drop(C.TAKEN)
+        stays_in = ~C.col(C.TAKEN) & (C.col(C.VERDICT) == IGNORED_DELETE)
+        net = net.withColumns(
+            {
+                C.VERDICT: F.when(C.col(C.TAKEN), FORGOTTEN).otherwise(C.col(C.VERDICT)),
+                C.POPULATION: F.when(~F.coalesce(stays_in, F.lit(False)), C.col(C.POPULATION)),
+            }
+        ).drop(C.TAKEN)
     here = Window.partitionBy(*C.cols((*rule.key, C.US)))
     came = C.col(C.VERDICT).isNull()
     if rule.corrections == "quarantine":
@@ -66,4 +113,4 @@ def _netted(signed: DataFrame) -> DataFrame:
 
 
 def _is_gone() -> Column:
-    return F.coalesce(C.col(C.VERDICT).isin(WITHDRAWN, FORGOTTEN), F.lit(False))
+    return F.coalesce(C.col(C.VERDICT).isin(WITHDRAWN, FORGOTTEN, IGNORED_DELETE), F.lit(False))

@@ -16,6 +16,7 @@ from sessionizer.lib.admission.verdicts import (
     CORRECTION,
     DUPLICATE,
     FORGOTTEN,
+    IGNORED_DELETE,
     IN_REACH,
     INVALID,
     LATE,
@@ -30,12 +31,13 @@ VERDICTS = (*REASONS, AMENDED, IN_REACH, APART, CORRECTED, READMITTED, WITHDRAWN
 TIMES = ("earliest", "latest", "first", "last", "low", "high", "old_low", "old_high")
 # What the watermark follows, besides events without a verdict; and what touches final windows, too.
 VALID = (LATE, APART, PENDING, AMENDED, IN_REACH, CORRECTED, READMITTED)
+NOT_READ = (CORRECTION, IGNORED_DELETE, BEFORE_START)  # reasons that tell of no event that has come
 ANYWHERE = (AMENDED, IN_REACH, CORRECTED, READMITTED, WITHDRAWN, MOVED)
 
 
 @dataclass(frozen=True)
 class EventCounts:
-    """Counts of events; read = accepted + the rejected, without corrections and what lies before the start.
+    """Counts of events; read = accepted + the rejected, without changes of rows and what lies before the start.
 
     Times: microseconds.
 
@@ -83,7 +85,7 @@ class EventCounts:
     @property
     def read(self) -> int:
         """All events that `where` let through."""
-        return self.accepted + sum(n for reason, n in self.rejected.items() if reason not in (CORRECTION, BEFORE_START))
+        return self.accepted + sum(n for reason, n in self.rejected.items() if reason not in NOT_READ)
 
     @property
     def late(self) -> int:
@@ -108,7 +110,7 @@ class EventCounts:
     @property
     def needs_the_bag(self) -> bool:
         """Whether rows have left the source, so that what was rejected, or accepted, must be looked up."""
-        return bool(self.withdrawn or self.forgotten or self.corrected)
+        return bool(self.withdrawn or self.forgotten or self.corrected or self.rejected.get(IGNORED_DELETE))
 
     @property
     def takes_rejects(self) -> bool:

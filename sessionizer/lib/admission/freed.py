@@ -15,6 +15,7 @@ from sessionizer.lib.admission.verdicts import (
     DUPLICATE,
     EXPRESSION_FAILED,
     FORGOTTEN,
+    IGNORED_DELETE,
     IN,
     IN_THE_FUTURE,
     LATE,
@@ -39,7 +40,8 @@ class Readmission:
     Those that an expression failed for, too, where they have a time: its columns may have other types by now.
 
     keys: rows of the key columns; None: all. corrections: those that were not applied are made, too. forgotten: what
-    is older stays late, so that it is not asked for; corrections are.
+    is older stays late, so that it is not asked for; corrections are. deletes: none of these, but those deletes that
+    were ignored are made.
     """
 
     low: int
@@ -47,6 +49,7 @@ class Readmission:
     keys: DataFrame | None = None
     corrections: bool = False
     forgotten: int | None = None
+    deletes: bool = False
 
 
 def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule, compute: Compute) -> DataFrame:
@@ -60,7 +63,10 @@ def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule, compute: Compu
     inside = (time >= asked.low) & (time < asked.high)
     young = F.lit(True) if asked.forgotten is None else time >= asked.forgotten
     found = rejects.where(C.col(C.REASON).isin(LATE, IN_THE_FUTURE, EXPRESSION_FAILED) & inside & young)
-    if asked.corrections:
+    if asked.deletes:
+        made = rejects.where((C.col(C.REASON) == IGNORED_DELETE) & inside)
+        found = made.unionByName(_apart_of(made, rejects, young))
+    elif asked.corrections:
         corrections = rejects.where(C.col(C.REASON) == CORRECTION)
         updates, number = corrections.where(C.col(C.KEPT) == OUT), {"rows": F.count(F.lit(1))}
         made, seen = compute.observed(corrections.where(inside), number)
@@ -71,16 +77,18 @@ def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule, compute: Compu
                 moved = joined(made, updates, names, "left_semi")
                 made = made.unionByName(joined(corrections, moved, names, "left_semi")).dropDuplicates(list(IDENTITY))
             made, seen = compute.observed(made, number)
-        gone = made.where(C.col(C.KEPT) == IN).select(C.col(C.EVENT_HASH).alias(C.HASH))
-        late = (C.col(C.KEPT) == BESIDE) | ((C.col(C.REASON) == LATE) & ~young)
-        apart = rejects.where(late).withColumn(C.HASH, C.col(C.EVENT_HASH))
-        also = (
-            taken(apart, gone, C.col(C.KEPT), inside.desc(), C.col(C.RUN_SEQ), C.col(C.ORDINAL))
-            .where(C.col(C.TAKEN) & ~(inside & young))
-            .drop(C.HASH, C.TAKEN)
-        )
+        also = _apart_of(made, rejects, young, inside).where(~(inside & young))
         found = found.unionByName(made).unionByName(also)
     return found if asked.keys is None else joined(found, F.broadcast(asked.keys), rule.key, "left_semi")
+
+
+def _apart_of(made: DataFrame, rejects: DataFrame, young: Column, *first: Column) -> DataFrame:
+    """Of the rows apart, or late by what has been forgotten, as many as these deletions take away; first: which."""
+    gone = made.where(C.col(C.KEPT) == IN).select(C.col(C.EVENT_HASH).alias(C.HASH))
+    late = (C.col(C.KEPT) == BESIDE) | ((C.col(C.REASON) == LATE) & ~young)
+    apart = rejects.where(late).withColumn(C.HASH, C.col(C.EVENT_HASH))
+    order = (C.col(C.KEPT), *[column.desc() for column in first], C.col(C.RUN_SEQ), C.col(C.ORDINAL))
+    return taken(apart, gone, *order).where(C.col(C.TAKEN)).drop(C.HASH, C.TAKEN)
 
 
 def copies_of(gone: DataFrame, rejects: DataFrame, rule: Rule) -> DataFrame:

@@ -14,6 +14,7 @@ from sessionizer.lib.admission.verdicts import (
     CORRECTION,
     DUPLICATE,
     FORGOTTEN,
+    IGNORED_DELETE,
     IN,
     INVALID,
     LATE,
@@ -91,7 +92,7 @@ def marked(rows: DataFrame, back: DataFrame | None, rejects: DataFrame, by_mark:
 def kept(judged: DataFrame) -> Column:
     """What becomes of a rejected event: it stays out of sessions, in its session, or in one of late events."""
     verdict = C.col(C.VERDICT)
-    told = F.when(verdict == APART, BESIDE)
+    told = F.when(verdict == APART, BESIDE).when(verdict == IGNORED_DELETE, IN)
     if C.CHANGE_TYPE in judged.columns:
         told = told.when((verdict == CORRECTION) & C.col(C.CHANGE_TYPE).isin("delete", "update_preimage"), IN)
     return told.otherwise(OUT)

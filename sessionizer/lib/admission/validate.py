@@ -16,6 +16,7 @@ from sessionizer.lib.admission.verdicts import (
     CORRECTION,
     EXPRESSION_FAILED,
     FORGOTTEN,
+    IGNORED_DELETE,
     IN_THE_FUTURE,
     LATE,
     NON_POSITIVE_GAP,
@@ -57,7 +58,8 @@ TIME_TYPES = (T.TimestampType, T.TimestampNTZType, T.StringType)
 def validate(events: DataFrame, rule: Rule, clock: WatermarkState, in_flight: tuple[str, ...] = ()) -> DataFrame:
     """Each event with its time and, if it is invalid or a change of the source, its verdict; `where` has been applied.
 
-    In: the source's columns (and, from a change feed, its `_change_type`, or `before_start`, `correction`, `late`).
+    In: the source's columns (and, from a change feed, its `_change_type`, or `before_start`, `correction`, `late`,
+    `ignored_delete`).
     in_flight: columns of ours that come along.
     Out: the same columns, what `with_keys` adds, `__us` BIGINT (microseconds since the epoch, UTC; with a time unit in
     whole units, and the time itself as `__raw_us`), `__gap` BIGINT (of a dynamic gap) and `__verdict` STRING: null for
@@ -181,11 +183,11 @@ def _verdict(events: DataFrame, rule: Rule, clock: WatermarkState, failed: list[
     if C.CHANGE_TYPE not in events.columns:
         return _first_that_holds([*invalid, future])
     kind = C.col(C.CHANGE_TYPE)
-    is_gone = kind.isin("delete", "update_preimage")
+    is_gone = kind.isin("delete", "update_preimage", IGNORED_DELETE)
     was_invalid = is_gone & reduce(or_, [holds for _, holds in invalid])
     waits, is_update = (kind == CORRECTION) & us.isNotNull(), kind == "update_postimage"
     known = [(BEFORE_START, kind == BEFORE_START), (CORRECTION, waits), (LATE, kind == LATE)]
-    apart = [*known, (FORGOTTEN, was_invalid), (WITHDRAWN, is_gone)]
+    apart = [*known, (FORGOTTEN, was_invalid), (IGNORED_DELETE, kind == IGNORED_DELETE), (WITHDRAWN, is_gone)]
     if rule.corrections == "quarantine":  # both images of an update wait for the same, whatever it makes of the event
         apart.append((CORRECTED, is_update & us.isNotNull()))
     return _first_that_holds([*apart, *invalid, future, (CORRECTED, is_update)])

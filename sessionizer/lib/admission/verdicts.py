@@ -10,6 +10,7 @@ from sessionizer.lib.rule import Rule
 # Reasons to reject an event.
 BEFORE_START = "before_start"
 CORRECTION = "correction"
+IGNORED_DELETE = "ignored_delete"
 EXPRESSION_FAILED = "expression_failed"
 NULL_TIME = "null_time"
 NULL_KEY = "null_key"
@@ -19,7 +20,7 @@ DUPLICATE = "duplicate"
 LATE = "late"
 UNREADABLE = "unreadable"
 INVALID = (EXPRESSION_FAILED, NULL_TIME, NULL_KEY, NON_POSITIVE_GAP, IN_THE_FUTURE, UNREADABLE)
-REASONS = (BEFORE_START, CORRECTION, *INVALID, DUPLICATE, LATE)
+REASONS = (BEFORE_START, CORRECTION, IGNORED_DELETE, *INVALID, DUPLICATE, LATE)
 
 # Ways to be accepted; a row without a verdict is accepted as any event in time.
 AMENDED = "amended"  # late, and accepted after all

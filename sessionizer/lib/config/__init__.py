@@ -2,6 +2,7 @@
 
 from sessionizer.lib.config.aggregate import Aggregate
 from sessionizer.lib.config.config import Config, json_schema
+from sessionizer.lib.config.corrections import Policy, policies
 from sessionizer.lib.config.key import MadeKey
 from sessionizer.lib.config.outputs import Limits
 from sessionizer.lib.config.sliding import Sliding
@@ -15,10 +16,12 @@ __all__ = [
     "DynamicGap",
     "Limits",
     "MadeKey",
+    "Policy",
     "Sliding",
     "Source",
     "StartTimestamp",
     "StartVersion",
     "json_schema",
     "location_kind",
+    "policies",
 ]

@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.config.aggregate import Aggregate
+from sessionizer.lib.config.corrections import Corrections
 from sessionizer.lib.config.key import key_summary, of_source
 from sessionizer.lib.config.outputs import Limits, Outputs
 from sessionizer.lib.config.sessions import SessionRule, Sessions
@@ -36,10 +37,10 @@ class Config(Section):
         "quarantine",
         description="quarantine: kept in rejected_events; drop: only key, time and hash kept; fail: the run stops",
     )
-    corrections: Literal["apply", "quarantine", "fail"] = Field(
+    corrections: Corrections = Field(
         "apply",
         description="Updates and deletes in the source: apply recomputes the sessions they touch; quarantine records "
-        "them in rejected_events; fail stops the run",
+        "them in rejected_events; fail stops the run; or {deletes, updates, erase_when}, each by itself",
     )
     aggregates: tuple[Aggregate, ...] = Field((), description="Columns computed over the events of a session")
     outputs: Outputs = Field(

@@ -1,0 +1,164 @@
+"""Deletes that are housekeeping leave the sessions as they are; a person's erasure does not."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.exactness.play import Play, SourceError, minute
+
+pytestmark = pytest.mark.broad
+
+Plays = Callable[..., Play]
+IGNORED = {"corrections": {"deletes": "ignore"}}
+ERASING = {"corrections": {"deletes": "ignore", "erase_when": "_commit_metadata = 'erasure'"}}
+METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+BEFORE = """
+    u    | start | end | count | total
+    a    | 0     | 5   | 2     | 3
+    b    | 2     | 2   | 1     | 1
+    tick | 100   | 100 | 1     | 1
+"""
+
+
+def erase(play: Play, where: str) -> Play:
+    play.spark.conf.set(METADATA, "erasure")
+    try:
+        play.source(f"DELETE FROM {{}} WHERE {where}").run()
+        return play
+    finally:
+        play.spark.conf.unset(METADATA)
+
+
+@pytest.fixture(scope="module")
+def pruned(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Play:
+    """All but the tick is gone from the source, by housekeeping."""
+    done = Play(spark, tmp_path_factory.mktemp("pruned"), **ERASING)
+    done.runs("a@0 a@5=2 b@2 | tick@100")
+    done.source(f"DELETE FROM {{}} WHERE at < TIMESTAMP '{minute(50)}'").run()
+    return done
+
+
+def test_what_is_pruned_stays_in_its_session_and_is_kept_whole(pruned: Play) -> None:
+    pruned.assert_sessions(BEFORE)
+    pruned.assert_rejected(
+        """
+        u | event_time | reason         | kept
+        a | 0          | ignored_delete | in
+        a | 5          | ignored_delete | in
+        b | 2          | ignored_delete | in
+        """
+    )
+    pruned.assert_clean()
+
+
+def test_recomputing_knows_what_is_gone_and_leaves_it(pruned: Play, copied: Plays) -> None:
+    done = copied(pruned).backfill(0, 200)
+    done.assert_sessions(BEFORE)
+    done.rebuild().assert_sessions(BEFORE)
+    done.assert_clean()
+    done.readmit().assert_sessions(BEFORE)
+
+
+def test_a_late_event_joins_what_is_gone(pruned: Play, copied: Plays) -> None:
+    done = copied(pruned, late_events="amend")
+    done.runs("a@9=4").assert_sessions("u | start | end | count | total \n a | 0 | 9 | 3 | 7", u="a")
+    done.assert_clean()
+
+
+def test_an_erasure_takes_events_out(pruned: Play, copied: Plays) -> None:
+    done = copied(pruned)
+    done.runs("b@200 | tick@300")
+    erase(done, "u = 'b'")
+    done.assert_sessions("u | start | count \n b | 2 | 1", u="b")
+    done.assert_clean()
+
+
+def test_what_is_gone_already_is_erased_by_readmitting_its_delete(pruned: Play, copied: Plays) -> None:
+    done = copied(pruned).readmit_deletes("b")
+    done.assert_sessions("u | start \n a | 0 \n tick | 100")
+    done.assert_rejected("u | event_time \n a | 0 \n a | 5")
+    done.assert_clean()
+    done.rebuild().assert_sessions("u | start \n a | 0 \n tick | 100")
+
+
+def test_a_delete_right_after_its_insert_is_an_increment_of_its_own(play: Plays) -> None:
+    done = play("a@0", **IGNORED)
+    done.add("a@5=2").source("DELETE FROM {} WHERE n = 2").add("a@9").run()
+    done.assert_sessions("u | start | end | count | total \n a | 0 | 9 | 3 | 4")
+    done.assert_clean()
+
+
+def test_updates_merges_and_overwrites_are_no_deletes(play: Plays) -> None:
+    done = play("a@0 a@5=2 b@2", **IGNORED)
+    done.source("UPDATE {} SET n = 7 WHERE u = 'b'").run()
+    done.source(
+        "MERGE INTO {} t USING (SELECT 'a' AS u, 2 AS n) s ON t.u = s.u AND t.n = s.n WHEN MATCHED THEN DELETE"
+    ).run()
+    done.assert_sessions("u | start | end | count | total \n a | 0 | 0 | 1 | 1 \n b | 2 | 2 | 1 | 7")
+    done.assert_clean()
+
+
+def test_a_late_event_that_is_pruned_leaves_rejected_events(play: Plays) -> None:
+    done = play("a@0 tick@100 | a@5", **IGNORED)
+    done.source("DELETE FROM {} WHERE u = 'a'").run()
+    done.assert_rejected("u | event_time | reason \n a | 0 | ignored_delete")
+    done.assert_sessions("u | start | count \n a | 0 | 1 \n tick | 100 | 1")
+    done.assert_clean()
+
+
+def test_late_sessions_stay_apart_when_they_are_pruned(play: Plays) -> None:
+    done = play("a@0 tick@100 | a@5", late_events="separate", **IGNORED)
+    done.source("DELETE FROM {} WHERE u = 'a'").run()
+    done.assert_sessions("u | start | count | late \n a | 0 | 1 | no \n a | 5 | 1 | yes \n tick | 100 | 1 | no")
+    done.assert_clean()
+    done.rebuild().assert_clean()
+
+
+def test_a_copy_of_what_is_gone_is_a_copy(play: Plays) -> None:
+    dedupe = {"key": ["u"], "dedupe": {"by": ["n"], "within": "1h"}}
+    done = play("a@0 a@5=2", source=dedupe, **IGNORED)
+    done.source("DELETE FROM {} WHERE n = 2").run()
+    done.runs("a@6=2 a@7=3").assert_sessions("u | start | end | count | total \n a | 0 | 7 | 3 | 6")
+    done.assert_clean()
+
+
+def test_content_cuts_what_is_gone_as_before(play: Plays) -> None:
+    done = play("a@0 a@5=2 a@6 | tick@100", session={"gap": "10m", "starts_when": "n = 2"}, **IGNORED)
+    done.source("DELETE FROM {} WHERE n = 2").run()
+    table = "u | start | end | count \n a | 0 | 0 | 1 \n a | 5 | 6 | 2"
+    done.assert_sessions(table, u="a")
+    done.backfill(0, 50).rebuild().assert_sessions(table, u="a")
+    done.assert_clean()
+
+
+def test_windows_keep_what_is_gone(play: Plays, tmp_path: Path) -> None:
+    places = {name: str(tmp_path / name) for name in ("table", "rejected_events", "runs")}
+    sliding = {"time_difference": "10m", "grace": "1d", **places}
+    done = play("a@0 a@5=2", sliding=sliding, **IGNORED).slide()
+    before = done.told_windows("u | window_start | event_count")
+    done.source("DELETE FROM {} WHERE n = 2").slide()
+    assert done.told_windows("u | window_start | event_count") == before
+
+
+def test_a_run_cut_off_at_a_delete_is_finished_as_it_began(play: Plays) -> None:
+    done = play("a@0 a@5=2 | tick@100", **IGNORED)
+    done.source("DELETE FROM {} WHERE u = 'a'").run_cut_off()
+    done.change(corrections="apply").run()
+    done.assert_rejected("u | reason \n a | ignored_delete \n a | ignored_delete")
+    done.assert_clean()
+
+
+def test_deletes_may_stop_the_run_where_updates_do_not(play: Plays) -> None:
+    done = play("a@0 a@5=2", corrections={"deletes": "fail"})
+    done.source("UPDATE {} SET n = 3 WHERE n = 2").run()
+    done.source("DELETE FROM {} WHERE n = 3")
+    with pytest.raises(SourceError, match="corrections"):
+        done.run()
+    other = done.change(corrections={"updates": "fail"})
+    other.run()
+    other.assert_sessions("u | count \n a | 1")
+    other.source("UPDATE {} SET n = 4")
+    with pytest.raises(SourceError, match="corrections"):
+        other.run()
