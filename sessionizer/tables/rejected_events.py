@@ -79,14 +79,18 @@ class RejectedEvents:
                 noted = Commit(undoing.note, undoing.txn, undoing.note)
                 self.table.overwrite(self._with_unread(before), noted, [])
 
-    def forgettable(self, run_seq: int) -> tuple[tuple[str, Mapping[str, str]], ...]:
+    def forgettable(self, run_seq: int, since: int | None = None) -> tuple[tuple[str, Mapping[str, str]], ...]:
         """Of runs up to this one: which rows may go, and which may lose the event itself.
+
+        since: the time in microseconds before which no event is in a session that is left; None: nobody knows.
 
         Rows of events without a time may go. The others stay, as with `late_events: drop`: key, time and hash say which
         events the sessions are made without. A line that nobody could read has no run, and stays.
         """
         old, kept = f"{C.RUN_SEQ} <= {run_seq}", ", ".join(f"'{reason}'" for reason in KEPT_OUT)
+        gone = f"{C.REASON} = '{IGNORED_DELETE}' AND {C.EVENT_TIME} < timestamp_micros({since})"
         return (
+            *(() if since is None else ((f"{old} AND {gone}", dict[str, str]()),)),
             (f"{old} AND {C.REASON} NOT IN ({kept})", {}),
             (f"{old} AND {C.REASON} IN ({kept}) AND {C.KEPT} = '{OUT}' AND {C.EVENT} IS NOT NULL", {C.EVENT: "NULL"}),
         )

@@ -2,17 +2,21 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from sessionizer.jobs.commands.maintain import Asked, maintain
+from sessionizer.jobs.run.phases import wall_clock
+from sessionizer.lib.durations import DAY
 from tests.exactness.play import Play, SourceError, minute
 
 pytestmark = pytest.mark.broad
 
 Plays = Callable[..., Play]
 IGNORED = {"corrections": {"deletes": "ignore"}}
-ERASING = {"corrections": {"deletes": "ignore", "erase_when": "_commit_metadata = 'erasure'"}}
+ERASING: dict[str, Any] = {"corrections": {"deletes": "ignore", "erase_when": "_commit_metadata = 'erasure'"}}
 METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 BEFORE = """
     u    | start | end | count | total
@@ -162,3 +166,17 @@ def test_deletes_may_stop_the_run_where_updates_do_not(play: Plays) -> None:
     other.source("UPDATE {} SET n = 4")
     with pytest.raises(SourceError, match="corrections"):
         other.run()
+
+
+def test_what_is_kept_of_forgotten_sessions_may_go(play: Plays) -> None:
+    done = play("a@0=1 b@1=2 tick@1441=3", **IGNORED)
+    done.source("DELETE FROM {} WHERE u <> 'tick'").run()
+    told = maintain(done.spark, done.config, Asked(keep={"sessions": DAY}, now=done.now))
+    assert told[0].forgotten_rows == 1
+    later = Asked(keep={"rejected_events": DAY}, now=wall_clock() + 2 * DAY)
+    maintain(done.spark, done.config, later)
+    done.assert_rejected("u | event_time | reason \n b | 1 | ignored_delete")  # a's session has been forgotten
+    done.assert_clean()
+    left = "u | start | total \n b | 1 | 2 \n tick | 1441 | 3"
+    done.backfill(0, 1440).assert_sessions(left)
+    done.rebuild().assert_sessions(left)

@@ -207,7 +207,7 @@ class Teller:
         if self.rule.lateness == "event" and self.random.random() < 0.1:
             return [Restore(self.random.choice((1, 1, 2, 3))), self._run(Run(self._time()))]
         told = self._job()
-        several = self.rule.one_by_one or self.rule.corrections == "quarantine"  # increments, of which one dies
+        several = self.rule.one_by_one or self.rule.corrections != "apply"  # increments, of which one dies
         if several or self.random.random() < 0.8:
             return told
         *before, job = told

@@ -240,12 +240,14 @@ class MemoryTable(Table):
         then = self._content.versions[version]
         self._put("RESTORE", then.rows, then.schema, metadata=metadata, parameters={"version": str(version)})
 
-    def change_source(self, rows: pa.Table, feed: dict[str, pa.Table], schema: T.StructType) -> None:
+    def change_source(
+        self, rows: pa.Table, feed: dict[str, pa.Table], schema: T.StructType, operation: str = "WRITE"
+    ) -> None:
         """One more version of a source: all its rows, and its change rows by type."""
         if not self.exists():
             THERE[self.location] = Content(dict(SOURCE), [])
         told = [t.append_column(TYPE, pa.array([kind] * t.num_rows, pa.string())) for kind, t in feed.items()]
-        self._put("WRITE", rows, schema, feed=pa.concat_tables(told) if told else None)
+        self._put(operation, rows, schema, feed=pa.concat_tables(told) if told else None)
 
     # Inside.
 

@@ -15,11 +15,15 @@ NOTHING: Rows = Counter()
 
 
 class Version(NamedTuple):
-    """All rows of the source, those that an update has made, and whether rows have gone or were written anew."""
+    """All rows of the source, those that an update has made, and whether rows have gone or were written anew.
+
+    deletes: whether it is a DELETE.
+    """
 
     rows: Rows
     images: Rows
     changes: bool
+    deletes: bool = False
 
 
 class World:
@@ -67,9 +71,8 @@ class World:
     def delete(self, numbers: Iterable[int]) -> None:
         gone = set(numbers)
         if any(row.n in gone for row in self.source):
-            self._version(
-                Counter({row: times for row, times in self.source.items() if row.n not in gone}), changes=True
-            )
+            left = Counter({row: times for row, times in self.source.items() if row.n not in gone})
+            self._version(left, changes=True, deletes=True)
 
     def overwrite(self, changes: dict[int, dict[str, Any]], gone: Iterable[int], rows: Iterable[Row]) -> None:
         kept = Counter({row: times for row, times in self.source.items() if row.n not in set(gone)})
@@ -82,9 +85,9 @@ class World:
         """A version without a change of rows."""
         self._version(self.source)
 
-    def _version(self, after: Rows, images: Rows = NOTHING, changes: bool = False) -> None:
+    def _version(self, after: Rows, images: Rows = NOTHING, *, changes: bool = False, deletes: bool = False) -> None:
         self.source = after
-        self.told.append(Version(after, images, changes))
+        self.told.append(Version(after, images, changes, deletes))
         self.versions.append(self.told[-1])
 
     def copy(self) -> "World":
@@ -128,7 +131,7 @@ class World:
             return [[version] for version in self.versions]
         parts: list[list[Version]] = [[]]
         for version in self.versions:
-            if self.rule.corrections == "quarantine" and parts[-1] and (version.changes or parts[-1][-1].changes):
+            if self.rule.corrections != "apply" and parts[-1] and (version.changes or parts[-1][-1].changes):
                 parts.append([])
             parts[-1].append(version)
         return parts
@@ -177,7 +180,7 @@ class World:
     def rebuild(self, now: int) -> None:
         self._look_back(now)
         self.versions, self.consumed = [], self.source
-        lasting = [r for r in self.rejected if r.reason in ("before_start", "correction")]
+        lasting = [r for r in self.rejected if r.reason in ("before_start", "correction", "ignored_delete")]
         self._empty()
         left = Counter(self.source)
         for r in lasting:
@@ -216,7 +219,9 @@ class World:
         if gone or corrected.total():
             self.unsure_since = self.run_seq
         made_by = self._made_by(before, versions, first)
-        freed = self._withdraw(gone) if self.rule.corrections == "apply" else self._keep(gone, made_by)
+        ignored = self.rule.corrections == "ignore" and any(version.deletes for version in versions)
+        stay = ignored or self.rule.corrections == "quarantine"
+        freed = self._keep(gone, made_by) if stay else self._withdraw(gone)
         if self.rule.corrections == "quarantine":
             unmade = Counter({row: times for row, times in corrected.items() if row.at is not None})
             self.rejected.extend(
@@ -256,7 +261,8 @@ class World:
 
     def _keep(self, rows: Iterable[Row], made_by: dict[Row, int]) -> list[Rejected]:
         """Leave the events of deleted rows where they are."""
-        kept = [Rejected(row, "correction", "in", self.run_seq, made_by[row]) for row in self._not_out(rows)]
+        reason = "ignored_delete" if self.rule.corrections == "ignore" else "correction"
+        kept = [Rejected(row, reason, "in", self.run_seq, made_by[row]) for row in self._not_out(rows)]
         self.rejected.extend(kept)
         return []
 

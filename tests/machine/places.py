@@ -162,7 +162,9 @@ class OverMemory(Configured):
         first = not source.exists()
         told = {kind: self._rows(rows) for kind, rows in feed.items()}
         extra = [T.StructField(f"{ADDED}_{n}", T.IntegerType()) for n in range(self.added)]
-        source.change_source(self._rows(after.elements()), told, T.StructType([*_of(self.rule).fields, *extra]))
+        schema = T.StructType([*_of(self.rule).fields, *extra])
+        operation = "DELETE" if isinstance(step, Delete) else "WRITE"
+        source.change_source(self._rows(after.elements()), told, schema, operation)
         if first:
             self.warehouse.init()
 

@@ -69,7 +69,7 @@ class Rule:
     lateness: Literal["event", "session"] = "event"
     revive: bool = False
     late: Late = "quarantine"
-    corrections: Literal["apply", "quarantine"] = "apply"
+    corrections: Literal["apply", "quarantine", "ignore"] = "apply"  # ignore: deletes alone
     invalid: Literal["quarantine", "drop"] = "quarantine"
     within: int | None = None
     earliest: bool = False

@@ -7,15 +7,19 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from sessionizer.jobs.commands.forget import forget, horizons
 from sessionizer.jobs.console import stdout, table
 from sessionizer.jobs.run.driver import settled
 from sessionizer.jobs.run.kinds import sessions_of, sliding_of
 from sessionizer.jobs.run.phases import Say, wall_clock
+from sessionizer.lib import columns as C
+from sessionizer.lib.admission.verdicts import BESIDE
 from sessionizer.lib.config import Config
 from sessionizer.lib.durations import DAY, format_duration
 from sessionizer.lib.errors import UsageError
+from sessionizer.lib.rule import Rule
 from sessionizer.tables.delta import REMOVED_FILES_KEPT, Superseded, Table
 from sessionizer.tables.table_set import TableSet
 from sessionizer.tables.window_table import WindowTable
@@ -159,7 +163,21 @@ def _charges(tables: TableSet, asked: Asked) -> list[_Charge]:
 def _old_rejects(tables: TableSet, asked: Asked) -> tuple[tuple[str, Mapping[str, str]], ...]:
     keep = asked.keep.get("rejected_events")
     last = None if keep is None else tables.runs.last_before(asked.now - keep)
-    return () if last is None else tables.rejected_events.forgettable(last)
+    return () if last is None else tables.rejected_events.forgettable(last, _since(tables))
+
+
+def _since(tables: TableSet) -> int | None:
+    """Before which time no event is in a session that is left, some having been forgotten; None: nobody knows.
+
+    Where sessions are cut amid events, the cuts follow from what was long before; and what lies apart is told beside.
+    """
+    manifest, rule = tables.sessions.position().manifest, Rule.of(tables.config)
+    if manifest is None or manifest.forgotten is None or rule.cuts or manifest.as_judged(rule).freezes:
+        return None
+    if not tables.rejected_events.table.read().where(C.col(C.KEPT) == BESIDE).isEmpty():
+        return None
+    first = tables.sessions.table.read().agg(F.unix_micros(F.min(C.col(C.SESSION_START)))).collect()[0][0]
+    return manifest.forgotten if first is None else min(manifest.forgotten, int(first))
 
 
 def _slides(tables: TableSet) -> bool:
