@@ -571,3 +571,25 @@ def test_torn_lines_lie_beside_rejected_events_of_a_key_that_sql_makes(spark: Sp
     assert lake.rejected("id", "day", "reason") == [(None, None, "unreadable")]
     schema = Table(spark, lake.config.outputs.rejected_events, "").schema
     assert [(f.name, f.dataType.simpleString()) for f in schema.fields[:2]] == [("id", "bigint"), ("day", "date")]
+
+
+def test_rows_without_a_time_get_that_of_their_arrival(spark: SparkSession, tmp_path: Path) -> None:
+    lake = lake_at(spark, tmp_path, event_time={"arrival": "arrived_at"})
+    first, second = lake.file("a.csv", "user,n\nu1,1\nu2,2\n"), lake.file("b.csv", "user,n\nu1,3\n")
+    for hour, file in ((8, first), (9, second), (10, first)):  # a content that is known keeps its time
+        ingest(lake.spark, lake.config, [file], CSV, now=datetime(2024, 6, 1, hour, tzinfo=UTC))
+    at_8, at_9 = datetime(2024, 6, 1, 8), datetime(2024, 6, 1, 9)
+    assert lake.rows("user", "n", "arrived_at") == [("u1", "1", at_8), ("u1", "3", at_9), ("u2", "2", at_8)]
+    assert lake.config.rule_summary()["event_time"] == "arrived_at"
+    told = lake.refused(SourceError, CSV, lake.file("c.csv", f"user,n,arrived_at\nu1,1,{AT}\n"))
+    assert "filled with the time of arrival" in told
+
+
+def test_a_table_without_a_column_for_arrivals_gets_it_if_asked(spark: SparkSession, tmp_path: Path) -> None:
+    lake = lake_at(spark, tmp_path)
+    lake.ingest(CSV, lake.file("a.csv", f"user,event_time\nu1,{AT}\n"))
+    later = lake_at(spark, tmp_path, event_time={"arrival": "arrived_at"})
+    file = later.file("b.csv", f"user,event_time\nu2,{AT}\n")
+    assert "does not have the column for the time of arrival" in later.refused(SourceError, CSV, file)
+    later.ingest(replace(CSV, add_columns=True), file)
+    assert later.rows("user", "arrived_at") == [("u1", None), ("u2", datetime(2024, 6, 1))]

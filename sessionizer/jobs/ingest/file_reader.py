@@ -37,7 +37,7 @@ from sessionizer.jobs.ingest.lines import (
     torn_by,
     with_newlines,
 )
-from sessionizer.jobs.ingest.names import csv_header, one_of_each, renamed, require_used, time_column
+from sessionizer.jobs.ingest.names import check_arrival, csv_header, one_of_each, renamed, require_used, time_column
 from sessionizer.jobs.ingest.objects import READING, with_objects
 from sessionizer.jobs.ingest.time_formats import ISO, PER_SECOND, check_time_type, parse_time
 from sessionizer.lib import columns as C
@@ -213,7 +213,8 @@ class FileReader:
         # What a file has grown by may happen to lack an optional member; its beginning had what is needed.
         if not (is_json and part.start > 0):
             require_used([*names, *lifted.values()], within, self.source, str(part.file))
-        time = time_column(self.source.event_time, [*names, *lifted.values()])
+        time = time_column(self.source.event_time, [*names, *lifted.values()]) if self.source.arrival is None else None
+        check_arrival(self.source, [*names, *lifted.values()], table, add_columns=self.options.add_columns)
         types = {f.name: f.dataType for f in found.fields}
         columns = []
         for given, name in zip(declared.fields, names, strict=True):

@@ -163,6 +163,8 @@ class Ingestion:
                     + "; ".join(examples(rows.rows, rows.number(), 1)),
                 )
             events = rows.rows.where(C.col(TORN).isNull()).drop(TORN)
+            if (arrival := self.config.source.arrival) is not None:
+                events = events.withColumn(arrival, F.lit(self.now).cast("timestamp"))
             if table is None:
                 nullable = T.StructType([T.StructField(f.name, f.dataType) for f in events.schema.fields])
                 self.source.create(nullable, [], {CHANGE_FEED: "true", REMOVED_FILES_KEPT: A_MONTH})

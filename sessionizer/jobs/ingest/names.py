@@ -109,7 +109,7 @@ def require_used(names: Sequence[str], within: Iterable[str], source: Source, fi
     within: fields within the columns, which a name could be given to.
     """
     known = {name.lower() for name in names}
-    time = time_column(source.event_time, names)
+    time = time_column(source.event_time, names) if source.arrival is None else None
     used = [("source.key", key) for key in source.own_key]
     used += [("source.event_time", time)] if time is not None else []
     for field, name in used:
@@ -121,3 +121,22 @@ def require_used(names: Sequence[str], within: Iterable[str], source: Source, fi
                 value=name,
                 remedy=f"{nearest(name, there, whose='the file')}; --rename {old}={name} gives it this name",
             )
+
+
+def check_arrival(source: Source, names: Sequence[str], table: T.StructType | None, *, add_columns: bool) -> None:
+    """Raise a SourceError where the column for the time of arrival is in the file, or cannot be in the table."""
+    if source.arrival is None:
+        return
+    name = source.arrival.lower()
+    if name in (other.lower() for other in names):
+        raise SourceError(
+            "the file has the column that is to be filled with the time of arrival",
+            value=source.arrival,
+            remedy=f"write source.event_time: {source.arrival}, if it tells when events happened; or name another one",
+        )
+    if table is not None and name not in (other.lower() for other in table.fieldNames()) and not add_columns:
+        raise SourceError(
+            "the table does not have the column for the time of arrival",
+            value=source.arrival,
+            remedy="--add-columns adds it; rows that are there have no time then, and are rejected: null_time",
+        )

@@ -163,7 +163,8 @@ class Config(Section):
         per = self.source.scope(self.time.watermark.per)
         return {
             "key": key_summary(self.source.key, self.source.made),
-            **self.source.model_dump(mode="json", include={"event_time", "where", "order_by", "null_keys"}),
+            "event_time": self.source.event_time,
+            **self.source.model_dump(mode="json", include={"where", "order_by", "null_keys"}),
             **self.session.model_dump(mode="json", exclude_none=True),
             **({"dedupe": self.source.dedupe.model_dump(mode="json")} if self.source.dedupe else {}),
             **({} if per == "table" else {"watermark_per": per if isinstance(per, str) else list(per)}),

@@ -1,8 +1,10 @@
 """`source`: the table of events."""
 
-from typing import Literal, TypeGuard
+import re
+from collections.abc import Mapping
+from typing import Annotated, Literal, TypeGuard
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.config.key import KeyEntry, MadeKey, key_of, name_of
@@ -19,6 +21,26 @@ class Dedupe(Section):
     within: Gap = Field(description="How far apart in event time copies may lie, inclusive")
 
 
+class Arrival(Section):
+    """The time of an event is when it came: for rows that have none."""
+
+    arrival: Text = Field(description="Column that `ingest` adds: when it has read the row")
+
+    @field_validator("arrival")
+    @classmethod
+    def _is_a_plain_name(cls, name: str) -> str:
+        if not re.fullmatch(r"[^\W\d]\w*", name) or name.startswith("__"):
+            rule = "must be the name of a column, of letters, digits and _, and not begin with __"
+            raise broken_rule(rule, "Write arrived_at", name)
+        return name
+
+
+EventTime = Annotated[
+    Annotated[Text, Tag("(expression)")] | Annotated[Arrival, Tag("(arrival)")],
+    Discriminator(lambda value: "(arrival)" if isinstance(value, Mapping | Arrival) else "(expression)"),
+]
+
+
 class Source(Section):
     """The table of events."""
 
@@ -30,7 +52,11 @@ class Source(Section):
         description="Key columns, each a column, a field within one (user.id, called by its last part) or "
         "{name, expr}, SQL over one event; [] makes one stream of sessions of the whole table",
     )
-    event_time: Text = Field("event_time", description="Column or SQL expression: when the event happened")
+    times: EventTime = Field(
+        "event_time",
+        alias="event_time",
+        description="Column or SQL expression: when the event happened; or {arrival: COLUMN}, which `ingest` fills",
+    )
     prune_by: Text | None = Field(
         None, description="Column that grows with event_time, for file pruning where event_time is an expression"
     )
@@ -61,6 +87,16 @@ class Source(Section):
         if kept := next((key.name for key in map(key_of, keys) if _is_kept(key)), None):
             raise broken_rule("must make no column whose name begins with __", "Choose another name", kept)
         return keys
+
+    @property
+    def event_time(self) -> str:
+        """The column, or SQL, that says when an event happened."""
+        return self.times if isinstance(self.times, str) else self.times.arrival
+
+    @property
+    def arrival(self) -> str | None:
+        """The column that `ingest` fills with the time of arrival; None: events have a time of their own."""
+        return None if isinstance(self.times, str) else self.times.arrival
 
     @property
     def key(self) -> tuple[str, ...]:
