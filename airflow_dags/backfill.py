@@ -12,7 +12,8 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset, Context, Param, get_current_context, task
 
-from airflow_dags.command import OF_ALL_DAGS, SETTINGS, SessionizerOperator, figures
+from airflow_dags.command import OF_ALL_DAGS, SessionizerOperator, figures
+from airflow_dags.deployment import SETTINGS
 
 WHOLE = "36500d"  # longer than any span: a chunk here is one commit there
 
@@ -28,66 +29,70 @@ def expected(context: Context, jinja_env: Any) -> list[str]:
     return [*backfill(asked["from"], asked["to"], asked["keys"]), "--compare"]
 
 
-with DAG(
-    "backfill",
-    description="Recompute the sessions of a span of time from their events",
-    doc_md=__doc__,
-    schedule=None,
-    params={
-        "from": Param(type="string", format="date-time", description="Sessions that end at or after this time"),
-        "to": Param(type="string", format="date-time", description="Sessions that start before this time"),
-        "keys": Param(
-            [],
-            type="array",
-            items={"type": "string"},
-            description="Only these keys; JSON objects where the key has several columns. None: all",
-        ),
-        "chunk_days": Param(7, type="integer", minimum=1, description="Days that are committed at a time"),
-        "only_dry_run": Param(False, type="boolean", description="Only say what would change"),
-    },
-    **OF_ALL_DAGS,
-):
-    dry_run = SessionizerOperator(task_id="dry_run", arguments=expected)
+def _changes(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    found = figures(runs)
+    return {name: found.get(name, 0) for name in ("rows_added", "rows_changed", "rows_removed")}
 
-    @task.short_circuit(ignore_downstream_trigger_rules=False)
-    def go_on(looked: dict[str, Any]) -> bool:
-        """Whether anything would change, and may."""
-        return any(_changes(looked["runs"]).values()) and not get_current_context()["params"]["only_dry_run"]
 
-    @task
-    def chunks() -> list[list[str]]:
-        """The arguments of each chunk."""
-        asked = get_current_context()["params"]
-        low, high = (_utc(asked[name]) for name in ("from", "to"))
-        edges = [low]
-        while edges[-1] < high:
-            edges.append(min(edges[-1] + timedelta(days=asked["chunk_days"]), high))
-        return [backfill(one.isoformat(), other.isoformat(), asked["keys"]) for one, other in pairwise(edges)]
+def _utc(text: str) -> datetime:
+    parsed = datetime.fromisoformat(text)
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
-    recompute = SessionizerOperator.partial(
-        task_id="recompute",
-        outlets=[Asset(SETTINGS.sessions_asset)],
-        map_index_template="{{ task.arguments[2] }} to {{ task.arguments[4] }}",
-    ).expand(arguments=chunks())
 
-    @task(trigger_rule="none_failed")
-    def summary() -> dict[str, Any]:
-        """What was expected, what was done, and each chunk."""
-        instance = get_current_context()["ti"]
-        looked = instance.xcom_pull(task_ids="dry_run")
-        done = [run for document in instance.xcom_pull(task_ids="recompute") or [] for run in document["runs"]]
-        return {
-            "expected": _changes(looked["runs"]),
-            "done": _changes(done),
-            "chunks": [{"from": run["from"], "to": run["to"], **_changes([run])} for run in done],
-        }
+for of in SETTINGS:
+    with DAG(
+        of.dag("backfill"),
+        description="Recompute the sessions of a span of time from their events",
+        doc_md=__doc__,
+        schedule=None,
+        params={
+            "from": Param(type="string", format="date-time", description="Sessions that end at or after this time"),
+            "to": Param(type="string", format="date-time", description="Sessions that start before this time"),
+            "keys": Param(
+                [],
+                type="array",
+                items={"type": "string"},
+                description="Only these keys; JSON objects where the key has several columns. None: all",
+            ),
+            "chunk_days": Param(7, type="integer", minimum=1, description="Days that are committed at a time"),
+            "only_dry_run": Param(False, type="boolean", description="Only say what would change"),
+        },
+        **OF_ALL_DAGS,
+    ):
+        dry_run = SessionizerOperator(task_id="dry_run", arguments=expected, **of.of_tasks())
 
-    def _changes(runs: list[dict[str, Any]]) -> dict[str, Any]:
-        found = figures(runs)
-        return {name: found.get(name, 0) for name in ("rows_added", "rows_changed", "rows_removed")}
+        @task.short_circuit(ignore_downstream_trigger_rules=False)
+        def go_on(looked: dict[str, Any]) -> bool:
+            """Whether anything would change, and may."""
+            return any(_changes(looked["runs"]).values()) and not get_current_context()["params"]["only_dry_run"]
 
-    def _utc(text: str) -> datetime:
-        parsed = datetime.fromisoformat(text)
-        return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+        @task
+        def chunks() -> list[list[str]]:
+            """The arguments of each chunk."""
+            asked = get_current_context()["params"]
+            low, high = (_utc(asked[name]) for name in ("from", "to"))
+            edges = [low]
+            while edges[-1] < high:
+                edges.append(min(edges[-1] + timedelta(days=asked["chunk_days"]), high))
+            return [backfill(one.isoformat(), other.isoformat(), asked["keys"]) for one, other in pairwise(edges)]
 
-    go_on(dry_run.output) >> recompute >> summary()
+        recompute = SessionizerOperator.partial(
+            task_id="recompute",
+            outlets=[Asset(of.sessions_asset)],
+            map_index_template="{{ task.arguments[2] }} to {{ task.arguments[4] }}",
+            **of.of_tasks(),
+        ).expand(arguments=chunks())
+
+        @task(trigger_rule="none_failed")
+        def summary() -> dict[str, Any]:
+            """What was expected, what was done, and each chunk."""
+            instance = get_current_context()["ti"]
+            looked = instance.xcom_pull(task_ids="dry_run")
+            done = [run for document in instance.xcom_pull(task_ids="recompute") or [] for run in document["runs"]]
+            return {
+                "expected": _changes(looked["runs"]),
+                "done": _changes(done),
+                "chunks": [{"from": run["from"], "to": run["to"], **_changes([run])} for run in done],
+            }
+
+        go_on(dry_run.output) >> recompute >> summary()

@@ -7,25 +7,15 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from airflow_dags.settings import Settings
-
-SETTINGS = Settings.of(os.environ)
 OF_ALL_DAGS: dict[str, Any] = {"max_active_runs": 1, "tags": ["sessionizer"]}
 BY_THE_CLOCK = {**OF_ALL_DAGS, "start_date": datetime(2000, 1, 1, tzinfo=UTC), "catchup": False}
-OF_ALL_TASKS = {
-    "pool": SETTINGS.pool,
-    "retries": SETTINGS.retries,
-    "retry_delay": timedelta(minutes=SETTINGS.retry_minutes),
-    "retry_exponential_backoff": True,
-    "max_retry_delay": timedelta(minutes=30),
-}
 KEEPER = str(Path(__file__).with_name("keeper.py"))
 ENDED = 15.0  # seconds that the keeper is waited for: a little longer than it takes to end a command by force
 # Exit codes that trying again cannot change: a check that failed, a wrong command or config.
@@ -42,21 +32,27 @@ class SessionizerOperator(BaseOperator):
     """Runs one command of `sessionizer`; its JSON document is the task's result.
 
     arguments: of the command, a template; or a function of the context (and the Jinja environment) that returns them.
-    skip_if_nothing: the task is skipped where there was nothing to do, so that its assets tell nobody of a change.
+    config: the absolute path of the config file, a template. command: how the command line is started. skip_if_nothing:
+    the task is skipped where there was nothing to do, so that its assets tell nobody of a change. options: those of any
+    operator; give a pool of one slot, so that the commands of one sessions table wait for each other.
     The figures of the runs become the extra of the asset events.
     """
 
-    template_fields: Sequence[str] = ("arguments",)
+    template_fields: Sequence[str] = ("arguments", "config")
 
     def __init__(
         self,
         *,
         arguments: Sequence[str] | Callable[[Context, Any], Sequence[str]],
+        config: str,
+        command: Sequence[str] = ("sessionizer",),
         skip_if_nothing: bool = False,
         **options: Any,
     ) -> None:
-        super().__init__(**{**OF_ALL_TASKS, **options})
+        super().__init__(**options)
         self.arguments = arguments
+        self.config = config
+        self.command = tuple(command)
         self.skip_if_nothing = skip_if_nothing
         self._process: subprocess.Popen[bytes] | None = None
         self._ended = False
@@ -89,7 +85,7 @@ class SessionizerOperator(BaseOperator):
 
     def _call(self, asked: Sequence[str]) -> tuple[int, dict[str, Any]]:
         """The exit code and the document of a command; what it says on stderr goes to the task's log."""
-        command = [*SETTINGS.command, *asked, "--config", SETTINGS.config, "--json"]
+        command = [*self.command, *asked, "--config", self.config, "--json"]
         self.log.info("%s", command)
         owner = os.getppid()
         with tempfile.TemporaryFile() as stdout:

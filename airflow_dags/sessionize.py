@@ -9,7 +9,8 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, Context, CronDataIntervalTimetable
 
-from airflow_dags.command import BY_THE_CLOCK, SETTINGS, SessionizerOperator
+from airflow_dags.command import BY_THE_CLOCK, SessionizerOperator
+from airflow_dags.deployment import SETTINGS
 
 
 def what_to_do(context: Context, jinja_env: Any) -> list[str]:
@@ -20,18 +21,21 @@ def what_to_do(context: Context, jinja_env: Any) -> list[str]:
     return ["backfill", "--from", run.data_interval_start.isoformat(), "--to", run.data_interval_end.isoformat()]
 
 
-with DAG(
-    "sessionize",
-    description="Merge new events into the sessions table",
-    doc_md=__doc__,
-    schedule=AssetOrTimeSchedule(
-        timetable=CronDataIntervalTimetable("0 * * * *", timezone="UTC"), assets=[Asset(SETTINGS.events_asset)]
-    ),
-    **BY_THE_CLOCK,
-):
-    SessionizerOperator(
-        task_id="sessionize",
-        arguments=what_to_do,
-        skip_if_nothing=True,
-        outlets=[Asset(SETTINGS.sessions_asset)],
-    )
+for of in SETTINGS:
+    with DAG(
+        of.dag("sessionize"),
+        description="Merge new events into the sessions table",
+        doc_md=__doc__,
+        schedule=AssetOrTimeSchedule(
+            timetable=CronDataIntervalTimetable("0 * * * *", timezone="UTC"), assets=[Asset(of.events_asset)]
+        ),
+        **BY_THE_CLOCK,
+    ):
+        SessionizerOperator(
+            task_id="sessionize",
+            arguments=what_to_do,
+            skip_if_nothing=True,
+            inlets=[Asset(of.events_asset)],
+            outlets=[Asset(of.sessions_asset)],
+            **of.of_tasks(),
+        )

@@ -7,13 +7,15 @@ first differences are its XCom `failed`.
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param
 
 from airflow_dags.command import BY_THE_CLOCK, SessionizerOperator
+from airflow_dags.deployment import SETTINGS
 
-with DAG(
-    "verify",
-    description="Check a sample of the sessions against their events",
-    doc_md=__doc__,
-    schedule=CronDataIntervalTimetable("0 5 * * 0", timezone="UTC"),
-    params={"sample": Param("1%", type="string", description="The share of the keys that is checked")},
-    **BY_THE_CLOCK,
-):
-    SessionizerOperator(task_id="verify", arguments=["verify", "--sample", "{{ params.sample }}"])
+for of in SETTINGS:
+    with DAG(
+        of.dag("verify"),
+        description="Check a sample of the sessions against their events",
+        doc_md=__doc__,
+        schedule=CronDataIntervalTimetable("0 5 * * 0", timezone="UTC"),
+        params={"sample": Param("1%", type="string", description="The share of the keys that is checked")},
+        **BY_THE_CLOCK,
+    ):
+        SessionizerOperator(task_id="verify", arguments=["verify", "--sample", "{{ params.sample }}"], **of.of_tasks())

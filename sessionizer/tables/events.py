@@ -102,6 +102,15 @@ class Events:
         entry = self.table.entry(increment.first)
         return entry if entry is not None and entry.operation == DELETES else None
 
+    def unread_to_keep(self, done: Manifest, last: int) -> int | None:
+        """The first version up to this one that no run has read and whose changes are not to be made; None: none is."""
+        rules = policies(self.config.corrections)
+        for version in range((done.source_to_version or 0) + 1, last + 1):
+            deletes = rules.deletes == "ignore" and self.deletion(Increment(version, version)) is not None
+            if deletes or (rules.updates == "quarantine" and self.table.removes_rows(version)):
+                return version
+        return None
+
     def _appended(self, first: int, last: int) -> DataFrame:
         try:
             rows = appended(self.table, first, last)

@@ -4,6 +4,7 @@ The tests are one story, told in order: each goes on from the tables that the on
 """
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -34,8 +35,55 @@ def test_all_dags_are_read(deployment: Deployment) -> None:
 
 
 def test_a_config_that_is_nowhere_is_an_error_of_the_dags() -> None:
-    with pytest.raises(ValueError, match=r"must be the absolute path of a config file: got 'sessionizer\.yaml'"):
+    with pytest.raises(ValueError, match=r"must be the absolute path of a config file, .*: got 'sessionizer\.yaml'"):
         Settings.of({"SESSIONIZER_CONFIG": "sessionizer.yaml"})
+
+
+def test_a_folder_of_configs_is_a_set_of_dags_for_each(deployment: Deployment, tmp_path: Path) -> None:
+    for name in ("shop", "site"):
+        (tmp_path / f"{name}.yaml").write_text("")
+    (tmp_path / "notes.txt").write_text("")
+    code, said = deployment.airflow("dags", "reserialize", SESSIONIZER_CONFIG=str(tmp_path))
+    assert code == 0, said
+    assert deployment.rows("SELECT * FROM import_error") == []
+    found = deployment.rows("SELECT dag_id FROM dag WHERE dag_id LIKE '%.%' ORDER BY dag_id")
+    kinds = ("backfill", "maintain", "sessionize", "verify")
+    assert [row["dag_id"] for row in found] == [f"{name}.{kind}" for name in ("shop", "site") for kind in kinds]
+    shop, _ = Settings.of({"SESSIONIZER_CONFIG": str(tmp_path), "SESSIONIZER_EVENTS_ASSET": "lake"})
+    assert (shop.config, shop.dag("verify")) == (str(tmp_path / "shop.yaml"), "shop.verify")
+    told = (shop.pool, shop.events_asset, shop.sessions_asset)
+    assert told == ("sessionizer_shop", "lake", "sessionizer_sessions_shop")
+
+
+def test_tables_of_a_folder_have_names_and_assets_of_their_own(tmp_path: Path) -> None:
+    for name in ("shop.yaml", "site.yaml"):
+        (tmp_path / name).write_text("")
+    with pytest.raises(ValueError, match=r"SESSIONIZER_SESSIONS_ASSET must hold \{name\}.*got 'sessions'"):
+        Settings.of({"SESSIONIZER_CONFIG": str(tmp_path), "SESSIONIZER_SESSIONS_ASSET": "sessions"})
+    (tmp_path / "site.yml").write_text("")
+    with pytest.raises(ValueError, match=r"a name of its own, .*got 'site'"):
+        Settings.of({"SESSIONIZER_CONFIG": str(tmp_path)})
+
+
+OWN = """
+from airflow.sdk import DAG
+from airflow_dags.command import SessionizerOperator
+
+with DAG("own", schedule=None):
+    SessionizerOperator(task_id="count", arguments=["status"], config={config!r}, command={command!r})
+"""
+
+
+def test_the_operator_serves_dags_of_ones_own(deployment: Deployment) -> None:
+    config, command = (deployment.environment[f"SESSIONIZER_{name}"] for name in ("CONFIG", "COMMAND"))
+    file = deployment.home / "dags" / "own.py"
+    file.write_text(OWN.format(config=config, command=shlex.split(command)))
+    try:
+        done = deployment.test_dag("own")
+    finally:
+        file.unlink()
+    assert done["state"] == "success", done["said"]
+    assert "sessions" in done["xcoms"]["count"]
 
 
 def test_sessionize_consumes_what_is_new_and_tells_its_figures(deployment: Deployment) -> None:

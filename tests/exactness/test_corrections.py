@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.exactness.play import Play
+from sessionizer.jobs.commands.look_back import LookBack, readmit
+from tests.exactness.play import Play, at
 
 pytestmark = pytest.mark.slow
 
@@ -253,3 +254,12 @@ def test_a_flush_does_not_go_by_an_event_that_has_come_and_gone(play: Plays) -> 
     done = play("a@0").add("b@5")
     done.source("DELETE FROM {} WHERE u = 'b'").flush()
     done.runs("c@12").assert_sessions("u | start | final \n c | 12 | no", u="c")
+
+
+def test_an_update_is_readmitted_whole_by_one_of_its_keys(play: Plays) -> None:
+    done = play("a@5 tick@100", corrections="quarantine")
+    done.source("UPDATE {} SET u = 'b' WHERE u = 'a'").run()
+    readmit(done.kind, LookBack(at(0), at(1440), ('{"u": "a"}',), now=done.now))
+    done.assert_sessions("u | start \n b | 5 \n tick | 100")
+    done.assert_rejected("u | reason")
+    done.assert_clean()

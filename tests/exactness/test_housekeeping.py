@@ -1,5 +1,6 @@
 """Deletes that are housekeeping leave the sessions as they are; a person's erasure does not."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionizer.jobs.commands.maintain import Asked, maintain
+from sessionizer.jobs.run import side_tables
 from sessionizer.jobs.run.phases import wall_clock
 from sessionizer.lib.durations import DAY
-from tests.exactness.play import Play, SourceError, minute
+from tests.exactness.play import Play, SourceError, UsageError, minute
+from tests.kills import killed_at
 
 pytestmark = pytest.mark.broad
 
@@ -166,6 +169,38 @@ def test_deletes_may_stop_the_run_where_updates_do_not(play: Plays) -> None:
     other.source("UPDATE {} SET n = 4")
     with pytest.raises(SourceError, match="corrections"):
         other.run()
+
+
+def test_a_rebuild_waits_for_deletes_that_no_run_has_read(play: Plays) -> None:
+    done = play("a@0 a@5=2 | tick@100", **IGNORED)
+    done.source("DELETE FROM {} WHERE u = 'a'")
+    longer = {"session": {"gap": "20m"}}
+    with pytest.raises(UsageError, match="no run has read it yet"):
+        done.change(**longer).rebuild()
+    done.change().run()
+    done.change(**longer).rebuild().assert_sessions("u | start | end \n a | 0 | 5 \n tick | 100 | 100")
+
+
+def test_a_rebuild_waits_for_an_erasure_that_was_cut_off(play: Plays) -> None:
+    done = play("a@5 b@6", **IGNORED)
+    done.source("DELETE FROM {} WHERE u = 'b'").run()
+    with killed_at(side_tables, "write"):
+        done.readmit_deletes("b")
+    with pytest.raises(UsageError, match="stay out for good"):
+        done.change(session={"gap": "20m"}).rebuild()
+    done.change().run()
+    done.change(session={"gap": "20m"}).rebuild().assert_sessions("u | start \n a | 5")
+    done.assert_rejected("u | reason")
+
+
+def test_a_source_made_again_with_all_its_rows_counts_them_once(play: Plays) -> None:
+    done = play("a@0 a@5=2 b@2 | tick@100", **IGNORED)
+    done.source("DELETE FROM {} WHERE u <> 'tick'").run()
+    shutil.rmtree(done.folder / "events")
+    done.add("a@0 a@5=2 tick@100").init().rebuild()
+    done.assert_sessions(BEFORE)
+    done.assert_rejected("u | event_time | reason \n b | 2 | ignored_delete")
+    done.assert_clean()
 
 
 def test_what_is_kept_of_forgotten_sessions_may_go(play: Plays) -> None:

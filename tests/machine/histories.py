@@ -235,7 +235,8 @@ class Teller:
                 return [self._run(run), Readmit(self._time(), *span)]
             case "rebuild":
                 self._run(run)
-                return [Rebuild(self._time())]
+                reads = [] if self.rule.corrections == "apply" else [run]  # first what is not to be made
+                return [*reads, Rebuild(self._time())]
             case _:
                 return [self._run(run)]
 

@@ -15,10 +15,11 @@ from sessionizer.jobs.run.driver import settled
 from sessionizer.jobs.run.kinds import sessions_of, sliding_of
 from sessionizer.jobs.run.phases import Say, wall_clock
 from sessionizer.lib import columns as C
-from sessionizer.lib.admission.verdicts import BESIDE
+from sessionizer.lib.admission.verdicts import IGNORED_DELETE, IN
 from sessionizer.lib.config import Config
 from sessionizer.lib.durations import DAY, format_duration
 from sessionizer.lib.errors import UsageError
+from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.tables.delta import REMOVED_FILES_KEPT, Superseded, Table
 from sessionizer.tables.table_set import TableSet
@@ -169,12 +170,16 @@ def _old_rejects(tables: TableSet, asked: Asked) -> tuple[tuple[str, Mapping[str
 def _since(tables: TableSet) -> int | None:
     """Before which time no event is in a session that is left, some having been forgotten; None: nobody knows.
 
-    Where sessions are cut amid events, the cuts follow from what was long before; and what lies apart is told beside.
+    Where sessions are cut amid events, the cuts follow from what was long before; copies need their original, and what
+    is late or apart beside its delete is in no source.
     """
-    manifest, rule = tables.sessions.position().manifest, Rule.of(tables.config)
-    if manifest is None or manifest.forgotten is None or rule.cuts or manifest.as_judged(rule).freezes:
+    manifest, rule, fits = tables.sessions.position().manifest, Rule.of(tables.config), tables.config.fingerprint()
+    if manifest is None or manifest.forgotten is None or manifest.rule_fingerprint != fits:
         return None
-    if not tables.rejected_events.table.read().where(C.col(C.KEPT) == BESIDE).isEmpty():
+    rejects = tables.rejected_events.table.read()
+    gone, others = rejects.where(C.col(C.REASON) == IGNORED_DELETE), rejects.where(C.col(C.KEPT) != IN)
+    told_beside = not joined(others, gone, (C.EVENT_HASH,), "left_semi").isEmpty()
+    if rule.cuts or rule.dedupe is not None or manifest.as_judged(rule).freezes or told_beside:
         return None
     first = tables.sessions.table.read().agg(F.unix_micros(F.min(C.col(C.SESSION_START)))).collect()[0][0]
     return manifest.forgotten if first is None else min(manifest.forgotten, int(first))

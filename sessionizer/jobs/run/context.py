@@ -21,7 +21,7 @@ from sessionizer.lib.admission.accepted import Past, kept_in
 from sessionizer.lib.admission.admission import Admission
 from sessionizer.lib.admission.corrections import housekept
 from sessionizer.lib.admission.freed import Readmission, asked_for, still_in
-from sessionizer.lib.admission.rejects import is_timeless, marked
+from sessionizer.lib.admission.rejects import beyond, is_timeless, marked
 from sessionizer.lib.admission.retold import bare, is_told_otherwise, retold
 from sessionizer.lib.admission.verdicts import BEFORE_START, CORRECTION, IGNORED_DELETE, IN
 from sessionizer.lib.expressions import with_keys
@@ -162,8 +162,7 @@ class RunContext:
             found.append(reason == BEFORE_START)
         if self.rule.corrections == "quarantine":
             found += [reason == CORRECTION, is_timeless()]
-        if self.rule.keeps_deleted:
-            found.append(reason == IGNORED_DELETE)
+        found += [reason == IGNORED_DELETE] if self.rule.keeps_deleted else []
         if self.clock.forgotten is not None:  # whatever it was, it is late now
             found.append(reason.isin(*BY_MARK) & (F.unix_micros(C.col(C.EVENT_TIME)) < self.clock.forgotten))
         return found
@@ -182,11 +181,12 @@ class RunContext:
 
     def _staying(self) -> DataFrame | None:
         """The rows of rejected_events whose events are gone from the source and stay in their session by this rule."""
-        waits = self.rule.corrections == "quarantine"
-        if not (waits or self.rule.keeps_deleted) or (rejects := self.rejects()) is None:
+        if not self.rule.keeps_deleted or (rejects := self.rejects()) is None:
             return None
-        stays = rejects.where(C.col(C.KEPT) == IN)
-        return stays if waits else stays.where(C.col(C.REASON) == IGNORED_DELETE)
+        done, events = self.position.manifest, self.kind.tables.events
+        lasts = F.lit(self.rule.corrections == "quarantine") | (C.col(C.REASON) == IGNORED_DELETE)
+        stays, is_anew = rejects.where((C.col(C.KEPT) == IN) & lasts), done and events.table.id != done.source_id
+        return beyond(stays, events.as_of(self.increment.last, None)) if is_anew else stays
 
     def sample(self) -> DataFrame:
         """No rows of the source, with its columns."""

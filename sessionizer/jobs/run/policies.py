@@ -76,6 +76,7 @@ def check_filter(context: RunContext) -> None:
     done, kind = context.position.manifest, context.kind
     if done is not None and context.lasting():
         _check_rejects_of(kind, done)
+        _check_read(kind, done, context.increment.last)
     if done is None or (old := done.rule.get("where")) == kind.rule.where:
         return
     remedy = f"set source.where as it was, or make {kind.name} in a table of its own"
@@ -91,6 +92,18 @@ def check_filter(context: RunContext) -> None:
             "source.where has changed, and corrections in quarantine may move events to where it hides them",
             value=kind.rule.where,
             remedy=f"`sessionizer readmit{kind.option}` makes them first; or {remedy}",
+        )
+
+
+def _check_read(kind: Kind, done: Manifest, last: int) -> None:
+    """Raise where a rebuild would make changes of rows that are to leave the events where they are."""
+    events = kind.tables.events
+    if events.goes_on(done, last) and (version := events.unread_to_keep(done, last)) is not None:
+        raise UsageError(
+            f"version {version} of the source takes rows away whose events are to stay, and no run has read it yet: a "
+            "rebuild would not know them",
+            value=f"corrections: {kind.tables.config.corrections!r}",
+            remedy=f"`sessionizer {kind.command}` reads it first, by the rule as it was; or set corrections: apply",
         )
 
 

@@ -111,7 +111,7 @@ def lacks_lasting(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
     if has_mark:  # what is older is late for good
         for_good = for_good | BY_MARK
     lasts = manifest.retold or bool(manifest.rejected.keys() & for_good)
-    if kind.rule.corrections == "quarantine" or has_mark or manifest.source_began:
+    if kind.rule.keeps_deleted or has_mark or manifest.source_began:
         lasts = lasts or any(manifest.events.get(name) for name in TAKES)
     return lasts and _lacks_rejects(kind, manifest, restored)
 

@@ -60,16 +60,17 @@ def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule, compute: Compu
     itself, with what lies apart of what is taken away, or is late by what has been forgotten.
     """
     time = F.unix_micros(C.col(C.EVENT_TIME))
+    mine = rejects if asked.keys is None else joined(rejects, F.broadcast(asked.keys), rule.key, "left_semi")
     inside = (time >= asked.low) & (time < asked.high)
     young = F.lit(True) if asked.forgotten is None else time >= asked.forgotten
-    found = rejects.where(C.col(C.REASON).isin(LATE, IN_THE_FUTURE, EXPRESSION_FAILED) & inside & young)
+    found = mine.where(C.col(C.REASON).isin(LATE, IN_THE_FUTURE, EXPRESSION_FAILED) & inside & young)
     if asked.deletes:
-        made = rejects.where((C.col(C.REASON) == IGNORED_DELETE) & inside)
+        made = mine.where((C.col(C.REASON) == IGNORED_DELETE) & inside)
         found = made.unionByName(_apart_of(made, rejects, young))
     elif asked.corrections:
         corrections = rejects.where(C.col(C.REASON) == CORRECTION)
         updates, number = corrections.where(C.col(C.KEPT) == OUT), {"rows": F.count(F.lit(1))}
-        made, seen = compute.observed(corrections.where(inside), number)
+        made, seen = compute.observed(mine.where((C.col(C.REASON) == CORRECTION) & inside), number)
         before: int | None = 0
         while seen["rows"] != before:
             before = seen["rows"]
@@ -79,7 +80,7 @@ def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule, compute: Compu
             made, seen = compute.observed(made, number)
         also = _apart_of(made, rejects, young, inside).where(~(inside & young))
         found = found.unionByName(made).unionByName(also)
-    return found if asked.keys is None else joined(found, F.broadcast(asked.keys), rule.key, "left_semi")
+    return found
 
 
 def _apart_of(made: DataFrame, rejects: DataFrame, young: Column, *first: Column) -> DataFrame:

@@ -89,6 +89,12 @@ def marked(rows: DataFrame, back: DataFrame | None, rejects: DataFrame, by_mark:
     return told.drop(C.HASH, C.JSON, "__nth", "__back")
 
 
+def beyond(rejects: DataFrame, source: DataFrame) -> DataFrame:
+    """Of events that are gone from a source those that this one, made again, has no row for. In: rows kept whole."""
+    told = rejects.withColumn(C.HASH, C.col(C.EVENT_HASH))
+    return taken(told, hashed(source).select(C.HASH)).where(~C.col(C.TAKEN)).select(*C.cols(tuple(rejects.columns)))
+
+
 def kept(judged: DataFrame) -> Column:
     """What becomes of a rejected event: it stays out of sessions, in its session, or in one of late events."""
     verdict = C.col(C.VERDICT)

@@ -9,7 +9,7 @@ from pyspark.sql import types as T
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.rejects import IDENTITY
 from sessionizer.lib.admission.validate import event_time_us, passing
-from sessionizer.lib.admission.verdicts import IN
+from sessionizer.lib.admission.verdicts import CORRECTION, IN
 from sessionizer.lib.bags import hashed
 from sessionizer.lib.canonical import from_canonical_json
 from sessionizer.lib.expressions import with_keys
@@ -55,7 +55,8 @@ def retold(
     """The rows of rejected_events with the event, its hash and its ordinal by the columns of today.
 
     A row that was kept whole tells itself; of the others the source as it was has the event. One whose time had failed
-    gets the time that it has now, and one that `where` leaves out now, which had failed for it, is a row no longer.
+    gets the time that it has now, and is a correction where the rest of its update waits; one that `where` leaves out
+    now, which had failed for it, is a row no longer.
 
     In: rejects; the source as it was, None: all rows were kept whole; its columns then and now, bare. rule: what the
     key and time of rejects are of; None: they are of another one.
@@ -76,7 +77,17 @@ def retold(
     hash_now = F.coalesce(C.col(C.HASH), C.col(C.EVENT_HASH))
     alike = Window.partitionBy(hash_now, C.col(C.RUN_SEQ)).orderBy(*C.cols(IDENTITY))
     time = F.coalesce(C.col(C.EVENT_TIME), F.col(TIME))
-    anew = {C.ORDINAL: F.row_number().over(alike), C.EVENT: text, C.EVENT_HASH: hash_now, C.EVENT_TIME: time}
+    of_commit = F.bool_or((C.col(C.KEPT) == IN) & (C.col(C.REASON) == CORRECTION)).over(
+        Window.partitionBy(C.SOURCE_VERSION)
+    )
+    waits = C.col(C.EVENT_TIME).isNull() & time.isNotNull() & C.col(C.SOURCE_VERSION).isNotNull() & of_commit
+    anew = {
+        C.REASON: F.when(waits, CORRECTION).otherwise(C.col(C.REASON)),
+        C.ORDINAL: F.row_number().over(alike),
+        C.EVENT: text,
+        C.EVENT_HASH: hash_now,
+        C.EVENT_TIME: time,
+    }
     return met.withColumns(anew).select(*C.cols(tuple(rejects.columns)))
 
 
