@@ -105,7 +105,7 @@ def _spans(tables: LocalTableSet, of: Ruled, asked: Asked) -> Spans | None:
     if of.name == "windows":
         shape = SlidingRule.of(tables.config)
         return [(low - low % shape.unit - shape.reach, high - high % shape.unit + shape.reach + shape.unit - 1)]
-    return None if of.rule.max_duration is not None else [outermost(tables, of, low, high)]
+    return None if of.rule.cuts else [outermost(tables, of, low, high)]
 
 
 def _checks(tables: LocalTableSet, of: Ruled, rule: Rule, *, whole: bool, forgotten: bool) -> list[str]:

@@ -13,6 +13,7 @@ from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import steady
 
+CANDIDATE, MARK = "__candidate", "__mark"
 OF_SCOPE = (C.SCOPE_WATERMARK, C.SCOPE_FLUSH_MARK, C.SCOPE_FLUSHED_FROM)
 
 
@@ -126,24 +127,24 @@ def advance_scopes(  # noqa: PLR0913
     In: partials of this run's valid events (`__start`, `__end`), late ones too; `__reach` of all that a flush ends,
     None without a flush.
     """
-    none = dict.fromkeys((*OF_SCOPE[:2], "mark"), F.lit(None).cast("bigint"))
+    none = dict.fromkeys((*OF_SCOPE[:2], MARK), F.lit(None).cast("bigint"))
     edge = F.min(C.col(C.START)) if rule.watermark_from == "min_event_time" else F.max(C.col(C.END))
     by_scope = C.cols(rule.scope)
-    rows = valid.groupBy(*by_scope).agg((edge - rule.watermark_delay).alias("candidate")).withColumns(none)
+    rows = valid.groupBy(*by_scope).agg((edge - rule.watermark_delay).alias(CANDIDATE)).withColumns(none)
     if clock.scopes is not None:
         rows = rows.unionByName(clock.scopes.select(*by_scope, *OF_SCOPE[:2]), allowMissingColumns=True)
     if reaches is not None:
-        marks = reaches.groupBy(*by_scope).agg((F.max(C.col(C.REACH)) + 1).alias("mark"))
+        marks = reaches.groupBy(*by_scope).agg((F.max(C.col(C.REACH)) + 1).alias(MARK))
         rows = rows.unionByName(marks, allowMissingColumns=True)
-    known = rows.groupBy(*by_scope).agg(*[F.max(C.col(n)).alias(n) for n in ("candidate", *none)])
+    known = rows.groupBy(*by_scope).agg(*[F.max(C.col(n)).alias(n) for n in (CANDIDATE, *none)])
     pushed = F.lit(override.advance_to).cast("bigint")
     # `greatest` skips nulls.
-    before_flush = F.greatest(C.col(C.SCOPE_WATERMARK), F.col("candidate"), pushed)
+    before_flush = F.greatest(C.col(C.SCOPE_WATERMARK), F.col(CANDIDATE), pushed)
     scopes = known.select(
         *by_scope,
-        F.greatest(before_flush, F.col("mark")).alias(C.SCOPE_WATERMARK),
-        F.greatest(C.col(C.SCOPE_FLUSH_MARK), F.col("mark")).alias(C.SCOPE_FLUSH_MARK),
-        F.when(F.col("mark").isNotNull(), F.coalesce(before_flush, F.lit(-EVER))).alias(C.SCOPE_FLUSHED_FROM),
+        F.greatest(before_flush, F.col(MARK)).alias(C.SCOPE_WATERMARK),
+        F.greatest(C.col(C.SCOPE_FLUSH_MARK), F.col(MARK)).alias(C.SCOPE_FLUSH_MARK),
+        F.when(F.col(MARK).isNotNull(), F.coalesce(before_flush, F.lit(-EVER))).alias(C.SCOPE_FLUSHED_FROM),
     )
     return replace(clock, scopes=scopes if rule.watermark_per == "key" else as_literals(scopes, compute))
 
@@ -158,18 +159,26 @@ def clocks_of_keys(live: DataFrame | None, final: DataFrame | None, events: Data
     found = []
     if live is not None:
         state = C.col(C.STATE)
-        found.append(live.select(*by_key, state[C.STATE_WATERMARK].alias("w"), state[C.STATE_FLUSH_MARK].alias("f")))
+        found.append(
+            live.select(
+                *by_key,
+                state[C.STATE_WATERMARK].alias(C.SCOPE_WATERMARK),
+                state[C.STATE_FLUSH_MARK].alias(C.SCOPE_FLUSH_MARK),
+            )
+        )
     if final is not None:
         keys = events.select(*by_key).distinct()
         past = joined(final.where(~C.col(C.IS_LATE)), keys, rule.key, "left_semi")
         after = F.unix_micros(C.col(C.EXPIRES_AT)) + 1
-        found.append(past.select(*by_key, F.lit(None).cast("bigint").alias("w"), after.alias("f")))
+        found.append(
+            past.select(*by_key, F.lit(None).cast("bigint").alias(C.SCOPE_WATERMARK), after.alias(C.SCOPE_FLUSH_MARK))
+        )
     if not found:
         return None
     rows = found[0] if len(found) == 1 else found[0].unionByName(found[1])
     return rows.groupBy(*by_key).agg(
-        F.max("w").alias(C.SCOPE_WATERMARK),
-        F.max("f").alias(C.SCOPE_FLUSH_MARK),
+        F.max(C.SCOPE_WATERMARK).alias(C.SCOPE_WATERMARK),
+        F.max(C.SCOPE_FLUSH_MARK).alias(C.SCOPE_FLUSH_MARK),
         F.lit(None).cast("bigint").alias(C.SCOPE_FLUSHED_FROM),
     )
 

@@ -48,8 +48,12 @@ def walked(chains: DataFrame, rule: Rule, apart: tuple[str, ...]) -> DataFrame:
     walk = F.aggregate(
         F.sort_array(F.collect_list(event)), begin, lambda at, one: _step(at, one, rule, values), lambda at: at["begun"]
     )
-    begun = numbered.groupBy(*C.cols(chain)).agg(walk.alias("__begun")).select(*C.cols(chain), F.explode("__begun"))
-    begins = begun.select(*C.cols(chain), F.col("col")[C.SEQ].alias(C.SEQ), F.col("col").alias("__begun_here"))
+    begun = (
+        numbered.groupBy(*C.cols(chain))
+        .agg(walk.alias("__begun"))
+        .select(*C.cols(chain), F.explode("__begun").alias("__one"))
+    )
+    begins = begun.select(*C.cols(chain), F.col("__one")[C.SEQ].alias(C.SEQ), F.col("__one").alias("__begun_here"))
     met = joined(numbered, begins, (*chain, C.SEQ), "left")
     first = F.struct(C.col(C.US), C.col(C.AHEAD), F.col("__begun_here")["why"].alias("why"))
     up_to_here = Window.partitionBy(*C.cols(chain)).orderBy(C.SEQ).rowsBetween(Window.unboundedPreceding, 0)

@@ -28,7 +28,7 @@ IN_ONE = "each accepted event is in one session"
 
 def is_recomputed(rule: Rule) -> bool:
     """Whether sessions follow from the accepted events; those of late events apart always do."""
-    return rule.lateness == "event" or rule.revive
+    return not rule.freezes
 
 
 def of_sessions(rule: Rule) -> list[str]:

@@ -53,7 +53,7 @@ def settle(
         ended = ended | _known(C.col(C.W) > start + rule.max_duration)
     status = F.when(final, FINAL).when(ended, CLOSED).otherwise(OPEN)
     computed_id = session_id(C.cols(rule.key), key_types, start, C.col(C.SALT) if C.SALT in salted.columns else None)
-    rows = _unforgotten(timed, after).select(
+    rows = not_forgotten(timed, after).select(
         *C.cols(rule.key),
         _own_id(computed_id, sessions, rule).alias(C.SESSION_ID),
         F.timestamp_micros(start).alias(C.SESSION_START),
@@ -74,7 +74,8 @@ def settle(
     return with_sql_columns(_without_stayers(rows.withColumn(C.SUPERSEDES, trail), rule), aggregates)
 
 
-def _unforgotten(sessions: DataFrame, clock: WatermarkState) -> DataFrame:
+def not_forgotten(sessions: DataFrame, clock: WatermarkState) -> DataFrame:
+    """The sessions but those that ended before what has been forgotten."""
     if clock.forgotten is None:
         return sessions
     return sessions.where(C.col(C.REACH) >= clock.forgotten)

@@ -8,6 +8,7 @@ from sessionizer.lib.accepted import ADDS, LEAVES, AcceptedChanges
 from sessionizer.lib.canonical import session_id
 from sessionizer.lib.config import DynamicGap
 from sessionizer.lib.durations import EVER
+from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import timestamp
 from sessionizer.lib.windows.sessions.boundaries import salt_of
@@ -49,15 +50,20 @@ def unforgotten(intervals: DataFrame, forgotten: int, rule: Rule, *, is_again: b
     return left.withColumn(C.START, F.when(existing, start).otherwise(F.greatest(start, "__first"))).drop("__first")
 
 
-def sessions_apart(near: DataFrame, changes: AcceptedChanges, rule: Rule) -> DataFrame:
-    """Sessions of late events apart, of the populations that lose events: which one they are of, their ids tell."""
+def sessions_apart(near: DataFrame, final: DataFrame, changes: AcceptedChanges, rule: Rule) -> DataFrame:
+    """Sessions of late events apart, of the populations that lose events: which one they are of, their ids tell.
+
+    near: those that may be concerned; final: all.
+    """
     start = F.unix_micros(C.col(C.SESSION_START))
     types = [f.dataType for f in near.select(*C.cols(rule.key)).schema.fields]
     numbers = [F.lit(n).cast("bigint") for n in changes.populations]
     late, ties = near.where(C.col(C.IS_LATE)), F.array(F.lit(0))
     if rule.by_content:  # so many events of its time may come before the first one of a session
-        most = F.sum(C.col(C.EVENT_COUNT)).over(Window.partitionBy(*C.cols(rule.key)))
-        late, ties = late.withColumn("__most", most.cast("int")), F.sequence(F.lit(0), F.col("__most"))
+        before = final.where(C.col(C.IS_LATE)).groupBy(*C.cols(rule.key), C.col(C.SESSION_END).alias(C.SESSION_START))
+        most = before.agg(F.sum(C.col(C.EVENT_COUNT)).cast("int").alias("__most"))
+        late = joined(late, most, (*rule.key, C.SESSION_START), "left")
+        ties = F.sequence(F.lit(0), F.coalesce(F.col("__most"), F.lit(0)))
 
     def is_of(number: Column) -> Column:
         salts = F.transform(ties, lambda n: session_id(C.cols(rule.key), types, start, salt_of(number, n)))

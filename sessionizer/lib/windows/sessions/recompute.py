@@ -139,10 +139,10 @@ def _first_ids() -> Column:
 def may_span_others(rule: Rule) -> bool:
     """Whether final sessions may lie in the time of an island, and out of its reach.
 
-    By gaps of their own they end before what begins ahead of them; by `lateness: session` they stay as they are.
+    By gaps of their own they end before what begins ahead of them; some stay as they are whatever comes near them.
     """
     by_gap = rule.max_duration is not None and isinstance(rule.gap, DynamicGap) and not rule.by_content
-    return by_gap or (rule.lateness == "session" and not rule.revive)
+    return by_gap or rule.freezes
 
 
 def with_others(ranges: DataFrame, final: DataFrame, rule: Rule) -> DataFrame:

@@ -45,7 +45,7 @@ from sessionizer.lib.windows.sessions.intervals import (
     state_intervals,
 )
 from sessionizer.lib.windows.sessions.islands import beyond, mark_islands
-from sessionizer.lib.windows.sessions.lifecycle import last_arrival, settle, table_columns
+from sessionizer.lib.windows.sessions.lifecycle import last_arrival, not_forgotten, settle, table_columns
 from sessionizer.lib.windows.sessions.places import may_touch, sessions_apart, unforgotten
 from sessionizer.lib.windows.sessions.recompute import (
     OTHERS,
@@ -150,8 +150,9 @@ class Sessions:
             if found[OTHERS]:
                 ranges, spans = spanning, _spans(spanning, compute)
         inside, redone = self._redone(changes.accepted(spans), ranges, compute)
-        if keeps_arrival_of_key(rule):
-            merged, redone = self._with_last_arrivals(merged, compute.held(redone))
+        if keeps_arrival_of_key(rule):  # what does not come back has not just arrived
+            lasting = not_forgotten(compute.held(redone), changes.before)
+            merged, redone = self._with_last_arrivals(merged, lasting)
         return Merged(merged, redone, ranges, inside, spans)
 
     def settle(self, windows: DataFrame, before: WatermarkState, after: WatermarkState) -> DataFrame:
@@ -261,7 +262,8 @@ class Sessions:
             found = bare_intervals(near.where(~C.col(C.IS_LATE)), rule)
             intervals = intervals.unionByName(found, allowMissingColumns=True)
         if changes.populations:
-            intervals = intervals.unionByName(sessions_apart(near, changes, rule), allowMissingColumns=True)
+            found = sessions_apart(near, stored.final, changes, rule)
+            intervals = intervals.unionByName(found, allowMissingColumns=True)
         return intervals
 
     def _places_again(self, changes: AcceptedChanges, again: Again, stored: Stored, compute: Compute) -> DataFrame:
