@@ -7,8 +7,9 @@ from typing import Any
 import duckdb
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -105,3 +106,46 @@ def test_statistics_in_milliseconds_hide_no_microsecond(spark: SparkSession, tmp
             assert connection.execute(f"SELECT count(*) FROM found WHERE {condition}").fetchall() == [(1,)]
     exact = datetime(2026, 1, 2, 10, 0, 0, 123456, UTC)
     assert pl.scan_delta(place).filter(pl.col("t") >= exact).collect().height == 1
+
+
+OF_TABLES: dict[str, tuple[str, dict[str, str]]] = {
+    "plain": ("n", {}),
+    "fed": ("n", {"delta.enableChangeDataFeed": "true"}),
+    "vectors": ("n", {"delta.enableDeletionVectors": "true"}),
+    "mapped": ("of n", {"delta.columnMapping.mode": "name"}),
+}
+READS = {  # the sum of n, or the error
+    "arrow": {"plain": 3, "fed": 3, "vectors": "deletionVectors", "mapped": None},
+    "query": {"plain": 3, "fed": 3, "vectors": 3, "mapped": 3},
+    "polars": {"plain": 3, "fed": 3, "vectors": 3, "mapped": "column mapping"},
+}
+
+
+def sum_of(reader: str, path: str, column: str) -> Any:
+    if reader == "polars":
+        return pl.scan_delta(path).collect()[column].sum()
+    if reader == "query":
+        found = QueryBuilder().register("t", DeltaTable(path)).execute(f'SELECT sum("{column}") AS n FROM t')
+        return pa.table(found.read_all())["n"].to_pylist()[0]
+    with duckdb.connect() as connection:
+        connection.register("t", DeltaTable(path).to_pyarrow_dataset())
+        return connection.execute(f'SELECT sum("{column}") FROM t').fetchall()[0][0]
+
+
+def test_what_other_readers_make_of_a_table_s_features(spark: SparkSession, tmp_path: Path) -> None:
+    """As docs/readers.md tells it: one that reads nulls where Spark has values is to be known."""
+    for name, (column, properties) in OF_TABLES.items():
+        place = f"delta.`{tmp_path / name}`"
+        told = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+        spark.sql(f"CREATE TABLE {place} (u INT, `{column}` INT) USING delta" + f" TBLPROPERTIES ({told})" * bool(told))
+        spark.sql(f"INSERT INTO {place} SELECT /*+ COALESCE(1) */ * FROM VALUES (1, 1), (2, 2), (3, 4)")
+        spark.sql(f"DELETE FROM {place} WHERE u = 3")
+    found: dict[str, dict[str, Any]] = {}
+    for reader, wanted in READS.items():
+        found[reader] = {}
+        for name, expected in wanted.items():
+            try:
+                found[reader][name] = sum_of(reader, str(tmp_path / name), OF_TABLES[name][0])
+            except Exception as error:  # each reader has errors of its own
+                found[reader][name] = expected if isinstance(expected, str) and expected in str(error) else str(error)
+    assert found == READS
