@@ -114,7 +114,7 @@ OF_TABLES: dict[str, tuple[str, dict[str, str]]] = {
     "vectors": ("n", {"delta.enableDeletionVectors": "true"}),
     "mapped": ("of n", {"delta.columnMapping.mode": "name"}),
 }
-READS = {  # the sum of n, or the error
+READS: dict[str, dict[str, Any]] = {  # the sum of n, or the error
     "arrow": {"plain": 3, "fed": 3, "vectors": "deletionVectors", "mapped": None},
     "query": {"plain": 3, "fed": 3, "vectors": 3, "mapped": 3},
     "polars": {"plain": 3, "fed": 3, "vectors": 3, "mapped": "column mapping"},
