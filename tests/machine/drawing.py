@@ -15,6 +15,8 @@ from tests.machine.steps import (
     Change,
     Crash,
     Delete,
+    Erase,
+    Forget,
     Maintain,
     Overwrite,
     Readmit,
@@ -116,6 +118,11 @@ def written(step: Step, world: World, rule: Rule) -> list[str]:
             return [f"done.at({minute(step.now)}).backfill({minute(step.low)}, {minute(step.high)}{keys})"]
         case Readmit():
             return [f"done.at({minute(step.now)}).readmit({minute(step.low)}, {minute(step.high)})"]
+        case Erase():
+            # as `readmit`, with deletes=True
+            return [f"done.at({minute(step.now)}).readmit_deletes()"]
+        case Forget():
+            return [f"forget(done.kind, {step.keep}, done.now, done.said.append)"]
         case Rebuild():
             return [f"done.at({minute(step.now)}).rebuild()"]
         case Crash():

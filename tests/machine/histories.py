@@ -15,6 +15,8 @@ from tests.machine.steps import (
     Changes,
     Crash,
     Delete,
+    Erase,
+    Forget,
     Job,
     Maintain,
     Overwrite,
@@ -28,7 +30,7 @@ from tests.machine.steps import (
 
 DAYS_LATER = 9 * 1440
 CHANGES = ("update", "update", "delete", "overwrite", "blink")
-JOBS = (*["run"] * 8, "wait", "flush", "advance", "backfill", "readmit", "rebuild")
+JOBS = (*["run"] * 8, "wait", "flush", "advance", "backfill", "readmit", "erase", "rebuild", "forget")
 LATE: tuple[Late, ...] = ("quarantine", "drop", "amend", "separate")
 DOUBLES = (None, "0.0", "-0.0", "1.5", "-2.0", "3.25", "nan", "inf", "-inf")
 
@@ -233,6 +235,10 @@ class Teller:
                 return [self._run(run), Backfill(self._time(), *span, keys)]
             case "readmit" if not self.rule.freezes:
                 return [self._run(run), Readmit(self._time(), *span)]
+            case "erase" if self.rule.corrections == "ignore":
+                return [self._run(run), Erase(self._time(), *span)]
+            case "forget" if not self.rule.freezes:
+                return [self._run(run), Forget(self._time(), self.random.choice((0, 5, 20, 60)) * MINUTE)]
             case "rebuild":
                 self._run(run)
                 reads = [] if self.rule.corrections == "apply" else [run]  # first what is not to be made

@@ -200,6 +200,18 @@ class MemoryTable(Table):
         stay = self.read().where(~F.expr(condition))
         self._commit(commit, "WRITE", lambda: self._arrow(stay.unionByName(rows)))
 
+    def delete(self, condition: str, commit: Commit | None = None) -> None:
+        if commit is not None and self.has_fence(commit):
+            return
+        rows = self._arrow(self.read().where(f"NOT coalesce({condition}, false)"))
+        self._put("DELETE", rows, commit=commit)
+
+    def remove(self, gone: DataFrame, condition: str, commit: Commit) -> None:
+        if self.has_fence(commit):
+            raise Superseded(f"transaction {commit.txn} of {commit.app_id} was there already")
+        left = self.read().alias("t").join(gone.alias("s"), F.expr(condition), "left_anti")
+        self._put("MERGE", self._arrow(left), commit=commit)
+
     def merge(
         self,
         source: DataFrame,

@@ -1,7 +1,7 @@
 """What every table must hold, by docs/semantics.md alone: everything anew from the accepted events, after each step."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from tests.machine.walk import islands, made
 
 Rows = Counter[Row]
 NOTHING: Rows = Counter()
+BY_MARK = ("late", "duplicate", "null_key", "non_positive_gap", "in_the_future")
 
 
 class Version(NamedTuple):
@@ -41,6 +42,7 @@ class World:
         self.now = 0
         self.unsure_since = -1  # the last run that changed history: what it did to arrivals and ends is left open
         self.frozen = 0
+        self.forgotten = -ABOVE_ALL  # what ended before it is gone for good
         self.open_keys: set[Key] = set()  # which of their events a final session holds cannot be told any more
 
     def _empty(self) -> None:
@@ -147,6 +149,7 @@ class World:
         self._take_in(
             lambda r: (
                 (r.reason == "late" or (r.reason == "in_the_future" and not self._ahead(r.row, now)))
+                and not self._is_forgotten(r.row)
                 and low <= time_of(r.row) < high
                 and (keys is None or self.rule.who(r.row) in keys)
             )
@@ -171,16 +174,43 @@ class World:
             lambda r: (
                 r in inside
                 and (
-                    r.reason in ("late", "correction") or (r.reason == "in_the_future" and not self._ahead(r.row, now))
+                    r.reason == "correction"
+                    or (not self._is_forgotten(r.row) and r.reason == "late")
+                    or (not self._is_forgotten(r.row) and r.reason == "in_the_future" and not self._ahead(r.row, now))
                 )
             ),
             freed,
+            {(self.rule.who(r.row), r.row.at) for r in gone},
         )
+
+    def erase(self, now: int, low: int, high: int) -> None:
+        self._look_back(now)
+        made = [r for r in self.rejected if r.reason == "ignored_delete" and low <= time_of(r.row) < high]
+        for r in made:
+            self.rejected.remove(r)
+        self._take_in(lambda _: False, self._withdraw(r.row for r in made))
+
+    def forget(self, keep: int) -> None:
+        """Final sessions that ended further behind the latest; never into a horizon, nor past the first live one."""
+        found = self.sessions()
+        live = [s for s in found if not s.late and not self._is_final(s)]
+        scopes = {self.rule.scope(s.events[0].row) for s in live} if self.rule.per_key else set(self.scopes)
+        horizons = [h for scope in scopes if (h := self._horizon(scope)) is not None and h > -ABOVE_ALL]
+        ends = [max((s.expires for s in found), default=-ABOVE_ALL) - keep, *horizons, *(s.expires for s in live)]
+        mark = max(min(ends), self.forgotten)
+        if any(s.expires < mark for s in found if s not in live):
+            self.forgotten = mark
+            self.run_seq += 1
+
+    def _is_forgotten(self, row: Row) -> bool:
+        return row.at is not None and row.at < self.forgotten
 
     def rebuild(self, now: int) -> None:
         self._look_back(now)
         self.versions, self.consumed = [], self.source
+        old = [r for r in self.rejected if r.reason in BY_MARK and self._is_forgotten(r.row)]
         lasting = [r for r in self.rejected if r.reason in ("before_start", "correction", "ignored_delete")]
+        lasting += [replace(r, reason="late", kept="out") for r in old]
         self._empty()
         left = Counter(self.source)
         for r in lasting:
@@ -190,7 +220,7 @@ class World:
         staying = [r for r in lasting if r.kept == "in"]
         self.rejected.extend(staying)
         rows = [*left.elements(), *(r.row for r in staying)]
-        counts = self._enter(rows, Counter(rows))
+        counts = self._enter(rows, Counter(rows), in_place=Counter(rows))
         self._follow(counts.seen)
         self._settle()
 
@@ -219,6 +249,9 @@ class World:
         if gone or corrected.total():
             self.unsure_since = self.run_seq
         made_by = self._made_by(before, versions, first)
+        left = {(self.rule.who(row), row.at) for row in gone if self._lies_in_main(row)}
+        in_place = {row: n for row, n in corrected.items() if (self.rule.who(row), row.at) in left}
+        corrected = Counter({r: n for r, n in corrected.items() if r in in_place or not self._is_forgotten(r)})
         ignored = self.rule.corrections == "ignore" and any(version.deletes for version in versions)
         stay = ignored or self.rule.corrections == "quarantine"
         freed = self._keep(gone, made_by) if stay else self._withdraw(gone)
@@ -229,7 +262,7 @@ class World:
             )
             come = list((Counter(come) - unmade).elements())
         again = [r.row for r in freed]
-        counts = self._enter(come + again, corrected + Counter(again))
+        counts = self._enter(come + again, corrected + Counter(again), in_place=Counter(in_place))
         counts.plain = not gone and not corrected.total()
         self._follow(counts.seen)
         self._settle(flush, advance)
@@ -238,6 +271,11 @@ class World:
         return counts
 
     # Corrections.
+
+    def _lies_in_main(self, row: Row) -> bool:
+        """Whether one that goes is neither left out nor apart."""
+        others = [r for r in self.rejected.of(row) if r.kept in ("out", "apart")]
+        return not others
 
     def _withdraw(self, rows: Iterable[Row]) -> list[Rejected]:
         """Take rows out of where they are: rejected ones first, then those apart. Gives the copies that this frees."""
@@ -298,19 +336,28 @@ class World:
         self.run_seq += 1
         self.now, self.unsure_since = now, self.run_seq
 
-    def _take_in(self, wanted: Callable[[Rejected], bool], freed: Iterable[Rejected] = ()) -> None:
+    def _take_in(
+        self,
+        wanted: Callable[[Rejected], bool],
+        freed: Iterable[Rejected] = (),
+        left: Collection[tuple[Key, int | None]] = (),
+    ) -> None:
         taken, copies = [r for r in self.rejected if wanted(r)], dict.fromkeys(freed)
         for r in taken:
             self._leave(r)
         for apart in [r for r in taken if r.kept == "apart"]:
             copies |= dict.fromkeys(self._copies_freed(apart.row))
         rows = [r.row for r in (*taken, *copies)]
-        self._enter(rows, Counter(rows))
+        in_place = [r.row for r in taken if r.reason == "correction" and (self.rule.who(r.row), r.row.at) in left]
+        self._enter(rows, Counter(rows), in_place=Counter(in_place))
 
     # Admission.
 
-    def _enter(self, rows: list[Row], never_late: Rows) -> Counts:
-        """Judge rows: invalid, copy, late; in order of time, so that of several copies the lowest is the original."""
+    def _enter(self, rows: list[Row], never_late: Rows, in_place: Rows = NOTHING) -> Counts:
+        """Judge rows: invalid, copy, late; in order of time, so that of several copies the lowest is the original.
+
+        in_place: those that are as old as what has been forgotten, and not late either.
+        """
         counts = Counts(plain=True)
         valid = []
         for row in rows:
@@ -323,12 +370,15 @@ class World:
         is_late = self._lateness(valid)
         exempt, judged = Counter(never_late), []
         for row in valid:
-            judged.append((row, not exempt[row] and is_late(row)))
+            judged.append((row, self._is_old(row, in_place) or (not exempt[row] and is_late(row))))
             exempt[row] -= bool(exempt[row])
-        amends, accepts = self.rule.late == "amend", self.rule.late in ("amend", "separate")
+        accepts = {row: self.rule.late in ("amend", "separate") and not self._is_old(row, in_place) for row in valid}
         # What is late and left out is the original of no copy, so it comes last.
-        judged.sort(key=lambda j: (j[1] and not accepts, j[0].at, j[0].o if self.rule.ordered else 0, j[0].canonical))
+        judged.sort(
+            key=lambda j: (j[1] and not accepts[j[0]], j[0].at, j[0].o if self.rule.ordered else 0, j[0].canonical)
+        )
         for row, late in judged:
+            amends = self.rule.late == "amend" and accepts[row]
             if self.rule.within is not None and any(
                 self._copies(row, e.row) for e in (*self.main.like(row), *self.apart.like(row))
             ):
@@ -338,7 +388,7 @@ class World:
             counts.seen.append(row)
             if late and not amends:
                 counts.late += 1
-                apart = self.rule.late == "separate"
+                apart = self.rule.late == "separate" and accepts[row]
                 self.rejected.add(Rejected(row, "late", "apart" if apart else "out", self.run_seq))
                 if apart:
                     self.apart.add(Event(row, self.now, self.run_seq))
@@ -348,6 +398,9 @@ class World:
                 self.main.add(Event(row, self.now, self.run_seq))
         self.walked = None
         return counts
+
+    def _is_old(self, row: Row, in_place: Rows) -> bool:
+        return self._is_forgotten(row) and not in_place[row]
 
     def _invalid(self, row: Row) -> str | None:
         if row.at is None:
@@ -382,7 +435,8 @@ class World:
             if not s.late and (self.rule.revive or not self._is_final(s)):
                 spans[s.key].append((s.start, s.expires))
         for row in rows:
-            spans[self.rule.who(row)].append((time_of(row), self.rule.reach(row)))
+            if not self._is_forgotten(row):
+                spans[self.rule.who(row)].append((time_of(row), self.rule.reach(row)))
         chains = {key: islands(self.rule, theirs) for key, theirs in spans.items()}
 
         def merged_reach(row: Row) -> int:
@@ -464,13 +518,16 @@ class World:
                 self.open_keys.add(self.rule.who(e.row))
 
     def _horizon(self, scope: Key) -> int | None:
-        return self.scopes[scope].horizon(self.rule.allowed * MINUTE)
+        known = self.scopes[scope].horizon(self.rule.allowed * MINUTE)
+        if self.forgotten == -ABOVE_ALL:
+            return known
+        return self.forgotten if known is None else max(known, self.forgotten)
 
     # States.
 
     def sessions(self) -> list[Session]:
         """The rows of sessions, each in its state."""
-        found = self._made()
+        found = [s for s in self._made() if s.expires >= self.forgotten]
         cut = self._cut(found) if self._cuts() else set[Session]()
         for session in found:
             session.states = self._states(session, session in cut)

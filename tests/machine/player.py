@@ -1,10 +1,12 @@
 """Plays a history through the public jobs, and compares every table with the oracle's after each of them."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from sessionizer.jobs.commands.forget import forget
 from sessionizer.jobs.commands.look_back import LookBack, backfill, readmit, rebuild
 from sessionizer.jobs.commands.verify import Asked, verify
 from sessionizer.lib.time.watermarks import WatermarkOverride
@@ -21,6 +23,8 @@ from tests.machine.steps import (
     Change,
     Crash,
     Delete,
+    Erase,
+    Forget,
     Job,
     Maintain,
     Overwrite,
@@ -106,6 +110,10 @@ class Player:
                 backfill(self.place.warehouse.kind, self._look(job, asked))
             case Readmit():
                 readmit(self.place.warehouse.kind, self._look(job))
+            case Erase():
+                readmit(self.place.warehouse.kind, replace(self._look(job), deletes=True))
+            case Forget():
+                forget(self.place.warehouse.kind, job.keep, self._told(job.now), self.place.warehouse.said.append)
             case Rebuild():
                 self.comparison.holders = {}
                 rebuild(self.place.warehouse.kind, now=self._told(job.now))
@@ -116,7 +124,7 @@ class Player:
         verdict = verify(self.spark, config_of(self.place), Asked())
         return [] if verdict.clean else [Difference("verify", str(verdict))]
 
-    def _look(self, step: Backfill | Readmit, keys: tuple[str, ...] | None = None) -> LookBack:
+    def _look(self, step: Backfill | Readmit | Erase, keys: tuple[str, ...] | None = None) -> LookBack:
         return LookBack(self._told(step.low), self._told(step.high), keys, now=self._told(step.now))
 
     def _told(self, time: int) -> int:

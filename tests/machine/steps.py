@@ -79,7 +79,24 @@ class Rebuild:
     now: int
 
 
-Job = Run | Backfill | Readmit | Rebuild
+@dataclass(frozen=True)
+class Erase:
+    """Deletes that were ignored are made."""
+
+    now: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class Forget:
+    """Sessions that ended so much further behind the latest, in microseconds, are gone for good."""
+
+    now: int
+    keep: int
+
+
+Job = Run | Backfill | Readmit | Erase | Rebuild | Forget
 
 
 @dataclass(frozen=True)
@@ -122,6 +139,15 @@ def do(world: World, step: Step) -> list[Counts]:
             world.reshape()
         case Change():
             world.change_rule(step.allowed, step.late)
+        case Crash() if step.nth > 1:
+            do(world, step.job)
+        case Run() | Backfill() | Readmit() | Erase() | Rebuild() | Forget():
+            return _worked(world, step)
+    return []
+
+
+def _worked(world: World, step: Job) -> list[Counts]:
+    match step:
         case Run():
             return world.run(step.now, step.flush, step.advance)
         case Backfill():
@@ -130,8 +156,10 @@ def do(world: World, step: Step) -> list[Counts]:
             world.readmit(step.now, step.low, step.high)
         case Rebuild():
             world.rebuild(step.now)
-        case Crash() if step.nth > 1:
-            do(world, step.job)
+        case Erase():
+            world.erase(step.now, step.low, step.high)
+        case Forget():
+            world.forget(step.keep)
     return []
 
 
