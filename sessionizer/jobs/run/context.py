@@ -23,6 +23,7 @@ from sessionizer.lib.admission.freed import Readmission, asked_for, still_in
 from sessionizer.lib.admission.rejects import is_timeless, marked
 from sessionizer.lib.admission.retold import bare, is_told_otherwise, retold
 from sessionizer.lib.admission.verdicts import BEFORE_START, CORRECTION, IN
+from sessionizer.lib.aggregates.evolution import Evolution, told_by
 from sessionizer.lib.expressions import with_keys
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import timestamp
@@ -122,6 +123,11 @@ class RunContext:
         admission, override = self._admission(clock), self.override
         return compute_run(admission, windows, stored, clock, override=override, again=again, at_once=at_once)
 
+    @property
+    def evolved(self) -> Evolution:
+        """Which aggregates the run takes up, and which it drops."""
+        return Evolution() if self.mode == "rebuild" else self.kind.evolved(self.position.manifest)
+
     def _admission(self, clock: WatermarkState) -> Admission:
         if self.mode == "rebuild":
             by, all_of_it = WatermarkState(clock.now, run_seq=clock.run_seq), self.kind.tables.events.table.size()[1]
@@ -189,7 +195,12 @@ class RunContext:
         done, home, version = self.position.manifest, self.kind.home, self.position.version
         if done is None:
             return Stored()
-        return Stored(None if done.live_sessions == 0 else home.live(version), home.final(version))
+        live, final, evolved = home.live(version), home.final(version), self.evolved
+        if evolved.added or evolved.left:
+            columns = schema_of(self.kind.make, self.rule, self.sample())
+            live, final = told_by(live, columns), told_by(final, columns)
+        has_live = done.live_sessions != 0
+        return Stored(live if has_live else None, final, lacks_state=has_live and bool(evolved.added))
 
     @cached_property
     def past(self) -> Past:
@@ -284,5 +295,5 @@ def _fitting(kind: Kind, done: Manifest | None, events: DataFrame) -> str:
     """The hash of the rule and these columns; raises if the table has not the columns that they make."""
     schema = kind.schema_hash(events)
     if not kind.home.fits(schema, done):
-        kind.home.check_schema(schema_of(kind.make, kind.rule, events))
+        kind.home.check_schema(schema_of(kind.make, kind.rule, events), kind.evolved(done))
     return schema

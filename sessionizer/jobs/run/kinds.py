@@ -12,6 +12,7 @@ from sessionizer.lib.admission.admission import Admission
 from sessionizer.lib.admission.validate import schema_hash
 from sessionizer.lib.admission.verdicts import effect
 from sessionizer.lib.aggregates.binding import OF_WINDOWS, bind
+from sessionizer.lib.aggregates.evolution import Evolution
 from sessionizer.lib.compute import Figures
 from sessionizer.lib.config import Config
 from sessionizer.lib.errors import UsageError
@@ -57,7 +58,7 @@ class Ruled:
 
     name: of their rows. command: what an ordinary run is started by; option: what other commands mean it by. rule: what
     events are judged by. summary: what decides what a row is, fingerprint: its hash. lateness: the field that says how
-    late an event may be. expectations: a file.
+    late an event may be. expectations: a file. evolves: whether a run takes up and drops aggregates.
     """
 
     name: str
@@ -69,12 +70,17 @@ class Ruled:
     fingerprint: str
     lateness: str
     expectations: str | None
+    evolves: bool
 
     @property
     def anew(self) -> str:
         """What helps where the rule has changed."""
         again = f"`sessionizer rebuild{self.option}` makes all {self.name} anew by the new rule"
         return f"{again}; or set the old rule again"
+
+    def evolved(self, done: Manifest | None) -> Evolution:
+        """What becomes of the aggregates in the next run; nothing where none may come or go without a rebuild."""
+        return done.evolution(self.summary) if done is not None and self.evolves else Evolution()
 
     def consumed(self, done: Manifest | None) -> tuple[Manifest, int]:
         """This manifest, and the source version that has been consumed. Errors: UsageError if none has been."""
@@ -113,6 +119,13 @@ class Kind(Ruled):
         for table in (self.home.table, *self.side_tables()):
             table.require("`sessionizer init` makes it")
 
+    def as_of(self, done: Manifest) -> "Kind":
+        """The same by the aggregates of a run, where the rule differs by these alone."""
+        if not self.evolves or done.rule_fingerprint == self.fingerprint or not done.follows(self.summary):
+            return self
+        rule = replace(self.rule, aggregates=done.aggregates())
+        return replace(self, rule=rule, shape=rule, summary=dict(done.rule), fingerprint=done.rule_fingerprint)
+
     def schema_hash(self, events: DataFrame) -> str:
         """A hash of what the columns of the table follow from."""
         return schema_hash(events, self.shape)
@@ -132,6 +145,7 @@ def ruled(config: Config, *, windows: bool = False) -> Ruled:
             fingerprint=config.fingerprint(),
             lateness="time.allowed_lateness",
             expectations=config.expectations,
+            evolves=True,
         )
     sliding = SlidingRule.of(config)
     return Ruled(
@@ -144,6 +158,7 @@ def ruled(config: Config, *, windows: bool = False) -> Ruled:
         fingerprint=sliding.fingerprint(),
         lateness="sliding.grace",
         expectations=sliding_section(config).expectations,
+        evolves=False,
     )
 
 
