@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -34,7 +35,8 @@ IMPOSSIBLE = (SessionizerError, PySparkException, Py4JJavaError)  # what stops a
 class LookBack:
     """What to recompute: rows that touch [low, high) (microseconds), of these keys (JSON objects; none: all).
 
-    chunk: how much time is committed at once (None: whole days, as many as few rows lie in).
+    chunk: how much time is committed at once (None: whole days, as many as few rows lie in). columns: aggregates to be
+    filled, by the events that count anyway: late ones are not taken in.
     """
 
     low: int
@@ -43,11 +45,13 @@ class LookBack:
     chunk: int | None = None
     dry_run: bool = False
     now: int | None = None
+    columns: tuple[str, ...] = ()
 
     def arguments(self, low: int, high: int) -> dict[str, Any]:
         """What the manifest of one chunk keeps."""
         keys = {} if self.keys is None else {"keys": list(self.keys)}
-        return {"low": low, "high": high, "from": self.low, "to": self.high, **keys}
+        columns = {"columns": list(self.columns)} if self.columns else {}
+        return {"low": low, "high": high, "from": self.low, "to": self.high, **keys, **columns}
 
 
 def backfill(
@@ -75,6 +79,30 @@ def backfill(
         reports.append(report)
         on_chunk(report, number, len(spans))
     return reports
+
+
+def lacking(kind: Kind, columns: tuple[str, ...], low: int | None, high: int | None) -> tuple[int, int] | None:
+    """The span to fill these aggregates in: as asked, else that of the final rows that have nothing there; None: none.
+
+    Errors: UsageError for what is no aggregate.
+    """
+    of = {spec.name: spec.result_columns for spec in kind.rule.aggregates}
+    if unknown := [name for name in columns if name not in of]:
+        raise UsageError(
+            "--columns must name aggregates of the config",
+            value=", ".join(unknown),
+            remedy=f"there are: {', '.join(of) or 'none'}",
+        )
+    kind.require()
+    done, _ = kind.consumed(kind.home.position().manifest)
+    check_fits(kind, done)
+    nothing = reduce(or_, [C.col(name).isNull() for column in columns for name in of[column]])
+    start, end = (F.unix_micros(C.col(name)) for name in (kind.home.layout.start, kind.home.layout.end))
+    rows = kind.home.table.read().where(C.col(C.IS_FINAL) & nothing)
+    first, last = rows.agg(F.min(start), F.max(end)).collect()[0]
+    if first is None:
+        return None
+    return (int(first) if low is None else low), (int(last) + 1 if high is None else high)
 
 
 def readmit(kind: Kind, asked: LookBack, say: Say = lambda _: None) -> list[RunReport]:

@@ -213,7 +213,9 @@ class RunContext:
         return int(self.arguments["low"]), int(self.arguments["high"])
 
     def _asked(self) -> Readmission:
-        return Readmission(*self._span(), self._keys(), self.mode == "readmit", self.clock.forgotten)
+        low, high = self._span()
+        until = low if self.arguments.get("columns") else high  # which are filled by the events that count anyway
+        return Readmission(low, until, self._keys(), self.mode == "readmit", self.clock.forgotten)
 
     def _keys(self) -> DataFrame | None:
         lines = self.arguments.get("keys")

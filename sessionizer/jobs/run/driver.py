@@ -154,6 +154,8 @@ def _increment(kind: Kind, options: RunOptions, say: Say, finished: Callable[[Ma
             increment, override = _nothing_new(done), by_clock or override
         elif override != NO_OVERRIDE and not options.once and _more_is_left(kind, increment, options):
             override = NO_OVERRIDE
+    if done is not None and evolves:
+        say(f"taking up aggregates: {kind.evolved(done).told()}")
     say(_reading(increment))
     with phases("sessionize"), kind.home.table.reading_ahead(), kind.tables.events.reading(increment):
         context = RunContext.next(kind, position, increment, now, override)

@@ -81,7 +81,7 @@ def differences(
 def unfilled(rule: Rule, since: Since) -> dict[str, Column]:
     """By column of aggregates that came later: whether a row of the table is older and final, and has nothing there.
 
-    since: the `run_seq` of the run that took an aggregate up, by name; the `run_id` of a row tells which has written it.
+    since: the `run_seq` of the run that took an aggregate up, by name; the `run_id` of a row tells its own.
     """
     number = F.try_element_at(F.split(C.col(C.RUN_ID), "-"), F.lit(2)).try_cast("bigint")
     return {
@@ -96,15 +96,9 @@ def wrong_sql(table: DataFrame, rule: Rule, since: Since = NEVER) -> Column:
     """The columns that the configuration makes in SQL and that are not what the others of their row make."""
     types = {f.name: f.dataType for f in table.schema.fields}
     made = {a.name: expression(a.sql, table, f"aggregates.{a.name}.sql") for a in rule.aggregates if a.sql is not None}
+    same = {name: same_value(C.col(name), value.cast(types[name]), types[name], ADDED) for name, value in made.items()}
     lacks = unfilled(rule, since)
-    return _named(
-        {
-            name: ~(
-                same_value(C.col(name), value.cast(types[name]), types[name], ADDED) | lacks.get(name, F.lit(False))
-            )
-            for name, value in made.items()
-        }
-    )
+    return _named({name: ~(equal | lacks.get(name, F.lit(False))) for name, equal in same.items()})
 
 
 def broken_rules(table: DataFrame, rule: Rule) -> dict[str, DataFrame]:
