@@ -63,7 +63,7 @@ class RunContext:
         done, events = position.manifest, kind.tables.events.read(increment)
         began = increment.first if done is None or done.source_to_version is None else done.source_began
         clock = clock_of(done, kind, events, now, position.version + 1)
-        schema = _fitting(kind, done, events)
+        schema = kind.fitting(done, events)
         columns = _columns_at(kind, increment.last)
         return cls(kind, position, increment, clock, kind.rule, override, began, schema, columns)
 
@@ -111,7 +111,7 @@ class RunContext:
         kind.tables.events.check_same(done)
         events = kind.tables.events.as_of(last, None)
         clock = clock_of(done, kind, events, now, position.version + 1)
-        increment, began, schema = Increment(last + 1, last), done.source_began, _fitting(kind, done, events)
+        increment, began, schema = Increment(last + 1, last), done.source_began, kind.fitting(done, events)
         rule, columns = done.as_judged(kind.rule, OF_STATES), done.source_columns  # the untouched stays by these
         return cls(kind, position, increment, clock, rule, NO_OVERRIDE, began, schema, columns, mode, arguments)
 
@@ -195,12 +195,17 @@ class RunContext:
         done, home, version = self.position.manifest, self.kind.home, self.position.version
         if done is None:
             return Stored()
-        live, final, evolved = home.live(version), home.final(version), self.evolved
-        if evolved.added or evolved.left:
-            columns = schema_of(self.kind.make, self.rule, self.sample())
+        live, final, has_live = home.live(version), home.final(version), done.live_sessions != 0
+        if (columns := self._columns_made) is not None:
             live, final = told_by(live, columns), told_by(final, columns)
-        has_live = done.live_sessions != 0
-        return Stored(live if has_live else None, final, lacks_state=has_live and bool(evolved.added))
+        return Stored(live if has_live else None, final, lacks_state=has_live and bool(self.evolved.added))
+
+    @cached_property
+    def _columns_made(self) -> T.StructType | None:
+        """The columns of the rows, where those of the table are others, as aggregates have come or gone; else None."""
+        if not (self.evolved.added or self.evolved.left):
+            return None
+        return schema_of(self.kind.make, self.rule, self.sample())
 
     @cached_property
     def past(self) -> Past:
@@ -291,11 +296,3 @@ class RunContext:
 def _columns_at(kind: Kind, version: int) -> str:
     """The source's columns as of a version, as manifests keep them."""
     return bare(kind.tables.events.columns_at(version)).json()
-
-
-def _fitting(kind: Kind, done: Manifest | None, events: DataFrame) -> str:
-    """The hash of the rule and these columns; raises if the table has not the columns that they make."""
-    schema = kind.schema_hash(events)
-    if not kind.home.fits(schema, done):
-        kind.home.check_schema(schema_of(kind.make, kind.rule, events), kind.evolved(done))
-    return schema

@@ -12,7 +12,7 @@ from sessionizer.lib.admission.admission import Admission
 from sessionizer.lib.admission.validate import schema_hash
 from sessionizer.lib.admission.verdicts import effect
 from sessionizer.lib.aggregates.binding import OF_WINDOWS, bind
-from sessionizer.lib.aggregates.evolution import Evolution
+from sessionizer.lib.aggregates.evolution import Evolution, columns_of
 from sessionizer.lib.compute import Figures
 from sessionizer.lib.config import Config
 from sessionizer.lib.errors import UsageError
@@ -125,6 +125,15 @@ class Kind(Ruled):
             return self
         rule = replace(self.rule, aggregates=done.aggregates())
         return replace(self, rule=rule, shape=rule, summary=dict(done.rule), fingerprint=done.rule_fingerprint)
+
+    def fitting(self, done: Manifest | None, events: DataFrame) -> str:
+        """The hash of the rule and the columns of events; raises if the table has not what they make, or gets it."""
+        schema = self.schema_hash(events)
+        if not self.home.fits(schema, done):
+            evolved = self.evolved(done)
+            self.home.check_schema(schema_of(self.make, self.rule, events), evolved)
+            self.home.table.check_addable([name for of in evolved.added.values() for name in columns_of(of)])
+        return schema
 
     def schema_hash(self, events: DataFrame) -> str:
         """A hash of what the columns of the table follow from."""

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
+from sessionizer.lib.errors import ConfigError
 from sessionizer.tables.delta import settings
 from sessionizer.tables.delta.commits import BARRIER, Commit, Superseded, racing
 from sessionizer.tables.delta.place import LOG, is_unfinished
@@ -51,6 +52,19 @@ class Table(Reading):
             return False
         self.create(schema, [], properties)
         return True
+
+    def check_addable(self, names: Sequence[str]) -> None:
+        """Raise where columns of such names cannot come to the table, as it was made."""
+        mapped, fed = (self.setting(name) for name in (settings.COLUMN_MAPPING, settings.CHANGE_FEED))
+        refused = set() if mapped in ("name", "id") else set(UNUSUAL_IN_NAMES)
+        refused |= {"`"} if fed == "true" else set()
+        for name in names:
+            if refused & set(name):
+                raise ConfigError(
+                    f"a column of this name cannot be added to {self.field}, which is there already",
+                    value=name,
+                    remedy="choose a name of letters, digits and _",
+                )
 
     def change_setting(self, name: str, value: str, metadata: str | None = None) -> None:
         """Set a table property."""
