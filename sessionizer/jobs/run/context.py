@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.jobs.run.compute import Checkpoints, held_if_few, read_once_if_few
-from sessionizer.jobs.run.kinds import Kind, schema_of
+from sessionizer.jobs.run.kinds import Kind
 from sessionizer.jobs.run.pipeline import NO_OVERRIDE, RunResult, compute_run
 from sessionizer.jobs.run.scopes import clock_of, has_scopes_of, keys_from_json, scoped
 from sessionizer.lib import columns as C
@@ -23,7 +23,7 @@ from sessionizer.lib.admission.freed import Readmission, asked_for, still_in
 from sessionizer.lib.admission.rejects import is_timeless, marked
 from sessionizer.lib.admission.retold import bare, is_told_otherwise, retold
 from sessionizer.lib.admission.verdicts import BEFORE_START, CORRECTION, IN
-from sessionizer.lib.aggregates.evolution import Evolution, told_by
+from sessionizer.lib.aggregates.evolution import Evolution
 from sessionizer.lib.expressions import with_keys
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import timestamp
@@ -195,17 +195,8 @@ class RunContext:
         done, home, version = self.position.manifest, self.kind.home, self.position.version
         if done is None:
             return Stored()
-        live, final, has_live = home.live(version), home.final(version), done.live_sessions != 0
-        if (columns := self._columns_made) is not None:
-            live, final = told_by(live, columns), told_by(final, columns)
-        return Stored(live if has_live else None, final, lacks_state=has_live and bool(self.evolved.added))
-
-    @cached_property
-    def _columns_made(self) -> T.StructType | None:
-        """The columns of the rows, where those of the table are others, as aggregates have come or gone; else None."""
-        if not (self.evolved.added or self.evolved.left):
-            return None
-        return schema_of(self.kind.make, self.rule, self.sample())
+        live = None if done.live_sessions == 0 else home.live(version)
+        return Stored(live, home.final(version), lacks_state=live is not None and bool(self.evolved.added))
 
     @cached_property
     def past(self) -> Past:
