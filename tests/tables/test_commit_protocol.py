@@ -56,12 +56,12 @@ def run_overtaken_at(step: str, warehouse: Warehouse, monkeypatch: pytest.Monkey
 
     def overtake(self: WindowTable, *arguments: Any) -> None:
         if step == "_check_not_moved":
-            original(self, *arguments, **options)
+            original(self, *arguments)
         if not overtaken:
             overtaken.append(True)
             assert len(warehouse.run()) == 1
         if step == "commit":
-            original(self, *arguments, **options)
+            original(self, *arguments)
 
     with monkeypatch.context() as patched:
         patched.setattr(WindowTable, step, overtake)
