@@ -81,24 +81,32 @@ def backfill(
     return reports
 
 
-def lacking(kind: Kind, columns: tuple[str, ...], low: int | None, high: int | None) -> tuple[int, int] | None:
-    """The span to fill these aggregates in: as asked, else that of the final rows that have nothing there; None: none.
-
-    Errors: UsageError for what is no aggregate.
-    """
-    of = {spec.name: spec.result_columns for spec in kind.rule.aggregates}
-    if unknown := [name for name in columns if name not in of]:
+def check_aggregates(of: Ruled, names: tuple[str, ...]) -> None:
+    """Raise unless these are aggregates of the rule."""
+    there = [spec.name for spec in of.rule.aggregates]
+    if unknown := [name for name in names if name not in there]:
         raise UsageError(
             "--columns must name aggregates of the config",
             value=", ".join(unknown),
-            remedy=f"there are: {', '.join(of) or 'none'}",
+            remedy=f"there are: {', '.join(there) or 'none'}",
         )
+
+
+def lacking(kind: Kind, columns: tuple[str, ...], low: int | None, high: int | None) -> tuple[int, int] | None:
+    """The span to fill these aggregates in: as asked, else that of the final rows that have nothing there.
+
+    None: there are no such rows that touch it. Errors: UsageError for what is no aggregate.
+    """
+    check_aggregates(kind, columns)
+    of = {spec.name: spec.result_columns for spec in kind.rule.aggregates}
     kind.require()
     done, _ = kind.consumed(kind.home.position().manifest)
     check_fits(kind, done)
     nothing = reduce(or_, [C.col(name).isNull() for column in columns for name in of[column]])
     start, end = (F.unix_micros(C.col(name)) for name in (kind.home.layout.start, kind.home.layout.end))
     rows = kind.home.table.read().where(C.col(C.IS_FINAL) & nothing)
+    rows = rows if low is None else rows.where(end >= low)
+    rows = rows if high is None else rows.where(start < high)
     first, last = rows.agg(F.min(start), F.max(end)).collect()[0]
     if first is None:
         return None
