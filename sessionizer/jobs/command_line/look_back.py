@@ -54,7 +54,7 @@ def backfill(
 
     The watermark and the position stay; a `run` may go on at the same time. Cut off, it goes on where it stopped.
     """
-    from sessionizer.jobs.commands.look_back import LookBack, lacking
+    from sessionizer.jobs.commands.look_back import LookBack, check_aggregates, lacking
     from sessionizer.jobs.commands.look_back import backfill as recompute
     from sessionizer.jobs.reporting.run_output import as_document, show_backfill
     from sessionizer.jobs.run.kinds import kind_of, ruled
@@ -62,15 +62,16 @@ def backfill(
     low, high = opt.span(from_, to)
     names = tuple(columns or ())
     if (low is None or high is None) and (not names or (dry_run and not compare)):
-        raise UsageError("--from and --to must both be there")
+        raise UsageError("--from and --to must both be there", remedy="or, but for --dry-run, --columns")
     length = None if chunk is None else opt.duration(chunk, "--chunk")
     if length is not None and length <= 0:
         raise UsageError("--chunk must be longer than nothing", value=chunk, remedy="write it as 36h or 7d")
     before = opt.ready(config, "runs", windows=windows)
+    check_aggregates(ruled(before.config, windows=windows), names)
     if dry_run and not compare and low is not None and high is not None:
-        asked = LookBack(low, high, _keys(key, before.config), length, columns=names)
         from sessionizer.jobs.plans import backfill as planned
 
+        asked = LookBack(low, high, _keys(key, before.config), length, columns=names)
         with opt.logs_alone(before, "`backfill --compare` computes what would change, by Spark") as tables:
             plan = planned.plan(tables, ruled(before.config, windows=windows), asked)
         return opt.result(planned.as_document(plan), as_json, lambda: planned.show(plan))
