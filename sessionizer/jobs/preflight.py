@@ -18,9 +18,9 @@ from sessionizer.tables.position import position_of
 from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
 from sessionizer.tables.source import require_source
 
-# What a command needs: the source; or all tables, too; or that their rows follow the config's rule, too; or that there
-# has been a run, too.
-Needs = Literal["source", "tables", "rule", "runs"]
+# What a command needs: the source; or all tables, too; or that a run can go on with their rows, too; or that these
+# follow the config's rule, aggregates that a run would take up included; or that there has been a run, too.
+Needs = Literal["source", "tables", "run", "rule", "runs"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def check_all(config: Config) -> bool:
     try:
         tables = LocalTableSet(config)
         each = [ruled(tables.config, windows=windows) for windows in (False, True) if not windows or config.sliding]
-        _raise_all([error for of in each for error in _problems(tables, of, "rule", columns=True)])
+        _raise_all([error for of in each for error in _problems(tables, of, "run", columns=True)])
     except NeedsSpark:
         return False
     return True
@@ -77,6 +77,7 @@ def nothing_new(tables: LocalTableSet, of: Ruled) -> Manifest | None:
         if done is None or position.restored is not None or done.source_to_version is None:
             return None
         is_same = (tables.events.id, tables.events.version) == (done.source_id, done.source_to_version)
+        is_same = is_same and done.rule_fingerprint == of.fingerprint
         is_whole = runs.has_fence(Commit(fence(home.id, RUNS), done.run_seq))
     except (NeedsSpark, SessionizerError):
         return None
@@ -96,13 +97,13 @@ def _problems(tables: LocalTableSet, of: Ruled, needs: Needs | None, *, columns:
             with _kept(found):
                 _require_made(tables, of)
     home, _ = tables.home(of.name)
-    done = position_of(home).manifest if needs in ("rule", "runs") and home.exists() else None
+    done = position_of(home).manifest if needs in ("run", "rule", "runs") and home.exists() else None
     if needs == "runs" and not found:
         with _kept(found):
             of.consumed(done)
     if done is not None:
         with _kept(found):
-            check_rule(of, done)
+            check_rule(of, done, may_evolve=needs == "run")
         rejects = tables.rejected_events if of.name == "sessions" else tables.of_windows["rejected_window_events"]
         if rejects.exists():
             with _kept(found):

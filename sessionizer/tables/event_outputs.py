@@ -2,8 +2,10 @@
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
+from sessionizer.lib.aggregates.evolution import told_by, widened
 from sessionizer.lib.time.watermarks import latest
 from sessionizer.lib.windows.sessions.memberships import INSERT, KIND, OLD_ID, REMOVE
 from sessionizer.tables.delta import Commit, Table
@@ -52,9 +54,14 @@ class EventOutput:
             if not self.is_whole:  # behind it: a RESTORE to before it takes the mark back, too
                 self.table.change_setting(WHOLE, "true")
             return
+        columns = widened(self.table.schema, told.drop(KIND, OLD_ID).schema)  # aggregates may have come or gone
+        adds = len(columns) > len(self.table.schema)
+        own = told_by(told, columns)
         if adds_only:
-            self.table.append(told.drop(KIND, OLD_ID), commit)
+            self.table.append(own, commit, add_columns=adds)
             return
+        beside = [told.schema[name] for name in (KIND, OLD_ID)]
+        told = told_by(told, T.StructType([*columns.fields, *beside]))
         self.table.merge(
             told,
             f"t.{C.SESSION_ID} = s.{OLD_ID} AND s.{KIND} <> '{INSERT}'",
@@ -62,4 +69,5 @@ class EventOutput:
             delete_when=f"s.{KIND} = '{REMOVE}'",
             insert_when=f"s.{KIND} = '{INSERT}'",
             update=(C.SESSION_ID, C.RUN_ID),
+            add_columns=adds,
         )

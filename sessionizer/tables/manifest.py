@@ -8,16 +8,28 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sessionizer.lib import columns as C
+from sessionizer.lib.aggregates.evolution import Evolution, by_name, evolution
+from sessionizer.lib.config import Aggregate
 from sessionizer.lib.rule import Rule
 
 Mode = Literal["run", "backfill", "readmit", "rebuild", "verify", "forget"]
 MARK = "sessionizer_run"
+AGGREGATES = "aggregates"  # in the summary of a rule
 POLICY = (
     *("watermark_from", "watermark_delay", "allowed_lateness", "lateness", "revive"),
     *("max_future_skew", "idle_after", "idle_clock", "late_events", "invalid_events"),
     *("corrections", "deletes", "erase_when"),
 )
 OF_STATES = ("watermark_delay", "allowed_lateness", "idle_after", "idle_clock")  # those that say when a row is what
+
+
+class Since(BaseModel):
+    """The run that has taken an aggregate up: its number, and its clock in microseconds."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    run_seq: int
+    now: int
 
 
 class Manifest(BaseModel):
@@ -53,6 +65,12 @@ class Manifest(BaseModel):
     policy: Mapping[str, Any] = Field(description="The parts of the rule that decide what is accepted, and when")
     rule_fingerprint: str
     rule: Mapping[str, Any]
+    filled: Mapping[str, Since | None] = Field(
+        {}, description="Aggregates in order, and since which run their columns are filled; none: from the first row on"
+    )
+    left: Mapping[str, Mapping[str, Any]] = Field(
+        {}, description="Dropped aggregates whose columns are there still, with their definitions"
+    )
     source_schema: str = Field(description="Hash of rule and source: while it stays, so do the sessions' columns")
     source_columns: str = Field("", description="Those of the source, as JSON, which rejected rows are told by")
     retold: bool = Field(False, description="Rejected rows were told anew: columns of the source have changed")
@@ -90,6 +108,20 @@ class Manifest(BaseModel):
         """Where a rule is not the one that the rows follow."""
         old = self.rule
         return [f"{k}: {old.get(k)!r} → {summary.get(k)!r}" for k in {**old, **summary} if old.get(k) != summary.get(k)]
+
+    def follows(self, summary: Mapping[str, Any]) -> bool:
+        """Whether a rule differs from that of the rows by nothing, or by its aggregates alone."""
+        old, new = ({k: v for k, v in of.items() if k != AGGREGATES} for of in (self.rule, summary))
+        return old == new
+
+    def evolution(self, summary: Mapping[str, Any]) -> Evolution:
+        """What becomes of the aggregates with a rule that follows this one."""
+        return evolution(by_name(self.rule[AGGREGATES]), by_name(summary[AGGREGATES]), self.left)
+
+    def aggregates(self) -> tuple[Aggregate, ...]:
+        """Those that the rows follow, in order."""
+        of = by_name(self.rule[AGGREGATES])
+        return tuple(Aggregate.model_validate(of[name]) for name in (self.filled or of))
 
     @property
     def read_nothing(self) -> bool:

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
+from sessionizer.lib.aggregates.evolution import Evolution, mismatches, told_by, widened
 from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import ConfigError, TableError
 from sessionizer.lib.time.spans import Spans
@@ -65,17 +66,12 @@ class WindowTable:
         """Whether rule and source, by their hash, are still those of the last run, or of the making of the table."""
         return schema == (self.table.setting(MADE_FOR) if done is None else done.source_schema)
 
-    def check_schema(self, expected: T.StructType) -> None:
-        """Raise unless the table has the columns that the rule makes, in name and type."""
-        # Without what does not matter here: whether parts may be null.
-        found = {f.name: f.dataType.simpleString() for f in self.table.schema.fields}
-        wanted = {f.name: f.dataType.simpleString() for f in expected.fields}
-        wrong = [
-            f"{name} is {_told(found.get(name))} and must be {_told(wanted.get(name))}"
-            for name in sorted(found.keys() | wanted.keys())
-            if found.get(name) != wanted.get(name)
-        ]
-        if wrong:
+    def check_schema(self, expected: T.StructType, evolved: Evolution) -> None:
+        """Raise unless the table has the columns that the rule makes, in name and type, or may get them.
+
+        evolved: which of them a run is to add, and which others earlier ones have left.
+        """
+        if wrong := mismatches(self.table.schema, expected, evolved):
             raise TableError(
                 f"the {self.layout.name} table must have the columns that the configuration and the source make: "
                 + "; ".join(wrong),
@@ -123,8 +119,9 @@ class WindowTable:
         fence = self._fence(manifest)
         rows = changes.withColumn(C.RUN_ID, F.lit(manifest.run_id))
         named = tuple(n for n in rows.columns if n not in (C.RUN_ID, C.STATE, C.CHANGE))
-        columns = (*named, C.RUN_ID, C.STATE) if manifest.mode == "rebuild" else self.table.schema.fieldNames()
-        told = rows.select(*C.cols(tuple(columns)), C.col(C.CHANGE))
+        made = rows.select(*C.cols((*named, C.RUN_ID, C.STATE))).schema
+        columns = made if manifest.mode == "rebuild" else widened(self.table.schema, made)
+        told = told_by(rows, T.StructType([*columns.fields, rows.schema[C.CHANGE]]))
         with self.table.lock():
             self._check_not_moved(manifest)
             if manifest.sessions:
@@ -169,7 +166,7 @@ class WindowTable:
         if manifest.mode == "rebuild":
             self._overwrite(rows, fence, most)
         else:
-            self.table.append(rows, fence, rows_per_file=most)
+            self.table.append(rows, fence, add_columns=self._is_wider(rows), rows_per_file=most)
 
     def _write(self, rows: DataFrame, manifest: Manifest, touched: Spans, fence: Commit) -> None:
         """Where no row in the table changes, the rows are appended, final ones in files by time.
@@ -178,15 +175,15 @@ class WindowTable:
         Delta from even opening the history. Or, as `sessions.commit` says, all live rows are written anew instead,
         those that stay as Delta's transaction finds them: what others have changed by hand in the meantime is kept.
         """
-        counts, live = manifest.sessions, manifest.live_sessions or 0
+        counts, live, adds = manifest.sessions, manifest.live_sessions or 0, self._is_wider(rows.drop(C.CHANGE))
         number = counts["rows"]
         if manifest.mode == "rebuild":
             self._overwrite(self._by_time(rows.drop(C.CHANGE), number), fence)
         elif counts["updated"] == 0 and counts["deleted"] == 0:
-            self.table.append(self._by_time(rows.drop(C.CHANGE), number), fence)
+            self.table.append(self._by_time(rows.drop(C.CHANGE), number), fence, add_columns=adds)
         elif not touched and self.layout.replaces(live, number):
-            whole = apply(self.live(), rows, self.layout.identity)
-            self.table.replace(LIVE, whole.coalesce(self._files(live + number, rows)), fence)
+            whole = apply(told_by(self.live(), rows.drop(C.CHANGE).schema), rows, self.layout.identity)
+            self.table.replace(LIVE, whole.coalesce(self._files(live + number, rows)), fence, add_columns=adds)
         else:
             same = " AND ".join(f"t.{name} <=> s.{name}" for name in map(C.quoted, self.layout.identity))
             self.table.merge(
@@ -194,6 +191,7 @@ class WindowTable:
                 f"{same} AND ({self._reachable(touched)})",
                 fence,
                 delete_when=f"s.{C.CHANGE} = '{DELETE}'",
+                add_columns=adds,
                 computed=True,
                 many=self._writes_many(live, number, touched=bool(touched)),
             )
@@ -209,6 +207,11 @@ class WindowTable:
         self.table.overwrite(rows, fence, list(self.layout.partition_by), rows_per_file)
         if is_other:
             self.table.change_setting(STATISTICS, statistics)
+
+    def _is_wider(self, rows: DataFrame) -> bool:
+        """Whether the rows, which have all columns of the table, have others, too, or structs with other fields."""
+        there = self.table.schema
+        return widened(there, rows.schema).simpleString() != there.simpleString()
 
     def _filtered(self, schema: T.StructType) -> str:
         """The columns of these that files are left closed by, as Delta's property has them."""
@@ -294,7 +297,3 @@ def _has_statistics(data_type: T.DataType) -> bool:
 def _has(entry: Entry, manifest: Manifest) -> bool:
     found = Manifest.parse(entry.metadata)
     return found is not None and found.run_id == manifest.run_id
-
-
-def _told(data_type: str | None) -> str:
-    return "absent" if data_type is None else data_type.upper()

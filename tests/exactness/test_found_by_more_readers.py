@@ -224,9 +224,9 @@ def test_a_rebuild_by_another_rule_waits_for_what_is_late_by_what_was_forgotten(
     done = forget(play("x@0 a@5 a@12 tick@1441")).add("a@0")
     done.run_cut_off()
     with pytest.raises(UsageError, match="stay out for good"):
-        done.change(aggregates=[]).rebuild()
+        done.change(session={"gap": "11m"}).rebuild()
     done.change().run()
-    done.change(aggregates=[]).rebuild().assert_sessions("u | start | end | count \n a | 5 | 12 | 2", u="a")
+    done.change(session={"gap": "11m"}).rebuild().assert_sessions("u | start | end | count \n a | 5 | 12 | 2", u="a")
 
 
 def test_a_flush_of_windows_goes_by_those_that_are_left(spark: SparkSession, tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ class MemoryTable(Table):
             schema = rows.schema.toNullable()
             self._put("WRITE", self._arrow(rows, schema), schema, commit)
 
-    def replace(self, condition: str, rows: DataFrame, commit: Commit) -> None:
+    def replace(self, condition: str, rows: DataFrame, commit: Commit, *, add_columns: bool = False) -> None:
         stay = self.read().where(~F.expr(condition))
         self._commit(commit, "WRITE", lambda: self._arrow(stay.unionByName(rows)))
 
@@ -221,6 +221,7 @@ class MemoryTable(Table):
         delete_when: str,
         insert_when: str | None = None,
         update: tuple[str, ...] | None = None,
+        add_columns: bool = False,
         computed: bool = False,
         many: bool = False,
     ) -> None:

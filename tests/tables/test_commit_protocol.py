@@ -222,9 +222,9 @@ def test_what_is_changed_by_hand_just_before_the_commit_is_not_undone(
     warehouse, original = copied(after_one_run, **REPLACING), Table.replace
     warehouse.append("user|at|n\neve|12:05|1")
 
-    def replace(self: Table, *arguments: Any) -> None:
+    def replace(self: Table, *arguments: Any, **options: Any) -> None:
         warehouse.by_hand("DELETE FROM {} WHERE user = 'eve'")
-        original(self, *arguments)
+        original(self, *arguments, **options)
 
     warehouse.run()
     assert "eve" in {row[0] for row in warehouse.sessions("user")}
@@ -255,9 +255,9 @@ def test_a_table_by_name_is_replaced_alike(
         assert before[1:] == (["is_final"], "true")
         original = Table.replace
 
-        def replace(self: Table, *arguments: Any) -> None:
+        def replace(self: Table, *arguments: Any, **options: Any) -> None:
             spark.sql("DELETE FROM replaced_lake.sessions WHERE user = 'bob'")
-            original(self, *arguments)
+            original(self, *arguments, **options)
 
         monkeypatch.setattr(Table, "replace", replace)
         warehouse.append("user|at|n\ncat|12:15|1")

@@ -234,7 +234,7 @@ def test_an_idle_timeout_that_live_rows_do_not_know(after_two_runs: Warehouse, c
     warehouse.append("dan | 14:00 | 1")
     for config in (warehouse.config, warehouse.configured(**idle, limits={"max_versions_per_run": 1})):
         message = refusal(warehouse, TableError, config)
-        assert_says(message, "_state is STRUCT", "_ARRIVED", "the idle timeout", "`sessionizer rebuild`")
+        assert_says(message, "_state._arrived is absent", "the idle timeout", "`sessionizer rebuild`")
     rebuild(warehouse.kind, now=NOW)
     assert warehouse.sessions("user", "status")
 

@@ -19,11 +19,14 @@ app = typer.Typer()
     rich_help_panel=opt.HISTORY,
     epilog="Example: sessionizer backfill --from 2026-01-01 --to 2026-02-01 --dry-run · "
     "sessionizer backfill --from 2026-01-01 --to 2026-02-01 --compare · "
-    "sessionizer backfill --from 2026-01-01 --to 2026-01-02 --key alice",
+    "sessionizer backfill --from 2026-01-01 --to 2026-01-02 --key alice · "
+    "sessionizer backfill --columns revenue",
 )
 def backfill(
-    from_: Annotated[str, typer.Option("--from", metavar="TIME", help="Sessions that end at or after this.")],
-    to: Annotated[str, typer.Option("--to", metavar="TIME", help="Sessions that start before this.")],
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Sessions that end at or after this.")
+    ] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Sessions that start before this.")] = None,
     config: opt.Config = opt.CONFIG,
     windows: opt.Windows = False,
     key: Annotated[
@@ -31,6 +34,13 @@ def backfill(
     ] = None,
     chunk: Annotated[
         str | None, typer.Option(metavar="DURATION", help="How much is committed at a time; else as the rows ask for.")
+    ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Fill this aggregate, which the config has had for less long than the table; several times for "
+            "several. Late events stay out. Without --from and --to: wherever it is missing."
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the spans and what lies in them, in a second; compute nothing.")
@@ -44,29 +54,34 @@ def backfill(
 
     The watermark and the position stay; a `run` may go on at the same time. Cut off, it goes on where it stopped.
     """
-    from sessionizer.jobs.commands.look_back import LookBack
+    from sessionizer.jobs.commands.look_back import LookBack, check_aggregates, lacking
     from sessionizer.jobs.commands.look_back import backfill as recompute
     from sessionizer.jobs.reporting.run_output import as_document, show_backfill
     from sessionizer.jobs.run.kinds import kind_of, ruled
 
     low, high = opt.span(from_, to)
-    if low is None or high is None:
-        raise UsageError("--from and --to must both be there")
+    names = tuple(columns or ())
+    if (low is None or high is None) and (not names or (dry_run and not compare)):
+        raise UsageError("--from and --to must both be there", remedy="or, but for --dry-run, --columns")
     length = None if chunk is None else opt.duration(chunk, "--chunk")
     if length is not None and length <= 0:
         raise UsageError("--chunk must be longer than nothing", value=chunk, remedy="write it as 36h or 7d")
     before = opt.ready(config, "runs", windows=windows)
-    asked = LookBack(low, high, _keys(key, before.config), length, dry_run=compare)
-    if dry_run and not compare:
+    check_aggregates(ruled(before.config, windows=windows), names)
+    if dry_run and not compare and low is not None and high is not None:
         from sessionizer.jobs.plans import backfill as planned
 
+        asked = LookBack(low, high, _keys(key, before.config), length, columns=names)
         with opt.logs_alone(before, "`backfill --compare` computes what would change, by Spark") as tables:
             plan = planned.plan(tables, ruled(before.config, windows=windows), asked)
         return opt.result(planned.as_document(plan), as_json, lambda: planned.show(plan))
     with opt.session(before, quiet=as_json, reads="all") as (spark, loaded, say):
         kind = kind_of(spark, loaded, windows=windows)
-        asked = LookBack(low, high, _keys(key, loaded), length, dry_run=compare)
-        done = recompute(kind, asked, say, lambda _, n, of: say.bar(n, of, "spans"))
+        span = lacking(kind, names, low, high) if names or low is None or high is None else (low, high)
+        done = []
+        if span is not None:
+            asked = LookBack(*span, _keys(key, loaded), length, dry_run=compare, columns=names)
+            done = recompute(kind, asked, say, lambda _, n, of: say.bar(n, of, "spans"))
         opt.result(as_document(done), as_json, lambda: show_backfill(done))
 
 

@@ -82,7 +82,7 @@ def _increments(
         check_writable(metrics_file)
     override = WatermarkOverride(opt.instant(advance_watermark_to, "--advance-watermark-to"), flush)
     options = RunOptions(once, to_version, override, dry_run, opt.instant(now, "--now"))
-    before = opt.ready(config, "source" if make_tables else "rule", windows=windows, columns=to_version is None)
+    before = opt.ready(config, "source" if make_tables else "run", windows=windows, columns=to_version is None)
     is_plain = metrics_file is None and not (flush or advance_watermark_to or to_version or make_tables)
     if before.tables is not None and is_plain:
         done = nothing_new(before.tables, ruled(before.config, windows=windows))

@@ -64,4 +64,4 @@ def _make(kind: Kind, events: DataFrame, say: Callable[[str], None]) -> None:
     if kind.runs.create_if_missing():
         say(f"made {kind.runs.table.location}")
     if is_there:  # last, for what mends a table that does not fit needs the others
-        kind.home.check_schema(schema)
+        kind.home.check_schema(schema, kind.evolved(kind.home.position().manifest))

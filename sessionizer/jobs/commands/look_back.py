@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -36,7 +37,8 @@ class LookBack:
     """What to recompute: rows that touch [low, high) (microseconds), of these keys (JSON objects; none: all).
 
     chunk: how much time is committed at once (None: whole days, as many as few rows lie in). deletes: of `readmit`, to
-    make the deletes that were ignored, and nothing else.
+    make the deletes that were ignored, and nothing else. columns: of `backfill`, aggregates to be filled, by the events
+    that count anyway: late ones are not taken in.
     """
 
     low: int
@@ -46,12 +48,14 @@ class LookBack:
     dry_run: bool = False
     now: int | None = None
     deletes: bool = False
+    columns: tuple[str, ...] = ()
 
     def arguments(self, low: int, high: int) -> dict[str, Any]:
         """What the manifest of one chunk keeps."""
         keys = {} if self.keys is None else {"keys": list(self.keys)}
         deletes = {"deletes": True} if self.deletes else {}
-        return {"low": low, "high": high, "from": self.low, "to": self.high, **keys, **deletes}
+        columns = {"columns": list(self.columns)} if self.columns else {}
+        return {"low": low, "high": high, "from": self.low, "to": self.high, **keys, **deletes, **columns}
 
 
 def backfill(
@@ -79,6 +83,38 @@ def backfill(
         reports.append(report)
         on_chunk(report, number, len(spans))
     return reports
+
+
+def check_aggregates(of: Ruled, names: tuple[str, ...]) -> None:
+    """Raise unless these are aggregates of the rule."""
+    there = [spec.name for spec in of.rule.aggregates]
+    if unknown := [name for name in names if name not in there]:
+        raise UsageError(
+            "--columns must name aggregates of the config",
+            value=", ".join(unknown),
+            remedy=f"there are: {', '.join(there) or 'none'}",
+        )
+
+
+def lacking(kind: Kind, columns: tuple[str, ...], low: int | None, high: int | None) -> tuple[int, int] | None:
+    """The span to fill these aggregates in: as asked, else that of the final rows that have nothing there.
+
+    None: there are no such rows that touch it. Errors: UsageError for what is no aggregate.
+    """
+    check_aggregates(kind, columns)
+    of = {spec.name: spec.result_columns for spec in kind.rule.aggregates}
+    kind.require()
+    done, _ = kind.consumed(kind.home.position().manifest)
+    check_fits(kind, done)
+    nothing = reduce(or_, [C.col(name).isNull() for column in columns for name in of[column]])
+    start, end = (F.unix_micros(C.col(name)) for name in (kind.home.layout.start, kind.home.layout.end))
+    rows = kind.home.table.read().where(C.col(C.IS_FINAL) & nothing)
+    rows = rows if low is None else rows.where(end >= low)
+    rows = rows if high is None else rows.where(start < high)
+    first, last = rows.agg(F.min(start), F.max(end)).collect()[0]
+    if first is None:
+        return None
+    return (int(first) if low is None else low), (int(last) + 1 if high is None else high)
 
 
 def readmit(kind: Kind, asked: LookBack, say: Say = lambda _: None) -> list[RunReport]:

@@ -65,10 +65,25 @@ def _differs(now: Status, summary: dict[str, object]) -> list[str]:
     return [] if now.manifest is None else now.manifest.differs(summary)
 
 
+def _filled_since(now: Status) -> dict[str, Any]:
+    """Of aggregates that a run has taken up: its number, and when."""
+    filled = {} if now.manifest is None else now.manifest.filled
+    return {name: {C.RUN_SEQ: run.run_seq, "at": iso(run.now)} for name, run in filled.items() if run is not None}
+
+
+def _needed(now: Status, of: Ruled) -> str | None:
+    """The command that takes the rule of the config up; None: it is that of the rows."""
+    if now.manifest is None or now.manifest.rule_fingerprint == of.fingerprint:
+        return None
+    evolves = of.evolves and now.manifest.follows(of.summary) and not of.evolved(now.manifest).otherwise
+    return of.command if evolves else "rebuild"
+
+
 def _standing(now: Status, of: Ruled, statuses: tuple[str, ...]) -> dict[str, Any]:
     manifest, totals, latest = now.manifest, now.totals, now.latest_version
     consumed = manifest.source_to_version if manifest else None
     return {
+        "rule_needs": _needed(now, of),
         "consumed_version": consumed,
         "latest_version": latest,
         "versions_behind": latest + 1 if consumed is None else max(latest - consumed, 0),
@@ -77,6 +92,7 @@ def _standing(now: Status, of: Ruled, statuses: tuple[str, ...]) -> dict[str, An
         "source_keeps_seconds": now.kept // 1_000_000,
         "watermark": iso(manifest.told("watermark_after")) if manifest else None,
         "horizon": iso(manifest.told("horizon_after")) if manifest else None,
+        "filled_since": _filled_since(now),
         "forgotten_before": iso(manifest.forgotten) if manifest else None,
         "watermark_lag_seconds": _lag(manifest.told("watermark_after")) if manifest else None,
         of.name: {name: now.by_status.get(name, 0) for name in statuses},
@@ -127,9 +143,14 @@ def _show(found: dict[str, Any], of: str, rule: str, source: str) -> None:
         ("events", f"{read}: {shares}"),
     ]
     if differs := found["rule_differs"]:
-        rows.append(
-            ("rule", f"config differs: {'; '.join(differs)}: `rebuild` needed (`rebuild --dry-run` says of what)")
+        needed = found["rule_needs"]
+        told = (
+            "`rebuild` needed (`rebuild --dry-run` says of what)" if needed == "rebuild" else f"`{needed}` takes it up"
         )
+        rows.append(("rule", f"config differs: {'; '.join(differs)}: {told}"))
+    for name, since in found["filled_since"].items():
+        run = f"run {since[C.RUN_SEQ]} ({plain(since['at'])})"
+        rows.append(("column", f"{name}: since {run}; `backfill --columns {name}` fills what was final before"))
     if oldest := found["oldest_open"]:
         rows += _told(oldest, of, OPEN)
     elif oldest := found.get("oldest_closed"):

@@ -103,7 +103,14 @@ def _compared(context: RunContext, rows: DataFrame, events: DataFrame, asked: As
     made, seen = compute.observed(
         left(sessions, C.EXPIRES_AT, context.clock.forgotten), {"events": F.sum(C.col(C.EVENT_COUNT))}
     )
-    return compute.held(differences(rows, asked_for(made, asked, rule.key, TIMES), rule, facts)), seen["events"] or 0
+    wanted = asked_for(made, asked, rule.key, TIMES)
+    return compute.held(differences(rows, wanted, rule, facts, _since(context))), seen["events"] or 0
+
+
+def _since(context: RunContext) -> dict[str, int]:
+    """Of aggregates that a run has taken up: its number."""
+    done = context.position.manifest
+    return {} if done is None else {name: run.run_seq for name, run in done.filled.items() if run is not None}
 
 
 def rejected_beside(context: RunContext, source: DataFrame, rule: Rule) -> tuple[DataFrame | None, DataFrame | None]:
@@ -146,7 +153,7 @@ def _of_traces(context: RunContext, sessions: DataFrame, rule: Rule) -> Frames:
         if (since := _complete_since(output)) is not None:
             found[rules.numbers(name)] = wrong_numbers(rows, sessions, since)
         if name == "session_updates":
-            results = wrong_results(rows, sessions, rule)
+            results = wrong_results(rows, sessions, rule, _since(context))
             found[rules.results(name)] = results
     return found
 

@@ -66,7 +66,7 @@ def plan(tables: LocalTableSet, of: Ruled, asked: LookBack) -> Plan:
         *_spans(part.files, todo),
         part=part,
         rows=by_status(tables, of, [*touching(of, todo.low, todo.high), *keys]),
-        late=late_within(tables, of, todo.low, todo.high, keys),
+        late=0 if todo.columns else late_within(tables, of, todo.low, todo.high, keys),
         goes_on=todo.low > asked.low,
         first=unfinished(tables, of, position),
     )

@@ -84,7 +84,7 @@ def show_nothing_new(done: Manifest | None) -> None:
 def show_backfill(reports: Sequence[RunReport]) -> None:
     """What recomputing has changed, or would."""
     if not reports:
-        stdout().print("Nothing to do: no rejected event lies there, or all spans are done already.")
+        stdout().print("Nothing to do: no rejected event lies there, no column lacks, or all spans are done already.")
         return
     rows = []
     for report in reports:

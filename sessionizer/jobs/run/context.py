@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.jobs.run.compute import Checkpoints, held_if_few, read_once_if_few
-from sessionizer.jobs.run.kinds import Kind, schema_of
+from sessionizer.jobs.run.kinds import Kind
 from sessionizer.jobs.run.pipeline import NO_OVERRIDE, RunResult, compute_run
 from sessionizer.jobs.run.scopes import clock_of, has_scopes_of, keys_from_json, scoped
 from sessionizer.lib import columns as C
@@ -24,6 +24,7 @@ from sessionizer.lib.admission.freed import Readmission, asked_for, still_in
 from sessionizer.lib.admission.rejects import beyond, is_timeless, marked
 from sessionizer.lib.admission.retold import bare, is_told_otherwise, retold
 from sessionizer.lib.admission.verdicts import BEFORE_START, CORRECTION, IGNORED_DELETE, IN
+from sessionizer.lib.aggregates.evolution import Evolution
 from sessionizer.lib.expressions import with_keys
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import timestamp
@@ -63,9 +64,8 @@ class RunContext:
         done, events = position.manifest, kind.tables.events.read(increment)
         began = increment.first if done is None or done.source_to_version is None else done.source_began
         clock = clock_of(done, kind, events, now, position.version + 1)
-        schema, rule = _fitting(kind, done, events), kind.rule
-        if kind.tables.events.deletion(increment) is not None:
-            rule = rule.of_deletes()
+        schema, is_delete = kind.fitting(done, events), kind.tables.events.deletion(increment) is not None
+        rule = kind.rule.of_deletes() if is_delete else kind.rule
         columns = _columns_at(kind, increment.last)
         return cls(kind, position, increment, clock, rule, override, began, schema, columns)
 
@@ -113,7 +113,7 @@ class RunContext:
         kind.tables.events.check_same(done)
         events = kind.tables.events.as_of(last, None)
         clock = clock_of(done, kind, events, now, position.version + 1)
-        increment, began, schema = Increment(last + 1, last), done.source_began, _fitting(kind, done, events)
+        increment, began, schema = Increment(last + 1, last), done.source_began, kind.fitting(done, events)
         rule, columns = done.as_judged(kind.rule, OF_STATES), done.source_columns  # the untouched stays by these
         return cls(kind, position, increment, clock, rule, NO_OVERRIDE, began, schema, columns, mode, arguments)
 
@@ -124,6 +124,11 @@ class RunContext:
         again = Again(*self._span(), self._keys()) if self.mode == "backfill" else None
         admission, override = self._admission(clock), self.override
         return compute_run(admission, windows, stored, clock, override=override, again=again, at_once=at_once)
+
+    @property
+    def evolved(self) -> Evolution:
+        """Which aggregates the run takes up, and which it drops."""
+        return Evolution() if self.mode == "rebuild" else self.kind.evolved(self.position.manifest)
 
     def _admission(self, clock: WatermarkState) -> Admission:
         if self.mode == "rebuild":
@@ -200,7 +205,8 @@ class RunContext:
         done, home, version = self.position.manifest, self.kind.home, self.position.version
         if done is None:
             return Stored()
-        return Stored(None if done.live_sessions == 0 else home.live(version), home.final(version))
+        live = None if done.live_sessions == 0 else home.live(version)
+        return Stored(live, home.final(version), lacks_state=live is not None and bool(self.evolved.added))
 
     @cached_property
     def past(self) -> Past:
@@ -213,8 +219,10 @@ class RunContext:
         return int(self.arguments["low"]), int(self.arguments["high"])
 
     def _asked(self) -> Readmission:
+        low, high = self._span()
+        until = low if self.arguments.get("columns") else high  # which are filled by the events that count anyway
         deletes, takes_in = bool(self.arguments.get("deletes")), self.mode == "readmit"
-        return Readmission(*self._span(), self._keys(), takes_in and not deletes, self.clock.forgotten, deletes)
+        return Readmission(low, until, self._keys(), takes_in and not deletes, self.clock.forgotten, deletes)
 
     def _keys(self) -> DataFrame | None:
         lines = self.arguments.get("keys")
@@ -290,11 +298,3 @@ class RunContext:
 def _columns_at(kind: Kind, version: int) -> str:
     """The source's columns as of a version, as manifests keep them."""
     return bare(kind.tables.events.columns_at(version)).json()
-
-
-def _fitting(kind: Kind, done: Manifest | None, events: DataFrame) -> str:
-    """The hash of the rule and these columns; raises if the table has not the columns that they make."""
-    schema = kind.schema_hash(events)
-    if not kind.home.fits(schema, done):
-        kind.home.check_schema(schema_of(kind.make, kind.rule, events))
-    return schema

@@ -13,7 +13,13 @@ from sessionizer.jobs.run.kinds import Kind, kind_of
 from sessionizer.jobs.run.manifests import manifest_of, stands, with_counts
 from sessionizer.jobs.run.phases import Phases, RunOptions, RunReport, Say, wall_clock
 from sessionizer.jobs.run.pipeline import NO_OVERRIDE, RunResult
-from sessionizer.jobs.run.policies import check_columns, check_expectations, check_fits, check_policies
+from sessionizer.jobs.run.policies import (
+    check_columns,
+    check_expectations,
+    check_fits,
+    check_policies,
+    check_same_events,
+)
 from sessionizer.jobs.run.retries import with_retries
 from sessionizer.lib.config import Config
 from sessionizer.lib.rule import Rule
@@ -89,6 +95,7 @@ def repair(kind: Kind, position: Position, say: Say) -> Manifest | None:
     if manifest.mode == "forget":
         side_tables.forget(kind, manifest, restored)
     elif not side_tables.is_complete(kind, manifest, restored):
+        kind = kind.as_of(manifest)
         check_fits(kind, manifest)
         kind.tables.events.check_same(manifest)
         context = RunContext.again(kind, manifest)
@@ -135,27 +142,31 @@ def _increment(kind: Kind, options: RunOptions, say: Say, finished: Callable[[Ma
         if not options.dry_run and (cut_off := repair(kind, position, say)) is not None:
             finished(cut_off)
         done = position.manifest
+        evolves = done is not None and done.rule_fingerprint != kind.fingerprint
         if done is not None:
-            check_fits(kind, done)
+            check_fits(kind, done, may_evolve=True)
         now = options.now if options.now is not None else wall_clock()
         increment, override = kind.tables.events.plan(done, options.to_version), options.override
         if increment is None:
             by_clock = _by_clock(kind, done, options, now) if override == NO_OVERRIDE else None
-            if override == NO_OVERRIDE and by_clock is None and not may_idle(kind.rule, done):
+            if override == NO_OVERRIDE and by_clock is None and not (evolves or may_idle(kind.rule, done)):
                 return None
             increment, override = _nothing_new(done), by_clock or override
         elif override != NO_OVERRIDE and not options.once and _more_is_left(kind, increment, options):
             override = NO_OVERRIDE
+    if done is not None and evolves:
+        say(f"taking up aggregates: {kind.evolved(done).told()}")
     say(_reading(increment))
     with phases("sessionize"), kind.home.table.reading_ahead(), kind.tables.events.reading(increment):
         context = RunContext.next(kind, position, increment, now, override)
         check_columns(context)
+        check_same_events(context)
         at_once = not increment.is_empty and not options.dry_run and may_write_at_once(kind)
         result = context.result(at_once=at_once)
     check_policies(result, context)
     unchanged = result.counts and not result.counts["rows"]
     stays = override != options.override or stands(context.clock, result.clock)  # a clock alone is no news
-    if unchanged and stays and increment.is_empty and done is not None:
+    if unchanged and stays and increment.is_empty and done is not None and not evolves:
         return None
     manifest = manifest_of(context, result, phases.started)
     if options.dry_run:

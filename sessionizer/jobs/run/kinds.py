@@ -13,6 +13,7 @@ from sessionizer.lib.admission.corrections import housekept
 from sessionizer.lib.admission.validate import schema_hash
 from sessionizer.lib.admission.verdicts import effect
 from sessionizer.lib.aggregates.binding import OF_WINDOWS, bind
+from sessionizer.lib.aggregates.evolution import Evolution, columns_of
 from sessionizer.lib.compute import Figures
 from sessionizer.lib.config import Config
 from sessionizer.lib.errors import UsageError
@@ -58,7 +59,7 @@ class Ruled:
 
     name: of their rows. command: what an ordinary run is started by; option: what other commands mean it by. rule: what
     events are judged by. summary: what decides what a row is, fingerprint: its hash. lateness: the field that says how
-    late an event may be. expectations: a file.
+    late an event may be. expectations: a file. evolves: whether a run takes up and drops aggregates.
     """
 
     name: str
@@ -70,12 +71,17 @@ class Ruled:
     fingerprint: str
     lateness: str
     expectations: str | None
+    evolves: bool
 
     @property
     def anew(self) -> str:
         """What helps where the rule has changed."""
         again = f"`sessionizer rebuild{self.option}` makes all {self.name} anew by the new rule"
         return f"{again}; or set the old rule again"
+
+    def evolved(self, done: Manifest | None) -> Evolution:
+        """What becomes of the aggregates in the next run; nothing where none may come or go without a rebuild."""
+        return done.evolution(self.summary) if done is not None and self.evolves else Evolution()
 
     def consumed(self, done: Manifest | None) -> tuple[Manifest, int]:
         """This manifest, and the source version that has been consumed. Errors: UsageError if none has been."""
@@ -114,6 +120,22 @@ class Kind(Ruled):
         for table in (self.home.table, *self.side_tables()):
             table.require("`sessionizer init` makes it")
 
+    def as_of(self, done: Manifest) -> "Kind":
+        """The same by the aggregates of a run, where the rule differs by these alone."""
+        if not self.evolves or done.rule_fingerprint == self.fingerprint or not done.follows(self.summary):
+            return self
+        rule = replace(self.rule, aggregates=done.aggregates())
+        return replace(self, rule=rule, shape=rule, summary=dict(done.rule), fingerprint=done.rule_fingerprint)
+
+    def fitting(self, done: Manifest | None, events: DataFrame) -> str:
+        """The hash of the rule and the columns of events; raises if the table has not what they make, or gets it."""
+        schema = self.schema_hash(events)
+        if not self.home.fits(schema, done):
+            evolved = self.evolved(done)
+            self.home.check_schema(schema_of(self.make, self.rule, events), evolved)
+            self.home.table.check_addable([name for of in evolved.added.values() for name in columns_of(of)])
+        return schema
+
     def schema_hash(self, events: DataFrame) -> str:
         """A hash of what the columns of the table follow from."""
         return schema_hash(events, self.shape)
@@ -133,6 +155,7 @@ def ruled(config: Config, *, windows: bool = False) -> Ruled:
             fingerprint=config.fingerprint(),
             lateness="time.allowed_lateness",
             expectations=config.expectations,
+            evolves=True,
         )
     sliding = SlidingRule.of(config)
     return Ruled(
@@ -145,6 +168,7 @@ def ruled(config: Config, *, windows: bool = False) -> Ruled:
         fingerprint=sliding.fingerprint(),
         lateness="sliding.grace",
         expectations=sliding_section(config).expectations,
+        evolves=False,
     )
 
 

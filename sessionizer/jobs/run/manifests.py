@@ -15,7 +15,7 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.errors import ConfigError
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.watermarks import WatermarkState
-from sessionizer.tables.manifest import Manifest, policy
+from sessionizer.tables.manifest import Manifest, Since, policy
 from sessionizer.tables.position import Position
 
 MOST_SCOPES = 1000
@@ -60,6 +60,8 @@ def manifest_of(context: RunContext, result: RunResult, started_at: int) -> Mani
         policy=policy(rule),
         rule_fingerprint=kind.fingerprint,
         rule=kind.summary,
+        filled={spec.name: _since(spec.name, context) for spec in rule.aggregates},
+        left=context.evolved.left,
         source_schema=context.schema,
         source_columns=context.columns,
         # They are told before the commit, so that what cannot be told stops the run and not what follows it.
@@ -121,6 +123,14 @@ def stands(before: WatermarkState, after: WatermarkState) -> bool:
     if before.scopes is not None and after.scopes is not None:
         return scopes_as_json(before.scopes) == scopes_as_json(after.scopes)
     return (before.watermark, before.flush_mark) == (after.watermark, after.flush_mark)
+
+
+def _since(aggregate: str, context: RunContext) -> Since | None:
+    """Since which run its column is filled; None: from the first row on."""
+    done = context.position.manifest
+    if aggregate in context.evolved.added:
+        return Since(run_seq=context.position.version + 1, now=context.clock.now)
+    return None if done is None or context.mode == "rebuild" else done.filled.get(aggregate)
 
 
 def _run_id(position: Position) -> str:

@@ -1,25 +1,36 @@
 """What must hold before a run goes on, or before it writes."""
 
 import json
+from dataclasses import replace
+from functools import reduce
+from operator import or_
 from pathlib import Path
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 
 from sessionizer.jobs.quality.checks import gate
+from sessionizer.jobs.run.compute import Checkpoints
 from sessionizer.jobs.run.context import RunContext
 from sessionizer.jobs.run.kinds import REJECTED, Kind, Ruled
 from sessionizer.jobs.run.phases import Phases
 from sessionizer.jobs.run.pipeline import RunResult
 from sessionizer.lib import columns as C
+from sessionizer.lib.admission.accepted import accepted, as_rejects
 from sessionizer.lib.admission.retold import is_told_otherwise
-from sessionizer.lib.admission.verdicts import CORRECTION, INVALID, LATE
+from sessionizer.lib.admission.verdicts import CORRECTION, EXPRESSION_FAILED, INVALID, LATE
+from sessionizer.lib.aggregates.evolution import Definitions, by_name, told_by
 from sessionizer.lib.errors import ConfigError, RunFailed, SourceError, SourceMismatch, TableError, UsageError
+from sessionizer.lib.expressions import of_event
 from sessionizer.lib.windows.windows import DELETE
-from sessionizer.tables.manifest import Manifest
+from sessionizer.tables.manifest import AGGREGATES, Manifest
 
 
-def check_rule(kind: Ruled, done: Manifest) -> None:
-    """Raise if the rows of the table follow another rule than the configuration states."""
+def check_rule(kind: Ruled, done: Manifest, *, may_evolve: bool = False) -> None:
+    """Raise if the rows of the table follow another rule than the configuration states.
+
+    may_evolve: aggregates may have come and gone, for a run takes them up.
+    """
     if done.as_judged(kind.rule).freezes and not kind.rule.freezes:
         raise ConfigError(
             f"final {kind.name} have stayed as they were whatever came near them (lateness: session, no revive), and "
@@ -29,6 +40,8 @@ def check_rule(kind: Ruled, done: Manifest) -> None:
         )
     if done.rule_fingerprint == kind.fingerprint:
         return
+    if kind.evolves and done.follows(kind.summary):
+        return _check_aggregates(kind, done, may_evolve=may_evolve)
     raise ConfigError(
         f"the rule has changed since the {kind.name} table was made, and its rows follow the old one: "
         + "; ".join(done.differs(kind.summary)),
@@ -36,12 +49,32 @@ def check_rule(kind: Ruled, done: Manifest) -> None:
     )
 
 
-def check_fits(kind: Kind, done: Manifest) -> None:
+def _check_aggregates(kind: Ruled, done: Manifest, *, may_evolve: bool) -> None:
+    evolved = done.evolution(kind.summary)
+    if evolved.otherwise:
+        name, *_ = evolved.otherwise
+        old = {**evolved.left, **by_name(done.rule[AGGREGATES])}.get(name)
+        raise ConfigError(
+            f"aggregates.{name} has a column that another definition has filled, and final {kind.name} would keep its "
+            "values",
+            value=None if old is None else json.dumps(old),
+            remedy="give it another name, which is a column of its own; or set the old definition again; or "
+            f"`sessionizer rebuild{kind.option}` makes all {kind.name} anew",
+        )
+    if not may_evolve:
+        raise ConfigError(
+            f"aggregates have come or gone since the last run, which the {kind.name} table is as of",
+            value=evolved.told(),
+            remedy=f"`sessionizer {kind.command}` takes them up; or set the old ones again",
+        )
+
+
+def check_fits(kind: Kind, done: Manifest, *, may_evolve: bool = False) -> None:
     """The same; and if a table beside it is not the one that runs have written to, or has missed some.
 
     Which events the rows are made without, rejected_events alone knows.
     """
-    check_rule(kind, done)
+    check_rule(kind, done, may_evolve=may_evolve)
     _check_rejects_of(kind, done)
     for name, output in kind.outputs.items():
         missed = bool(done.side_tables) and done.side_tables.get(name) != output.table.id
@@ -159,6 +192,40 @@ def check_expectations(context: RunContext, result: RunResult, phases: Phases) -
 def _first_of(result: RunResult, reasons: tuple[str, ...]) -> str:
     rows = result.rejected().where(C.col(C.REASON).isin(*reasons)).orderBy(C.EVENT_TIME, C.EVENT_HASH).limit(10)
     return "; ".join(f"{row[C.REASON]}: {row[C.EVENT]}" for row in rows.collect())
+
+
+def check_same_events(context: RunContext) -> None:
+    """Raise where events would count no longer, or again, by aggregates that come or go: as `of` fails for them."""
+    evolved, done, sample = context.evolved, context.position.manifest, context.sample()
+    if done is None or done.source_to_version is None or not (evolved.added or evolved.dropped):
+        return
+    source, rejects = context.kind.tables.events.as_of(done.source_to_version, None), context.rejects()
+    added, dropped = _failing(evolved.added, sample), _failing(evolved.dropped, source)
+    wrong = None
+    if added:
+        rule = replace(
+            context.rule, aggregates=tuple(a for a in context.rule.aggregates if a.name not in evolved.added)
+        )
+        out = None if rejects is None else as_rejects(rejects, rule)
+        events = accepted(told_by(source, sample.schema), out, rule, Checkpoints())
+        if not events.where(reduce(or_, added.values())).isEmpty():
+            wrong = f"{', '.join(added)} fails for events that are in {context.kind.name}"
+    if dropped and rejects is not None and not rejects.where(C.col(C.REASON) == EXPRESSION_FAILED).isEmpty():
+        wrong = f"{', '.join(dropped)} may be why events are rejected, which would count without it"
+    if wrong is not None:
+        raise ConfigError(
+            f"an aggregate that comes or goes must not change which events count, and the `of` of {wrong}",
+            remedy="write a new one so that it is null there, as try_cast(…) and try_divide(…) are; or "
+            f"`sessionizer rebuild{context.kind.option}` judges all events anew",
+        )
+
+
+def _failing(aggregates: Definitions, events: DataFrame) -> dict[str, Column]:
+    """Of aggregates whose `of` may fail: whether it does, for an event."""
+    tried = {
+        name: of_event(of["of"], events, f"aggregates.{name}.of")[1] for name, of in aggregates.items() if "of" in of
+    }
+    return {name: fails for name, fails in tried.items() if fails is not None}
 
 
 def check_columns(context: RunContext) -> None:

@@ -30,7 +30,8 @@ def write(context: RunContext, result: RunResult, manifest: Manifest, restored: 
     """
     kind = context.kind
     if kind.outputs:
-        of, live = result.memberships(), context.stored().live
+        of, stored = result.memberships(), context.stored()
+        live = None if stored.lacks_state else stored.live  # sessions that are made again go on from nothing
         adds_only = not manifest.sessions.get("moved") and of.removed is None
         for name, table in kind.outputs.items():
             if _has(kind, name, table.table, manifest, restored):

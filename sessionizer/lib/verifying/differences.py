@@ -1,6 +1,6 @@
 """Where a sessions table is not what it should be: row by row, column by column; and rules that need no recompute."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -16,14 +16,19 @@ from sessionizer.lib.verifying.plan import CLOSED, FLUSH, IDLE, MAX_DURATION, OP
 
 MISSING, EXTRA, DIFFERS = "missing", "extra", "differs"
 KIND, WHICH, FOUND, EXPECTED = "kind", "columns", "found", "expected"
-SQL = "__sql"
+SQL, UNFILLED = "__sql", "__unfilled"
+Since = Mapping[str, int]
+NEVER: Since = {}
 BY_CLOCK = (C.STATUS, C.END_REASON, C.IS_FINAL)
 
 
-def differences(table: DataFrame, expected: DataFrame, rule: Rule, facts: Sequence[Fact]) -> DataFrame:
+def differences(
+    table: DataFrame, expected: DataFrame, rule: Rule, facts: Sequence[Fact], since: Since = NEVER
+) -> DataFrame:
     """Where the table is not what it should be.
 
     In: rows of the sessions table; the rows that it should have, as `expected_sessions` makes them, with these facts.
+    since: of aggregates that came later, what `unfilled` takes.
     What only the run's own clock or a flush decides is not compared: status and end_reason of what they ended, and the
     state of sessions with a clock per key.
     Out: session_id, kind STRING (missing, extra or differs), columns ARRAY<STRING>, found and expected: the rows, and
@@ -36,7 +41,10 @@ def differences(table: DataFrame, expected: DataFrame, rule: Rule, facts: Sequen
     remembered = [fact.name for fact in facts if fact.is_remembered]
     columns = [C.col(n).alias(n) for n in shown] + [by_fact[n].found.alias(n) for n in remembered]
     left = table.select(
-        F.struct(*columns).alias(FOUND), C.col(C.IS_FINAL).alias("__final"), wrong_sql(table, rule).alias(SQL)
+        F.struct(*columns).alias(FOUND),
+        C.col(C.IS_FINAL).alias("__final"),
+        wrong_sql(table, rule, since).alias(SQL),
+        _named(unfilled(rule, since)).alias(UNFILLED),
     )
     nearness = {fact.name: C.col(NEAR + fact.name) for fact in facts if fact.near is not None}
     right = expected.select(
@@ -56,6 +64,8 @@ def differences(table: DataFrame, expected: DataFrame, rule: Rule, facts: Sequen
         for name, kind in types.items()
     }
     same |= {name: same[name] | F.col("__final") for name in remembered}
+    lacking = {name: F.coalesce(F.array_contains(UNFILLED, name), F.lit(False)) for name in results}
+    same |= {name: same[name] | lacks for name, lacks in lacking.items()}
     same |= {name: same[name] | excused for name, excused in _by_clock(rule).items() if name in same}
     wrong = [F.when(~equal, F.lit(name)) for name, equal in same.items()]
     told = joined.select(
@@ -68,15 +78,27 @@ def differences(table: DataFrame, expected: DataFrame, rule: Rule, facts: Sequen
     return told.where((F.col(KIND) != DIFFERS) | (F.size(WHICH) > 0))
 
 
-def wrong_sql(table: DataFrame, rule: Rule) -> Column:
+def unfilled(rule: Rule, since: Since) -> dict[str, Column]:
+    """By column of aggregates that came later: whether a row of the table is older and final, and has nothing there.
+
+    since: the `run_seq` of the run that took an aggregate up, by name; the `run_id` of a row tells its own.
+    """
+    number = F.try_element_at(F.split(C.col(C.RUN_ID), "-"), F.lit(2)).try_cast("bigint")
+    return {
+        name: F.coalesce(C.col(name).isNull() & C.col(C.IS_FINAL) & (number < since[spec.name]), F.lit(False))
+        for spec in rule.aggregates
+        if spec.name in since
+        for name in spec.result_columns
+    }
+
+
+def wrong_sql(table: DataFrame, rule: Rule, since: Since = NEVER) -> Column:
     """The columns that the configuration makes in SQL and that are not what the others of their row make."""
     types = {f.name: f.dataType for f in table.schema.fields}
     made = {a.name: expression(a.sql, table, f"aggregates.{a.name}.sql") for a in rule.aggregates if a.sql is not None}
-    wrong = [
-        F.when(~same_value(C.col(name), value.cast(types[name]), types[name], ADDED), F.lit(name))
-        for name, value in made.items()
-    ]
-    return F.array_compact(F.array(*wrong)) if wrong else F.array().cast("array<string>")
+    same = {name: same_value(C.col(name), value.cast(types[name]), types[name], ADDED) for name, value in made.items()}
+    lacks = unfilled(rule, since)
+    return _named({name: ~(equal | lacks.get(name, F.lit(False))) for name, equal in same.items()})
 
 
 def broken_rules(table: DataFrame, rule: Rule) -> dict[str, DataFrame]:
@@ -120,6 +142,12 @@ def miscounted(table: DataFrame, events: DataFrame, rule: Rule) -> DataFrame:
     each = events.select(*key, F.lit(-1).cast("bigint").alias(C.EVENT_COUNT))
     both = table.select(*key, C.col(C.EVENT_COUNT)).unionByName(each)
     return both.groupBy(*key).agg(F.sum(C.col(C.EVENT_COUNT)).alias("too_many")).where(F.col("too_many") != 0)
+
+
+def _named(conditions: Mapping[str, Column]) -> Column:
+    """The names of those that hold."""
+    named = [F.when(holds, F.lit(name)) for name, holds in conditions.items()]
+    return F.array_compact(F.array(*named)) if named else F.array().cast("array<string>")
 
 
 def _by_clock(rule: Rule) -> dict[str, Column]:

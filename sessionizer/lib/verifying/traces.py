@@ -11,6 +11,7 @@ from sessionizer.lib.compare import FLOATS, same_row, tolerances
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import timestamp
+from sessionizer.lib.verifying.differences import Since, unfilled
 
 
 def wrong_places(trace: DataFrame, sessions: DataFrame, rule: Rule) -> DataFrame:
@@ -30,9 +31,10 @@ def wrong_numbers(trace: DataFrame, sessions: DataFrame, since: int) -> DataFram
     return met.where(~C.col(C.EVENT_COUNT).eqNullSafe(F.col("rows")))
 
 
-def wrong_results(updates: DataFrame, sessions: DataFrame, rule: Rule) -> DataFrame:
-    """Sessions whose last row in session_updates does not tell what they came to.
+def wrong_results(updates: DataFrame, sessions: DataFrame, rule: Rule, since: Since) -> DataFrame:
+    """Sessions whose last row in session_updates does not tell what they came to, where they tell it themselves.
 
+    since: of aggregates that came later, what `unfilled` takes.
     Not looked at: floats that were added in another order, and percentiles, as how far they may be apart follows from
     the events.
     """
@@ -44,7 +46,9 @@ def wrong_results(updates: DataFrame, sessions: DataFrame, rule: Rule) -> DataFr
     latest = Window.partitionBy(C.SESSION_ID).orderBy(F.col("n").desc())
     last = updates.withColumn("__place", F.row_number().over(latest)).where(F.col("__place") == 1)
     told = last.select(C.SESSION_ID, "n", *[C.col(name).alias(f"__told_{i}") for i, name in enumerate(names)])
-    met = joined(sessions.select(C.SESSION_ID, C.EVENT_COUNT, *C.cols(tuple(names))), told, (C.SESSION_ID,), "inner")
-    own = {name: C.col(name) for name in names}
-    same = same_row(own, {n: F.col(f"__told_{i}") for i, n in enumerate(names)}, types, near)
+    lacks = unfilled(rule, since)
+    own = sessions.select(*C.cols((C.SESSION_ID, C.EVENT_COUNT, C.RUN_ID, C.IS_FINAL, *names)))
+    met = joined(own, told, (C.SESSION_ID,), "inner")
+    theirs = {n: F.when(~lacks.get(n, F.lit(False)), F.col(f"__told_{i}")) for i, n in enumerate(names)}
+    same = same_row({name: C.col(name) for name in names}, theirs, types, near)
     return met.where((F.col("n") == C.col(C.EVENT_COUNT)) & ~same).select(C.SESSION_ID, C.EVENT_COUNT)

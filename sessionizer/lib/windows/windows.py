@@ -22,11 +22,13 @@ INSERT, UPDATE, DELETE = "insert", "update", "delete"
 class Stored:
     """The rows of the table as they were before a run. None: there are none.
 
-    live: those that may still change. final: the others, of which little is read.
+    live: those that may still change. final: the others, of which little is read. lacks_state: live rows do not
+    remember all that goes on with the next event, so that they are made again from their events.
     """
 
     live: DataFrame | None = None
     final: DataFrame | None = None
+    lacks_state: bool = False
 
     @property
     def is_empty(self) -> bool:

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
+from sessionizer.lib.errors import ConfigError
 from sessionizer.tables.delta import settings
 from sessionizer.tables.delta.commits import BARRIER, Commit, Superseded, racing
 from sessionizer.tables.delta.place import LOG, is_unfinished
@@ -51,6 +52,19 @@ class Table(Reading):
             return False
         self.create(schema, [], properties)
         return True
+
+    def check_addable(self, names: Sequence[str]) -> None:
+        """Raise where columns of such names cannot come to the table, as it was made."""
+        mapped, fed = (self.setting(name) for name in (settings.COLUMN_MAPPING, settings.CHANGE_FEED))
+        refused = set() if mapped in ("name", "id") else set(UNUSUAL_IN_NAMES)
+        refused |= {"`"} if fed == "true" else set()
+        for name in names:
+            if refused & set(name):
+                raise ConfigError(
+                    f"a column of this name cannot be added to {self.field}, which is there already",
+                    value=name,
+                    remedy="choose a name of letters, digits and _",
+                )
 
     def change_setting(self, name: str, value: str, metadata: str | None = None) -> None:
         """Set a table property."""
@@ -93,12 +107,13 @@ class Table(Reading):
         with self.lock(), settings.committing(self.spark, commit), racing():
             self._save(writer, rows_per_file)
 
-    def replace(self, condition: str, rows: DataFrame, commit: Commit) -> None:
+    def replace(self, condition: str, rows: DataFrame, commit: Commit, *, add_columns: bool = False) -> None:
         """Put these rows in the place of those in whole partitions, unless the fence says that it is done.
 
         condition: SQL over partition columns that says which. The new rows may lie in others as well.
         """
         writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", condition)
+        writer = writer.option("mergeSchema", str(add_columns).lower())
         anywhere = settings.having(self.spark, settings.ALSO_OTHERS)
         with self.lock(), settings.committing(self.spark, commit), anywhere, racing():
             self._save(writer)
@@ -112,17 +127,21 @@ class Table(Reading):
         delete_when: str,
         insert_when: str | None = None,
         update: tuple[str, ...] | None = None,
+        add_columns: bool = False,
         computed: bool = False,
         many: bool = False,
     ) -> None:
         """Update, insert and delete by the source's rows (`s`), matched to the table's (`t`).
 
         insert_when: which unmatched rows to add; None: all but those to delete. update: the columns; None: all.
+        add_columns: those of the source that the table has not, but for names with `__`, which are in flight only.
         computed: the source is held by a checkpoint, so that Delta, which reads it twice, need not hold it once more.
         many: so many rows are written anew, those in files that change included, that all cores are to write them.
         Errors: Superseded if another commit came first (raised by Delta, or shown by an empty result).
         """
-        names = [C.quoted(name) for name in self.schema.fieldNames()]
+        own = self.schema.fieldNames()
+        new = [name for name in source.columns if name not in own and not name.startswith("__")] if add_columns else []
+        names = [C.quoted(name) for name in (*own, *new)]
         changed = ", ".join(f"{name} = s.{name}" for name in (names if update is None else update))
         values = ", ".join(f"s.{name}" for name in names)
         clauses = (
@@ -133,7 +152,7 @@ class Table(Reading):
         )
         how = (settings.AS_IT_IS if computed else {}) | (settings.by_all_cores() if many else {})
         with self.lock(), settings.having(self.spark, how):
-            self._merge(source, condition, clauses, commit)
+            self._merge(source, condition, clauses, commit, add_columns=add_columns)
 
     def remove(self, gone: DataFrame, condition: str, commit: Commit) -> None:
         """Remove the rows (`t`) that meet one of these (`s`). Errors: Superseded, as above."""
@@ -204,10 +223,13 @@ class Table(Reading):
                 self.spark.sql(command).collect()
         return number
 
-    def _merge(self, source: DataFrame, condition: str, clauses: Sequence[str], commit: Commit) -> None:
+    def _merge(
+        self, source: DataFrame, condition: str, clauses: Sequence[str], commit: Commit, *, add_columns: bool = False
+    ) -> None:
         name = f"__source_of_{uuid4().hex}"
         source.createOrReplaceTempView(name)
-        text = f"MERGE INTO {self.sql_name()} AS t USING {name} AS s ON {condition} {' '.join(clauses)}"
+        evolving = "WITH SCHEMA EVOLUTION " if add_columns else ""
+        text = f"MERGE {evolving}INTO {self.sql_name()} AS t USING {name} AS s ON {condition} {' '.join(clauses)}"
         try:
             with settings.committing(self.spark, commit), racing():
                 result = self.spark.sql(text).collect()

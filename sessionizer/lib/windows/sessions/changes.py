@@ -2,8 +2,10 @@
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
+from sessionizer.lib.aggregates.evolution import told_by
 from sessionizer.lib.compare import same_row
 from sessionizer.lib.windows.sessions.recompute import old_rows
 from sessionizer.lib.windows.windows import DELETE, INSERT, UPDATE
@@ -143,13 +145,17 @@ def counts() -> dict[str, Column]:
 
 
 def _differing(rows: DataFrame, table: DataFrame, names: tuple[str, ...], within: dict[str, float]) -> DataFrame:
-    """The rows that the table has not, or not so. The few that have these ids are picked out first."""
-    was = {name: f"__was_{name}" for name in names}
-    before = table.select(*[C.col(name).alias(alias) for name, alias in was.items()])
+    """The rows that the table has not, or not so. The few that have these ids are picked out first.
+
+    The table is told by the columns of the rows: as aggregates come and go it may have others, or parts in other order.
+    """
+    compared = T.StructType([f for f in rows.schema.fields if f.name in names])
+    was = {name: f"__was_{name}" for name in compared.names}
+    before = told_by(table, compared).select(*[C.col(name).alias(alias) for name, alias in was.items()])
     same_id = C.col(C.SESSION_ID) == C.col(was[C.SESSION_ID])
     before = before.join(F.broadcast(rows.select(C.col(C.SESSION_ID))), same_id, "left_semi")
     met = rows.join(before, same_id, "left")
-    types = {f.name: f.dataType for f in rows.schema.fields if f.name in was}
+    types = {f.name: f.dataType for f in compared.fields}
     same = same_row({n: C.col(n) for n in types}, {n: C.col(was[n]) for n in types}, types, within)
     return met.where(C.col(was[C.SESSION_ID]).isNull() | ~same).drop(*was.values())
 

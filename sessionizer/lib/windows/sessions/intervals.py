@@ -4,6 +4,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
+from sessionizer.lib.accepted import LEAVES
 from sessionizer.lib.aggregates.binding import Aggregate
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import steady
@@ -49,6 +50,12 @@ def state_intervals(live: DataFrame, rule: Rule, aggregates: tuple[Aggregate, ..
 def bare_intervals(rows: DataFrame, rule: Rule, *names: str) -> DataFrame:
     """Rows of the sessions table as intervals without state: what they are part of is recomputed. names: also kept."""
     return _rows(rows, rule, C.cols(names))
+
+
+def emptied(rows: DataFrame, rule: Rule, now: int) -> DataFrame:
+    """The places of rows of the sessions table, as what leaves and holds no event: what lies there is made again."""
+    places = arriving(bare_intervals(rows, rule).drop(C.LIVE), rule, now)
+    return places.withColumns({C.EFFECT: F.lit(LEAVES), C.COUNT: F.lit(0).cast("bigint")})
 
 
 def keeps_arrival(rule: Rule) -> bool:

@@ -1,11 +1,14 @@
 """Lifecycle: from merged islands to finished session rows with their state (SEMANTICS §5, §9)."""
 
+from functools import reduce
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.aggregates.binding import Aggregate, state_struct, with_sql_columns
 from sessionizer.lib.canonical import session_id
+from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import steady
 from sessionizer.lib.time.watermarks import WatermarkState, with_clock
@@ -87,6 +90,14 @@ def last_arrival(sessions: DataFrame) -> Column:
     if C.LAST_ARRIVAL in sessions.columns:
         arrived = F.greatest(arrived, C.col(C.LAST_ARRIVAL))
     return F.when(C.col(C.POPULATION).isNull(), arrived) if C.POPULATION in sessions.columns else arrived
+
+
+def with_last_arrivals(rule: Rule, *frames: DataFrame) -> tuple[DataFrame, ...]:
+    """The sessions with `__last_arrival` of their key, whichever way they were made."""
+    key = C.cols(rule.key)
+    told = [frame.select(*key, last_arrival(frame).alias(C.LAST_ARRIVAL)) for frame in frames]
+    last = reduce(DataFrame.unionByName, told).groupBy(*key).agg(F.max(C.LAST_ARRIVAL).alias(C.LAST_ARRIVAL))
+    return tuple(joined(frame.drop(C.LAST_ARRIVAL), last, rule.key, "left") for frame in frames)
 
 
 def _salted(sessions: DataFrame, rule: Rule, before: WatermarkState) -> DataFrame:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -39,13 +38,14 @@ from sessionizer.lib.windows.sessions.intervals import (
     apart,
     arriving,
     bare_intervals,
+    emptied,
     keeps_arrival_of_key,
     merge_islands,
     new_intervals,
     state_intervals,
 )
 from sessionizer.lib.windows.sessions.islands import beyond, mark_islands
-from sessionizer.lib.windows.sessions.lifecycle import last_arrival, not_forgotten, settle, table_columns
+from sessionizer.lib.windows.sessions.lifecycle import not_forgotten, settle, table_columns, with_last_arrivals
 from sessionizer.lib.windows.sessions.places import may_touch, sessions_apart, unforgotten
 from sessionizer.lib.windows.sessions.recompute import (
     OTHERS,
@@ -116,24 +116,22 @@ class Sessions:
 
     def merge(self, changes: AcceptedChanges, stored: Stored, compute: Compute) -> Merged:
         """Sessions merged with the live ones; recomputed from events where that does not give them."""
-        rule, aggregates = self.rule, self.aggregates
+        rule = self.rule
         intervals = new_intervals(changes.partials, rule, self.now)
         if changes.again is not None:
             places = self._places_again(changes, changes.again, stored, compute)
             intervals = intervals.unionByName(places, allowMissingColumns=True)
         elif stored.live is not None:
-            known = state_intervals(stored.live, rule, aggregates)
+            known = state_intervals(stored.live, rule, self.facts if stored.lacks_state else self.aggregates)
             intervals = intervals.unionByName(known, allowMissingColumns=True)
-        if changes.low is None and not changes.looks_back and not self._revives(stored):
+        if changes.low is None and not (changes.looks_back or stored.lacks_state or self._revives(stored)):
             if not rule.cuts:
                 return Merged(self._merged(mark_islands(intervals, rule)))
             if stored.is_empty and C.POPULATION not in intervals.columns:
                 return self._first(intervals, changes, compute)
         if C.LIVE not in intervals.columns:
             intervals = intervals.withColumn(C.LIVE, F.lit(None).cast(LIVE_TYPE))
-        intervals = self._with_final(intervals, changes, stored)
-        if changes.before.forgotten is not None:
-            intervals = unforgotten(intervals, changes.before.forgotten, rule, is_again=changes.again is not None)
+        intervals = self._with_places(intervals, changes, stored)
         marked, seen = compute.observed(mark_roles(intervals, rule, self.facts), role_columns())
         others = to_merge(marked)
         if changes.looks_back:  # what is only looked at stays as it is
@@ -152,7 +150,7 @@ class Sessions:
         inside, redone = self._redone(changes.accepted(spans), ranges, compute)
         if keeps_arrival_of_key(rule):  # what does not come back has not just arrived
             lasting = not_forgotten(compute.held(redone), changes.before)
-            merged, redone = self._with_last_arrivals(merged, lasting)
+            merged, redone = with_last_arrivals(rule, merged, lasting)
         return Merged(merged, redone, ranges, inside, spans)
 
     def settle(self, windows: DataFrame, before: WatermarkState, after: WatermarkState) -> DataFrame:
@@ -227,16 +225,18 @@ class Sessions:
             made = with_cut(made, rule, (*apart(made, rule), *by), lambda start, reach: beyond(start, reach, rule))
         return inside, with_absorbed(made.drop(C.WHY), ranges, rule)
 
-    def _with_last_arrivals(self, *frames: DataFrame) -> tuple[DataFrame, ...]:
-        """The sessions with `__last_arrival` of their key, whichever way they were made."""
-        key = C.cols(self.rule.key)
-        told = [frame.select(*key, last_arrival(frame).alias(C.LAST_ARRIVAL)) for frame in frames]
-        last = reduce(DataFrame.unionByName, told).groupBy(*key).agg(F.max(C.LAST_ARRIVAL).alias(C.LAST_ARRIVAL))
-        return tuple(joined(frame.drop(C.LAST_ARRIVAL), last, self.rule.key, "left") for frame in frames)
-
     def _revives(self, stored: Stored) -> bool:
         """Whether events may join final sessions."""
         return self.rule.revive and stored.final is not None
+
+    def _with_places(self, intervals: DataFrame, changes: AcceptedChanges, stored: Stored) -> DataFrame:
+        """The intervals, the final rows that they may touch, and the places of live rows that are made again."""
+        intervals, forgotten = self._with_final(intervals, changes, stored), changes.before.forgotten
+        if forgotten is not None:
+            intervals = unforgotten(intervals, forgotten, self.rule, is_again=changes.again is not None)
+        if not stored.lacks_state or stored.live is None:
+            return intervals
+        return intervals.unionByName(emptied(stored.live, self.rule, self.now), allowMissingColumns=True)
 
     def _with_final(self, intervals: DataFrame, changes: AcceptedChanges, stored: Stored) -> DataFrame:
         """The intervals, and the final rows that what is recomputed may touch: of its keys, and in its time.
@@ -281,10 +281,8 @@ class Sessions:
             return affected
         main = again.of_keys(table.where(~C.col(C.IS_LATE)), rule.key)
         touched = (C.col(C.SESSION_START) < timestamp(again.high)) & (C.col(C.SESSION_END) >= timestamp(again.low))
-        places = arriving(bare_intervals(main.where(touched), rule).drop(C.LIVE), rule, self.now)
-        empty = places.withColumns({C.EFFECT: F.lit(LEAVES), C.COUNT: F.lit(0).cast("bigint")})
         affected, seen = compute.observed(
-            affected.unionByName(empty, allowMissingColumns=True),
+            affected.unionByName(emptied(main.where(touched), rule, self.now), allowMissingColumns=True),
             {"low": F.min(C.col(C.START)), "high": F.max(C.col(C.REACH))},
         )
         # What is accepted or gone with it may lie elsewhere: copies of its events.

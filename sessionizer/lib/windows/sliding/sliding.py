@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from sessionizer.lib import columns as C
 from sessionizer.lib.accepted import ADDS, LEAVES, AcceptedChanges, Again
 from sessionizer.lib.aggregates.binding import Aggregate, state_struct, with_sql_columns
+from sessionizer.lib.aggregates.evolution import told_by
 from sessionizer.lib.compare import ADDED, same_row, tolerances
 from sessionizer.lib.compute import Compute
 from sessionizer.lib.joins import joined
@@ -143,8 +144,8 @@ class SlidingWindows:
             nothing = {C.WAS_FINAL: "boolean", C.OLD_START: "bigint"}
             news = [F.lit(None).cast(kind).alias(name) for name, kind in nothing.items()]
             return rows.select("*", *news, F.lit(INSERT).alias(C.CHANGE))
-        names = [n for n in known.columns if n != C.RUN_ID]
-        types = {f.name: f.dataType for f in known.schema.fields if f.name in names}
+        known = told_by(known, rows.schema)  # whose state may have its parts in another order
+        names, types = known.columns, {f.name: f.dataType for f in known.schema.fields}
         before = self._final_by_now(self._felt(known, changes), changes, after).select(
             *[C.col(n).alias(WAS + n) for n in names], "__felt", "__final_now", F.lit(True).alias("__there")
         )
