@@ -196,10 +196,11 @@ def _first_of(result: RunResult, reasons: tuple[str, ...]) -> str:
 
 def check_same_events(context: RunContext) -> None:
     """Raise where events would count no longer, or again, by aggregates that come or go: as `of` fails for them."""
-    evolved, done, sample = context.evolved, context.position.manifest, context.sample()
+    evolved, done = context.evolved, context.position.manifest
     if done is None or done.source_to_version is None or not (evolved.added or evolved.dropped):
         return
-    source, rejects = context.kind.tables.events.as_of(done.source_to_version, None), context.rejects()
+    sample, rejects = context.sample(), context.rejects()
+    source = context.kind.tables.events.as_of(done.source_to_version, None)
     added, dropped = _failing(evolved.added, sample), _failing(evolved.dropped, source)
     wrong = None
     if added:
