@@ -1,7 +1,7 @@
 """What Spark's public API does not tell, asked of the JVM where one is beside this process.
 
 Elsewhere, over Spark Connect, the same is worked out by what is public. No other module of `lib` or `jobs` knows which.
-Releases of Spark and Delta differ in what they ask: `with_flag`.
+What releases of Spark and Delta do differently is here, too: `with_flag`, `has_heaps`, `lacks_function`.
 """
 
 import io
@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -48,6 +49,16 @@ def with_flag(function: Callable[..., Any], *arguments: Any) -> Any:
         if "does not exist" not in str(error):
             raise
         return function(*arguments)
+
+
+def has_heaps() -> bool:
+    """Whether `min_by` gives several values and holds no more than these, as from Spark 4.2 on."""
+    return "k" in signature(F.min_by).parameters
+
+
+def lacks_function(error: AnalysisException) -> bool:
+    """Whether Spark does not know a function by this name: of KLL sketches there are none before 4.1."""
+    return error.getCondition() == "UNRESOLVED_ROUTINE"
 
 
 @dataclass(frozen=True)
