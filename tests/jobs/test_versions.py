@@ -2,12 +2,19 @@
 
 import re
 import tomllib
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from sessionizer.jobs.versions import NEWEST, check_installed, check_pair, delta_package
-from sessionizer.lib.errors import VersionMismatch
+from sessionizer.lib import columns as C
+from sessionizer.lib.aggregates.binding import bind
+from sessionizer.lib.config import Aggregate
+from sessionizer.lib.errors import ConfigError, VersionMismatch
+from sessionizer.lib.rule import Rule
 from tests.jobs.test_without_spark import process
 
 ROOT = Path(__file__).parents[2]
@@ -73,14 +80,32 @@ def test_what_is_declared_pinned_and_tested_is_what_is_taken() -> None:
 @pytest.mark.broad
 @pytest.mark.parametrize("command", [("demo",), ("--version",)])
 def test_another_delta_is_told_before_java_is_looked_for(tmp_path: Path, command: tuple[str, ...]) -> None:
-    installed = tmp_path / "packages" / "delta_spark-4.1.0.dist-info"
+    installed = tmp_path / "packages" / "delta_spark-3.3.2.dist-info"
     installed.mkdir(parents=True)
-    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: delta-spark\nVersion: 4.1.0\n")
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: delta-spark\nVersion: 3.3.2\n")
     path = f"{installed.parent}:{ROOT}"
     done = process("-m", "sessionizer.jobs.cli", *command, cwd=tmp_path, PYTHONPATH=path, **WITHOUT_JAVA)
     if command == ("--version",):  # says what there is, whatever it is
-        assert (done.returncode, "delta-spark 4.1.0" in done.stdout) == (0, True)
+        assert (done.returncode, "delta-spark 3.3.2" in done.stdout) == (0, True)
         return
     said = " ".join(done.stderr.split())
     assert (done.returncode, "this Delta does not go with this Spark" in said) == (2, True), done.stderr
-    assert "delta-spark 4.1.0 with pyspark" in said
+    assert "delta-spark 3.3.2 with pyspark" in said
+
+
+@pytest.mark.broad
+def test_what_an_older_spark_lacks_is_done_otherwise_or_told(spark: SparkSession) -> None:
+    events = spark.createDataFrame([(n, n) for n in (3, 1, 2)], f"x INT, {C.US} BIGINT")
+
+    def rule(aggregate: Aggregate) -> Rule:
+        return Rule(key=(), gap=1, event_time="at", aggregates=(aggregate,))
+
+    (first_two,) = bind(rule(Aggregate(name="xs", fn="list", of="x", at_most=2)), events)
+    (row,) = events.agg(*first_two.partial()).select(*first_two.finish()).collect()
+    assert row.asDict() == {"xs": [1, 2], "xs_truncated": True}
+
+    has_sketches = hasattr(F, "kll_sketch_agg_double")
+    needs = nullcontext() if has_sketches else pytest.raises(ConfigError, match="approx_percentile needs Spark")
+    with needs:
+        (median,) = bind(rule(Aggregate(name="median", fn="approx_percentile", of="x", percentile=0.5)), events)
+        assert events.agg(*median.partial()).select(*median.finish()).collect() == [(2,)]
