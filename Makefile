@@ -47,7 +47,7 @@ test-s3: setup java ## run the tests upon tables in an S3 server of this machine
 test-airflow: setup java .venv-airflow/.stamp ## run the DAGs by a real Airflow, in an environment of its own
 	$(BIN)/python -m pytest tests/airflow
 
-test-versions: setup java .venv-oldest/.stamp ## commits, the demo and conformance by the oldest and the newest Spark and Delta; MINUTES
+test-versions: setup java .venv-oldest/.stamp ## commits, the demo and conformance by the oldest and the newest Spark and Delta; half an hour or more
 	@for bin in .venv-oldest/bin $(BIN); do \
 	    $$bin/sessionizer --version && \
 	    $$bin/python -m pytest $(SOCKETS_STAY) tests/tables/test_commit_protocol.py tests/jobs/test_versions.py && \
