@@ -1,11 +1,16 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo check test test-broad test-all test-soak test-connect test-s3 test-airflow conformance lint types fmt bench bench-full bench-history bench-sliding clean
+.PHONY: help setup java demo check test test-broad test-all test-soak test-connect test-s3 test-airflow test-versions conformance lint types fmt bench bench-full bench-history bench-sliding clean
 
 BIN := .venv/bin
 # Two processes, each with a JVM of its own: a job over a few rows keeps hardly more than one core busy. A process takes
 # whole files, as what a file's tests share is made once in each process; tests/conftest.py says in which order.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Pins of the oldest Spark and Delta that are taken (sessionizer/jobs/versions.py); constraints.txt has the newest.
+OLDEST := pyspark==4.0.1 delta_spark==4.0.1
+OLD_PINS := grep -v -e ^pyspark= -e ^delta_spark= constraints.txt; printf "%s\n" $(OLDEST)
+# PySpark 4.0 leaves sockets that it has read to the garbage collector, which is a warning, and warnings are errors.
+SOCKETS_STAY := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 CAN_RUN := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
 help: ## list the targets
@@ -41,6 +46,14 @@ test-s3: setup java ## run the tests upon tables in an S3 server of this machine
 
 test-airflow: setup java .venv-airflow/.stamp ## run the DAGs by a real Airflow, in an environment of its own
 	$(BIN)/python -m pytest tests/airflow
+
+test-versions: setup java .venv-oldest/.stamp ## commits, the demo and conformance by the oldest and the newest Spark and Delta; half an hour or more
+	@for bin in .venv-oldest/bin $(BIN); do \
+	    $$bin/sessionizer --version && \
+	    $$bin/python -m pytest $(SOCKETS_STAY) tests/tables/test_commit_protocol.py tests/jobs/test_versions.py && \
+	    $$bin/sessionizer demo >/dev/null && \
+	    $$bin/python -m tests.conformance || exit 1; \
+	done
 
 conformance: setup java ## run cases of Kafka, Spark, Flink, Beam and Numaflow; VECTORS=folder for others
 	$(BIN)/python -m tests.conformance "$(VECTORS)"
@@ -107,5 +120,16 @@ java:
 	else \
 	    $(BIN)/python -m venv --clear .venv-airflow && \
 	    .venv-airflow/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-airflow.txt apache-airflow; \
+	fi
+	@touch $@
+
+.venv-oldest/.stamp: pyproject.toml constraints.txt Makefile | .venv/.stamp
+	@echo "Installing $(OLDEST) into .venv-oldest"
+	@if command -v uv >/dev/null; then \
+	    uv venv --quiet --clear --python $(BIN)/python .venv-oldest && \
+	    uv pip install --quiet --python .venv-oldest/bin/python -c <($(OLD_PINS)) -e '.[dev]'; \
+	else \
+	    $(BIN)/python -m venv --clear .venv-oldest && \
+	    .venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check -c <($(OLD_PINS)) -e '.[dev]'; \
 	fi
 	@touch $@

@@ -9,7 +9,8 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 from pyspark.sql import Row
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_schema
+
+from sessionizer.tables.delta import arrow_schema
 
 MAPPED = "delta.columnMapping.mode"  # of such a table it reads nulls
 SIMPLE = (T.StringType, T.IntegerType, T.LongType, T.DoubleType, T.BooleanType, T.TimestampType, T.DateType)
@@ -39,7 +40,7 @@ def append(place: Path, rows: list[tuple[Any, ...]], schema: str, properties: di
     fields = T.StructType.fromDDL(schema).fields  # type: ignore[attr-defined]
     if not rows or not all(isinstance(field.dataType, SIMPLE) and field.nullable for field in fields):
         return False
-    columns = to_arrow_schema(T.StructType(fields), timezone="UTC")
+    columns = arrow_schema(T.StructType(fields))
     made = [pa.array([row[n] for row in rows], kind) for n, kind in enumerate(columns.types)]
     table = pa.Table.from_arrays(made, schema=columns)
     write_deltalake(str(place), table, mode="append", configuration=None if place.exists() else dict(properties))

@@ -10,7 +10,7 @@ import typer
 
 from sessionizer.jobs.command_line import feed, look_back, lookups, questions, run, upkeep
 from sessionizer.lib import __version__
-from sessionizer.lib.errors import SessionizerError, printable, without_passwords
+from sessionizer.lib.errors import SessionizerError, VersionMismatch, printable, without_passwords
 
 # Which extra of the package brings a library that only some commands need.
 EXTRAS = {
@@ -63,11 +63,8 @@ def main() -> None:
         _fail(str(error), error.exit_code, as_json)
     except KeyboardInterrupt:
         _fail("stopped; what was committed stays, the next run goes on from there", 130, as_json)
-    except ModuleNotFoundError as error:
-        extra = EXTRAS.get(str(error.name).split(".")[0])
-        if extra is None:
-            raise
-        _fail(f"this needs {error.name}, which is not installed. pip install '.[{extra}]' in the checkout.", 2, as_json)
+    except ImportError as error:
+        _fail(_not_there(error), 2, as_json)
     except Exception as error:
         from sessionizer.jobs.failures import known_failure
 
@@ -78,6 +75,24 @@ def main() -> None:
         from sessionizer.jobs.spark import log_folder
 
         _fail(f"Spark failed: {_spark_message(error)} Spark's log is in {log_folder()}.", 3, as_json)
+
+
+def _not_there(error: ImportError) -> str:
+    """That a library is not installed, or of a release that lacks what is imported; others are raised again."""
+    extra = EXTRAS.get(str(error.name).split(".")[0])
+    if extra is None:
+        raise error
+    from sessionizer.jobs.versions import check_installed
+
+    try:
+        check_installed()
+    except VersionMismatch as mismatch:
+        return str(mismatch)
+    except ModuleNotFoundError:  # there is no Spark at all
+        pass
+    if not isinstance(error, ModuleNotFoundError):
+        raise error
+    return f"this needs {error.name}, which is not installed. pip install '.[{extra}]' in the checkout."
 
 
 def _spark_message(error: Exception) -> str:

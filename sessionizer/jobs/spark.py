@@ -19,6 +19,7 @@ from py4j.java_gateway import JavaClass, JavaMember
 from pyspark.sql import SparkSession
 
 from sessionizer.jobs.quick_start import java_options
+from sessionizer.jobs.versions import check_installed, delta_package
 from sessionizer.lib.engine import is_remote
 from sessionizer.lib.errors import RunFailed
 from sessionizer.tables import object_store
@@ -108,7 +109,9 @@ def spark_session(settings: Mapping[str, str] | None = None, *, small: bool = Fa
 
     small: little work waits, so that a quick start counts for more than fast machine code.
     A session that is there already, and the master that spark-submit or a cluster has chosen, are taken over.
+    Errors: VersionMismatch, before anything is started; RunFailed where Spark does not start.
     """
+    check_installed()
     settings = dict(settings or {})
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # errors are told once, by us
@@ -234,8 +237,7 @@ def cache_folder() -> Path:
 
 def _delta_jars(settings: Mapping[str, str]) -> dict[str, str]:
     """The jars of Delta from the cache; the first start resolves them into it."""
-    spark_line = ".".join(version("pyspark").split(".")[:2])
-    package = f"io.delta:delta-spark_{spark_line}_2.13:{version('delta-spark')}"
+    package = delta_package(version("pyspark"), version("delta-spark"))
     more_packages, more_jars = settings.get("spark.jars.packages"), settings.get("spark.jars")
     jars = _cached_jars()
     if (cache_folder() / JARS_DONE).exists() and jars and not more_packages:

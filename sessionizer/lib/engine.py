@@ -1,6 +1,7 @@
 """What Spark's public API does not tell, asked of the JVM where one is beside this process.
 
 Elsewhere, over Spark Connect, the same is worked out by what is public. No other module of `lib` or `jobs` knows which.
+What releases of Spark and Delta do differently is here, too: `with_flag`, `has_heaps`, `lacks_function`.
 """
 
 import io
@@ -8,8 +9,10 @@ import re
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -34,6 +37,28 @@ _EXPLAINED = re.compile(r"== Analyzed Logical Plan ==\n[^\n]*\n(.*?)\n\n?== ", r
 def is_remote(spark: SparkSession) -> bool:
     """Whether Spark runs elsewhere, behind Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def with_flag(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function of the JVM's that takes a last flag, here False; in Spark 4.0 and Delta 4.0 it has none yet."""
+    try:
+        return function(*arguments, False)
+    except Py4JJavaError:
+        raise
+    except Py4JError as error:
+        if "does not exist" not in str(error):
+            raise
+        return function(*arguments)
+
+
+def has_heaps() -> bool:
+    """Whether `min_by` gives several values and holds no more than these, as from Spark 4.2 on."""
+    return "k" in signature(F.min_by).parameters
+
+
+def lacks_function(error: AnalysisException) -> bool:
+    """Whether Spark does not know a function by this name: of KLL sketches there are none before 4.1."""
+    return error.getCondition() == "UNRESOLVED_ROUTINE"
 
 
 @dataclass(frozen=True)
@@ -108,7 +133,7 @@ def plan_text(frame: DataFrame) -> str:
     """The analysed plan of a frame, with all its fields."""
     if not is_remote(frame.sparkSession):
         plan: Any = frame._jdf.queryExecution().analyzed()
-        return str(plan.treeString(True, False, _ALL_FIELDS, False, False))
+        return str(with_flag(plan.treeString, True, False, _ALL_FIELDS, False))
     out = io.StringIO()
     with redirect_stdout(out):
         frame.explain(mode="extended")

@@ -83,6 +83,12 @@ class UsageError(SessionizerError):
     exit_code = 2
 
 
+class VersionMismatch(SessionizerError):
+    """Spark or Delta is not of a release that the product works with, or the two do not go together."""
+
+    exit_code = 2
+
+
 class SourceError(SessionizerError):
     """The source table is missing, was replaced, or lacks something that the run needs."""
 

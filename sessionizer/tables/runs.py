@@ -6,10 +6,9 @@ from typing import Any
 
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from sessionizer.lib import columns as C
-from sessionizer.tables.delta import STATISTICS, Commit, Table
+from sessionizer.tables.delta import STATISTICS, Commit, Table, arrow_schema
 from sessionizer.tables.manifest import Manifest
 
 TIMES = ("started_at", "finished_at", "watermark_before", "watermark_after", "horizon_before", "horizon_after")
@@ -92,8 +91,7 @@ class Runs:
         import pyarrow as pa  # noqa: PLC0415
 
         row = [ledger_row(manifest, timing, self.of)]
-        schema = to_arrow_schema(ledger_schema(self.of), timezone="UTC")
-        self.table.append_few(pa.Table.from_pylist(row, schema), commit)
+        self.table.append_few(pa.Table.from_pylist(row, arrow_schema(ledger_schema(self.of))), commit)
 
 
 def ledger_row(manifest: Manifest, timing: Timing, of: str = "sessions") -> dict[str, object]:

@@ -52,6 +52,7 @@ def _checks(kind: str, field: str) -> Applies:
 RANDOM = "no data: what holds for any events is in tests/properties and tests/machine"
 NO_SESSIONS = "windows that are no sessions, nor sliding ones of KIP-450"
 NO_AGGREGATE = "an aggregate that sessions do not have by itself; `fn: custom` makes others"
+NO_SKETCHES = "a percentile, whose sketch Spark 4.0 does not have"
 OWN_RANGE = "lateness by the record's own range, and a gap per record: here by the event's time, or by its session"
 ONLY_WAITS = "allowed lateness that delays the end and lets no late record in"
 BACKWARD = "a range that ends before it starts: no event reaches back"

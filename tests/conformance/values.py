@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from pydantic import ValidationError
+from pyspark.sql import functions as F
 
 from sessionizer.lib.config import Aggregate
 from tests.conformance import not_applicable
@@ -78,6 +79,8 @@ def _of_function(function: str, column: str, finish: Callable[[Any], Any]) -> Re
     }
     if function not in ours:
         raise NotApplicable(not_applicable.NO_AGGREGATE)
+    if function == "median" and not hasattr(F, "kll_sketch_agg_double"):
+        raise NotApplicable(not_applicable.NO_SKETCHES)
     fn, of, options = ours[function]
     aggregate = _aggregate(fn, column, of, **options)
     power = 2 if function == "variance" else 1

@@ -17,6 +17,7 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.aggregates.custom import custom
 from sessionizer.lib.aggregates.functions import Over, Parts, Triple, triple
 from sessionizer.lib.config import Aggregate as Spec
+from sessionizer.lib.engine import lacks_function
 from sessionizer.lib.errors import ConfigError
 from sessionizer.lib.expressions import expression_of, of_event, require_columns, with_keys
 from sessionizer.lib.rule import Rule
@@ -133,6 +134,12 @@ def _bind(spec: Spec, index: int, order: list[Column], source: DataFrame, events
     try:
         _require_storable(_results((bound,), events, state_struct((bound,)).alias(C.STATE)), spec.name, spec.of)
     except AnalysisException as error:
+        if spec.fn == "approx_percentile" and lacks_function(error):
+            raise ConfigError(
+                f"aggregates.{spec.name}: approx_percentile needs Spark 4.1",
+                value=events.sparkSession.version,
+                remedy="take a newer PySpark, and Delta with it, or another function",
+            ) from error
         raise ConfigError(
             f"aggregates.{spec.name}: {spec.fn} cannot take a value of type {value_type.simpleString().upper()}",
             value=spec.of,

@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 from sessionizer.lib import columns as C
 from sessionizer.lib.aggregates.decimals import mean
 from sessionizer.lib.config import Aggregate as Spec
+from sessionizer.lib.engine import has_heaps
 from sessionizer.lib.errors import ConfigError
 
 Parts = list[Column]
@@ -194,7 +195,7 @@ def _list(at_most: int | None, order: list[Column]) -> Triple:
 
     def in_order(value: Column, over: Over) -> Column:
         one = ranked(value, order, ignore_nulls=True)
-        if at_most is None or at_most > HEAP_LIMIT:
+        if at_most is None or at_most > HEAP_LIMIT or not has_heaps():
             return F.sort_array(over(F.collect_list(one)))
         return F.coalesce(over(F.min_by(one, one, at_most)), F.array())  # holds no more than it keeps
 

@@ -19,6 +19,7 @@ from sessionizer.tables.delta.settings import (
     LOG_KEPT,
     REMOVED_FILES_KEPT,
     STATISTICS,
+    arrow_schema,
     cores_of,
     read_any_version,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "Table",
     "Unreadable",
     "appended",
+    "arrow_schema",
     "changed",
     "cores_of",
     "first_retyped",

@@ -8,6 +8,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from sessionizer.lib.engine import with_flag
 from sessionizer.tables.delta.commits import CUT_OFF, told
 from sessionizer.tables.delta.place import Place
 
@@ -38,7 +39,7 @@ class JvmLog:
     def schema_at(self, version: int) -> T.StructType:
         """The same, of an older version."""
         nothing = self._class("scala.Option").empty()
-        return _schema(self._log().getSnapshotAt(version, nothing, nothing, False))
+        return _schema(with_flag(self._log().getSnapshotAt, version, nothing, nothing))
 
     def size(self) -> tuple[int, int]:
         """Files and bytes."""

@@ -2,13 +2,18 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
 
+import deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.lib.engine import is_remote
 from sessionizer.tables.delta.commits import Commit
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
 REMOVED_FILES_KEPT = "delta.deletedFileRetentionDuration"
@@ -32,6 +37,13 @@ BOTH_AT_ONCE = {"spark.sql.maxConcurrentOutputFileWriters": "3"}  # one more tha
 def physical(column: T.StructField) -> str:
     """The name that a column has in files and in the log."""
     return str(column.metadata.get("delta.columnMapping.physicalName", column.name))
+
+
+def arrow_schema(columns: T.StructType) -> "pa.Schema":
+    """The columns as Arrow has them, times in UTC; by Delta's reading of them, as PySpark's own differs by release."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    return pa.schema(deltalake.Schema.from_json(columns.json()).to_arrow())
 
 
 def read_any_version(spark: SparkSession) -> None:
