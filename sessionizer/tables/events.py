@@ -103,11 +103,12 @@ class Events:
         return entry if entry is not None and entry.operation == DELETES else None
 
     def unread_to_keep(self, done: Manifest, last: int) -> int | None:
-        """The first version up to this one that no run has read and whose changes are not to be made; None: none is."""
+        """The first version up to this one that a run can still read, and whose changes are not to be made; or None."""
         rules = policies(self.config.corrections)
         for version in range((done.source_to_version or 0) + 1, last + 1):
             deletes = rules.deletes == "ignore" and self.deletion(Increment(version, version)) is not None
-            if deletes or (rules.updates == "quarantine" and self.table.removes_rows(version)):
+            waits = deletes or (rules.updates == "quarantine" and self.table.removes_rows(version))
+            if waits and self._feed_reaches_back_to(version, version):
                 return version
         return None
 

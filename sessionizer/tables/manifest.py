@@ -132,6 +132,8 @@ class Manifest(BaseModel):
     def as_judged(self, rule: Rule, names: tuple[str, ...] = POLICY) -> Rule:
         """The rule with the policy of this run, or a part of it, which may have been changed since."""
         known: dict[str, Any] = {name: value for name, value in self.policy.items() if name in names}
+        if "corrections" in known:  # of a run that knew no other policy for deletes
+            known = {"deletes": known["corrections"], "erase_when": None} | known
         return replace(rule, **known)
 
 

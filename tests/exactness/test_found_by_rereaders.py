@@ -68,3 +68,15 @@ def test_keys_may_be_called_like_what_is_computed(play: Plays, name: str) -> Non
     done = play(rows, schema=schema, source=source, time={"allowed_lateness": "1d", **per}, session=cuts)
     done.runs(f"{name} | at | n \n a | 20 | 1")
     done.assert_clean()
+
+
+def test_aggregates_are_taken_up_beside_final_sessions_that_stay(play: Plays) -> None:
+    """The event at 95 that is the live session's own shares its minute with the last one of a final session."""
+    freezes = {"time": {"lateness": "session", "allowed_lateness": "0s"}}
+    done = play("tick@110 a@85 a@86 a@95 | a@95=3 a@104=4", **freezes)
+    before = "u | start | end | count \n a | 85 | 95 | 3 \n a | 95 | 104 | 2"
+    done.assert_sessions(before, u="a")
+    least = {"name": "least", "fn": "min", "of": "n"}
+    done.change(aggregates=[{"name": "total", "fn": "sum", "of": "n"}, least]).run()
+    done.assert_sessions(before, u="a")
+    done.assert_clean()

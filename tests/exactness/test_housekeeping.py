@@ -215,3 +215,26 @@ def test_what_is_kept_of_forgotten_sessions_may_go(play: Plays) -> None:
     left = "u | start | total \n b | 1 | 2 \n tick | 1441 | 3"
     done.backfill(0, 1440).assert_sessions(left)
     done.rebuild().assert_sessions(left)
+
+
+def test_a_source_that_has_gone_back_counts_its_rows_once(play: Plays) -> None:
+    done = play("a@0 a@5=2 b@2 | tick@100", **IGNORED)
+    shutil.copytree(done.folder / "events", done.folder / "backup")
+    done.source("DELETE FROM {} WHERE u <> 'tick'").run()
+    shutil.rmtree(done.folder / "events")
+    shutil.move(done.folder / "backup", done.folder / "events")
+    done.rebuild().assert_sessions(BEFORE)
+    done.assert_rejected("u | reason")
+    done.assert_clean()
+
+
+def test_a_rebuild_goes_on_where_no_run_can_read_what_is_unread(play: Plays) -> None:
+    done = play("a@0 a@5=2 | tick@100", **IGNORED)
+    done.source("DELETE FROM {} WHERE n = 2").run()
+    done.source("ALTER TABLE {} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false')")
+    done.source("DELETE FROM {} WHERE u = 'a'")
+    done.source("ALTER TABLE {} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
+    with pytest.raises(SourceError, match="cannot be read"):
+        done.run()
+    done.rebuild().assert_sessions("u | start | count \n a | 5 | 1 \n tick | 100 | 1")
+    done.assert_clean()

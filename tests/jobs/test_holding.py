@@ -155,3 +155,12 @@ def test_windows_and_metrics_name_theirs(
     assert told["oldest_open_session_info", "watermark,quiet_source,lateness", json.dumps({"user": "dan"})] == 1
     write_metrics(warehouse.windows, file, NOW)
     assert read(file)["oldest_open_window_start_timestamp_seconds",] == us(clock("09:50")) / 1e6
+
+
+def test_the_oldest_session_is_told_by_keys_that_sql_makes(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Warehouse(spark, tmp_path, source={"key": [{"name": "who", "expr": "upper(user)"}]})
+    lake.append(TWO_KEYS)
+    lake.init()
+    lake.run()
+    by_spark, without = status(spark, lake.config), status_without_spark(lake.config)
+    assert [told["oldest"]["open"]["key"] for told in (by_spark, without)] == [{"who": "ANN"}] * 2

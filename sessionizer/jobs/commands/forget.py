@@ -2,6 +2,7 @@
 
 import json
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from sessionizer.jobs.run import side_tables
@@ -65,15 +66,18 @@ def _untangled(kind: Kind, mark: int) -> int:
     expires = F.unix_micros(C.col(C.EXPIRES_AT))
     while True:
         ended = C.col(C.IS_FINAL) & (expires < mark)
-        staying = rows.where(~ended).select(
-            *C.cols(key), C.col(C.SESSION_START).alias("s"), C.col(C.SESSION_END).alias("e")
-        )
+        staying = rows.where(~ended).select(*C.cols(key), C.col(C.SESSION_START).alias("s"), _reach().alias("e"))
         gone = rows.where(ended).select(*C.cols((*key, C.SESSION_START, C.SESSION_END)), expires.alias("x"))
         amid = (C.col(C.SESSION_START) <= F.col("e")) & (C.col(C.SESSION_END) >= F.col("s"))
         (first,) = joined(gone, staying, key, "inner", amid).agg(F.min("x")).collect()[0]
         if first is None:
             return mark
         mark = first
+
+
+def _reach() -> Column:
+    """Up to when a row may hold events: a live one grows."""
+    return F.when(C.col(C.IS_FINAL), C.col(C.SESSION_END)).otherwise(C.col(C.EXPIRES_AT))
 
 
 def horizons(kind: Kind, done: Manifest) -> list[int]:

@@ -107,8 +107,10 @@ def lacking(kind: Kind, columns: tuple[str, ...], low: int | None, high: int | N
     done, _ = kind.consumed(kind.home.position().manifest)
     check_fits(kind, done)
     nothing = reduce(or_, [C.col(name).isNull() for column in columns for name in of[column]])
-    start, end = (F.unix_micros(C.col(name)) for name in (kind.home.layout.start, kind.home.layout.end))
+    layout, is_session = kind.home.layout, kind.name == "sessions"
+    start, end = (F.unix_micros(C.col(n)) for n in (layout.start, C.SESSION_END if is_session else layout.end))
     rows = kind.home.table.read().where(C.col(C.IS_FINAL) & nothing)
+    rows = rows if done.forgotten is None else rows.where(end >= done.forgotten)
     rows = rows if low is None else rows.where(end >= low)
     rows = rows if high is None else rows.where(start < high)
     first, last = rows.agg(F.min(start), F.max(end)).collect()[0]
@@ -242,7 +244,7 @@ def done_to(manifests: Iterable[Manifest], asked: LookBack) -> int:
         since |= done.rejected.keys()
     else:
         return asked.low
-    if (done.rule_fingerprint, done.source_columns) != (latest.rule_fingerprint, latest.source_columns):
+    if any(getattr(done, name) != getattr(latest, name) for name in ("rule_fingerprint", "source_columns", "filled")):
         return asked.low
     if since & {LATE, IN_THE_FUTURE} or asked.high > done.now:
         return asked.low

@@ -188,10 +188,10 @@ class RunContext:
         """The rows of rejected_events whose events are gone from the source and stay in their session by this rule."""
         if not self.rule.keeps_deleted or (rejects := self.rejects()) is None:
             return None
-        done, events = self.position.manifest, self.kind.tables.events
         lasts = F.lit(self.rule.corrections == "quarantine") | (C.col(C.REASON) == IGNORED_DELETE)
-        stays, is_anew = rejects.where((C.col(C.KEPT) == IN) & lasts), done and events.table.id != done.source_id
-        return beyond(stays, events.as_of(self.increment.last, None)) if is_anew else stays
+        stays, done, last = rejects.where((C.col(C.KEPT) == IN) & lasts), self.position.manifest, self.increment.last
+        goes_on = done is None or self.kind.tables.events.goes_on(done, last)
+        return stays if goes_on else beyond(stays, self.kind.tables.events.as_of(last, None))
 
     def sample(self) -> DataFrame:
         """No rows of the source, with its columns."""

@@ -18,7 +18,7 @@ from sessionizer.jobs.run.pipeline import RunResult
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.accepted import accepted, as_rejects
 from sessionizer.lib.admission.retold import is_told_otherwise
-from sessionizer.lib.admission.verdicts import CORRECTION, EXPRESSION_FAILED, INVALID, LATE
+from sessionizer.lib.admission.verdicts import CORRECTION, DUPLICATE, EXPRESSION_FAILED, INVALID, LATE
 from sessionizer.lib.aggregates.evolution import Definitions, by_name, told_by
 from sessionizer.lib.errors import ConfigError, RunFailed, SourceError, SourceMismatch, TableError, UsageError
 from sessionizer.lib.expressions import of_event
@@ -136,7 +136,7 @@ def _check_read(kind: Kind, done: Manifest, last: int) -> None:
             f"version {version} of the source takes rows away whose events are to stay, and no run has read it yet: a "
             "rebuild would not know them",
             value=f"corrections: {kind.tables.config.corrections!r}",
-            remedy=f"`sessionizer {kind.command}` reads it first, by the rule as it was; or set corrections: apply",
+            remedy=f"`sessionizer {kind.command}` reads it first, by the rule as it was",
         )
 
 
@@ -207,7 +207,8 @@ def check_same_events(context: RunContext) -> None:
         rule = replace(
             context.rule, aggregates=tuple(a for a in context.rule.aggregates if a.name not in evolved.added)
         )
-        out = None if rejects is None else as_rejects(rejects, rule)
+        _check_told_alike(context, done)
+        out = None if rejects is None else as_rejects(rejects.where(C.col(C.REASON) != DUPLICATE), rule)
         events = accepted(told_by(source, sample.schema), out, rule, Checkpoints())
         if not events.where(reduce(or_, added.values())).isEmpty():
             wrong = f"{', '.join(added)} fails for events that are in {context.kind.name}"
@@ -218,6 +219,18 @@ def check_same_events(context: RunContext) -> None:
             f"an aggregate that comes or goes must not change which events count, and the `of` of {wrong}",
             remedy="write a new one so that it is null there, as try_cast(…) and try_divide(…) are; or "
             f"`sessionizer rebuild{context.kind.option}` judges all events anew",
+        )
+
+
+def _check_told_alike(context: RunContext, done: Manifest) -> None:
+    """Raise where columns have other names or types than older events were judged by."""
+    before, after = (T.StructType.fromJson(json.loads(text)) for text in (done.source_columns, context.columns))
+    if is_told_otherwise(before, after):
+        raise SourceMismatch(
+            "columns of the source were renamed, dropped or retyped, and a run by new aggregates would not know what "
+            "older events are by these",
+            value=f"version {context.increment.last}",
+            remedy=f"`sessionizer {context.kind.command}` by the aggregates as they were reads it first",
         )
 
 

@@ -192,7 +192,7 @@ def within_ranges(events: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
     By content, with its `__low` and `__first_ids`, too.
 
     Those of other sessions in its time are left out: as many as these hold. Where more lie there, which ones are
-    theirs is not known: those at their edges, of these such as reach no farther, then the earliest.
+    theirs is not known: those out of the range, those at their edges, of these such as reach no farther, the earliest.
     """
     identity = apart(ranges, rule)
     if C.POPULATION in events.columns and C.POPULATION not in identity:
@@ -210,7 +210,8 @@ def within_ranges(events: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
     met = joined(events, named, identity, "inner", inside | F.coalesce(F.size(amid) > 0, F.lit(False)))
     placed, place = hashed(met).withColumn("__place", F.get(amid, F.lit(0))), F.col("__place")
     gap = C.col(C.GAP) if isinstance(rule.gap, DynamicGap) else F.lit(rule.gap)
-    likely = F.array_contains(place[EDGES], us).desc(), (us + gap <= place[C.REACH]).desc(), us, C.col(C.HASH)
+    outside = inside.asc()  # which cannot be the range's own
+    likely = outside, F.array_contains(place[EDGES], us).desc(), (us + gap <= place[C.REACH]).desc(), us, C.col(C.HASH)
     number = F.row_number().over(Window.partitionBy(*C.cols((*identity, C.RANGE)), place[C.START]).orderBy(*likely))
     left = placed.withColumn("__number", number).where(place.isNull() | (F.col("__number") > place[C.COUNT]))
     return left.where(inside).select(*C.cols((*events.columns, C.RANGE)))
