@@ -28,10 +28,11 @@ OF_AIRFLOW, OF_A_CLUSTER = "needs Airflow: make test-airflow runs the DAGs", "ne
 PARSED_ONLY = {
     **{f"docs/airflow.md bash {n}": OF_AIRFLOW for n in (1, 2, 3, 4, 5, 6, 8, 9)},
     "docs/airflow.md bash 7": OF_A_CLUSTER,
-    "docs/operations.md bash 5": OF_A_CLUSTER,
-    "docs/operations.md bash 6": "a server: tests/connect_server.py starts one so",
+    "docs/operations.md bash 6": OF_A_CLUSTER,
+    "docs/operations.md bash 7": "a server: tests/connect_server.py starts one so",
     "docs/operations.md sql 1": "restores a table of somebody's to a version of theirs",
     "docs/airflow.md python 1": OF_AIRFLOW,
+    "docs/airflow.md python 2": OF_AIRFLOW,
     "docs/sliding.md python 1": "reads changes since a version of somebody's table",
 }
 NOT_CODE = {

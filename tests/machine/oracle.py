@@ -533,6 +533,10 @@ class World:
             session.states = self._states(session, session in cut)
         return found
 
+    def with_forgotten(self) -> list[Session]:
+        """All that the events make, whatever the table still has."""
+        return self._made()
+
     def _cuts(self) -> bool:
         return self.rule.longest is not None or self.rule.by_content
 

@@ -102,7 +102,7 @@ def test_accepted_is_the_source_without_what_is_out_and_with_what_is_in(seed: in
             source = world.consumed or Counter()
             assert accepted + by_kept["out"] == source + by_kept["in"], (rule, step)
             assert Counter(e.row for e in world.apart) == by_kept["apart"]
-            assert sum(len(s.events) for s in world.sessions()) == accepted.total()
+            assert sum(len(s.events) for s in world.with_forgotten()) == accepted.total()
 
 
 @pytest.mark.parametrize("seed", range(5))
