@@ -164,4 +164,4 @@ def test_the_oldest_session_is_told_by_keys_that_sql_makes(spark: SparkSession, 
     lake.run()
     by_spark, without = status(spark, lake.config), status_without_spark(lake.config)
     assert by_spark["oldest_open"] == without["oldest_open"]
-    assert without["oldest_open"]["key"] == {"who": "ANN"}
+    assert without["oldest_open"]["key"] == {"who": "DAN"}
