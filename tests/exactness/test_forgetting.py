@@ -362,3 +362,16 @@ def test_a_delete_that_waited_reaches_a_late_session_that_outlasts_the_mark(play
     done.assert_sessions("u | start \n tick | 1442")
     done.assert_rejected("u | reason")
     done.assert_clean()
+
+
+def test_no_session_is_forgotten_that_a_live_one_may_grow_over(play: Plays) -> None:
+    """a's live session began before its final one, and reaches beyond it: its events would count as its own."""
+    freezes = {"time": {"lateness": "session", "allowed_lateness": "0s"}}
+    by_days = {"session": {"gap": {"expr": "make_dt_interval(n, 0, 0, 0)"}}}
+    done = play("a@14400=1 tick@72000=1 | a@0=100", now=90000, **freezes, **by_days)
+    forget(done).runs("a@86400=1")
+    table = "u | start | end | count \n a | 0 | 86400 | 2 \n a | 14400 | 14400 | 1"
+    done.assert_sessions(table, u="a")
+    least = {"name": "least", "fn": "min", "of": "n"}
+    done.change(aggregates=[{"name": "total", "fn": "sum", "of": "n"}, least]).run()
+    done.assert_sessions(table, u="a")

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from sessionizer.jobs.commands.look_back import LookBack, backfill, lacking
 from sessionizer.jobs.commands.status import status
-from sessionizer.lib.errors import ConfigError, UsageError
+from sessionizer.lib.errors import ConfigError, SourceMismatch, UsageError
 from tests.exactness.play import TOTAL, Play, at
 
 Plays = Callable[..., Play]
@@ -216,3 +216,18 @@ def test_final_sessions_beside_live_ones_stay_as_they_are(spark: SparkSession, t
         "u | start | end | count | total | kinds \n a | 8 | 16 | 2 | 7 | 2 \n t | 14 | 21 | 3 | 3 | 1", is_final=False
     )
     play.assert_clean()
+
+
+@pytest.mark.broad
+def test_columns_renamed_on_the_way_are_read_first_by_the_aggregates_as_they_were(play: Plays) -> None:
+    """By their new names nobody knows what older events were, nor for which of them a new `of` fails."""
+    events = [{"name": "events", "fn": "count"}]
+    done = play("a@0=7 tick@100=1", aggregates=events)
+    done.source("ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')").run()
+    done.source("ALTER TABLE {} RENAME COLUMN n TO m")
+    inverse = {"aggregates": [*events, {"name": "inverse", "fn": "sum", "of": "1 div (m - 7)"}]}
+    with pytest.raises(SourceMismatch, match=r"renamed.*by the aggregates as they were"):
+        done.change(**inverse).run()
+    done.change(aggregates=events).run()
+    with pytest.raises(ConfigError, match="inverse fails for events"):
+        done.change(**inverse).run()
