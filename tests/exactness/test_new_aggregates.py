@@ -63,6 +63,7 @@ def test_a_run_takes_new_aggregates_up_and_makes_live_sessions_again(before: Pla
     play.assert_clean()
 
 
+@pytest.mark.broad
 def test_a_backfill_of_columns_fills_what_was_final_and_takes_nothing_in(before: Play, copied: Plays) -> None:
     play = copied(before, aggregates=[*TOTAL, KINDS], late_events="quarantine")
     play.runs("a@10=4 b@88=5")
@@ -72,7 +73,7 @@ def test_a_backfill_of_columns_fills_what_was_final_and_takes_nothing_in(before:
     (since,) = status(play.spark, play.config)["filled_since"].items()
     assert since == ("kinds", {"run_seq": play.position().run_seq, "at": "2026-01-10T00:00:00Z"})
     span = lacking(play.kind, ("kinds",), None, None)
-    assert span == (at(0), at(15) + 1)
+    assert span == (at(0), at(5) + 1)
     backfill(play.kind, LookBack(*span, columns=("kinds",), now=play.now))
     play.assert_sessions(sessions.format("2"))
     play.assert_rejected("u | reason \n a | late")
@@ -84,6 +85,7 @@ def test_a_backfill_of_columns_fills_what_was_final_and_takes_nothing_in(before:
     assert play.verify().differing == 1
 
 
+@pytest.mark.broad
 def test_a_dropped_column_stays_and_is_null_in_what_is_written_from_then_on(before: Play, copied: Plays) -> None:
     play = copied(before, aggregates=[])
     (report,) = play.run()  # nothing changes but what the table is as of
@@ -100,6 +102,7 @@ def test_a_dropped_column_stays_and_is_null_in_what_is_written_from_then_on(befo
     play.assert_clean()
 
 
+@pytest.mark.broad
 def test_a_run_that_dies_behind_its_commit_is_finished_by_its_own_aggregates(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -131,6 +134,7 @@ def test_what_a_run_has_not_taken_up_yet_stops_other_jobs(before: Play, copied: 
     assert play.versions() == versions
 
 
+@pytest.mark.broad
 def test_an_aggregate_that_events_fail_for_would_change_which_of_them_count(before: Play, copied: Plays) -> None:
     play, of = copied(before), "1 div (n - 5)"
     inverse = {"name": "inverse", "fn": "sum", "of": of}
@@ -144,6 +148,7 @@ def test_an_aggregate_that_events_fail_for_would_change_which_of_them_count(befo
         play.change(aggregates=[*TOTAL, inverse, fails]).run()
 
 
+@pytest.mark.broad
 def test_a_restore_to_before_takes_the_column_back_and_the_next_run_up_again(before: Play, copied: Plays) -> None:
     play = copied(before, aggregates=[*TOTAL, KINDS])
     version = play.tables.sessions.table.version
