@@ -41,6 +41,7 @@ class World:
         self.run_seq = 0
         self.now = 0
         self.unsure_since = -1  # the last run that changed history: what it did to arrivals and ends is left open
+        self.flushes_unsure = False  # whether a flush came with a change of history
         self.frozen = 0
         self.forgotten = -ABOVE_ALL  # what ended before it is gone for good
         self.open_keys: set[Key] = set()  # which of their events a final session holds cannot be told any more
@@ -457,6 +458,7 @@ class World:
 
     def _settle(self, flush: bool = False, advance: int | None = None) -> None:
         """Move time by hand, end what is idle, and freeze what is final."""
+        self.flushes_unsure |= flush and self.unsure_since == self.run_seq
         if advance is not None:
             for scope in self.scopes.values():
                 if scope.watermark is not None:
@@ -571,8 +573,9 @@ class World:
         ended = next((end for end in scope.ends if end.since <= s.expires < end.until), None)
         sure = max(e.run for e in s.events) > self.unsure_since and not is_cut
         if self._is_final(s):
-            if ended is None:
-                return {("final", base)}
+            if ended is None:  # a key that had ended has no watermark: by which a flush ended it anew is left open
+                unsure = self.rule.per_key and self.flushes_unsure
+                return {("final", base), *({("final", "flush")} if unsure else set())}
             reason = base if ended.reason == "idle" and base != "gap" else ended.reason
             by_hand = max(e.run for e in s.events) > ended.run or ended.run < self.unsure_since
             by_hand = by_hand or s.expires < ended.surely or is_cut
