@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
+from sessionizer.lib.admission.retold import bare
 from sessionizer.lib.config import Config, Limits, StartTimestamp, StartVersion, policies
 from sessionizer.lib.errors import SourceError
 from sessionizer.lib.time.spans import Spans
@@ -151,6 +152,10 @@ class Events:
         latest = version < 0 or version == self.table.version
         return self.table.schema if latest else self.table.schema_at(version)
 
+    def columns_told(self, version: int) -> str:
+        """The same as manifests keep them."""
+        return bare(self.columns_at(version)).json()
+
     @contextmanager
     def telling_anew(self, version: int) -> Iterator[None]:
         """Name the error that comes where a version is no longer there that rejected rows are told by."""
@@ -213,12 +218,20 @@ class Events:
         if isinstance(start, StartVersion):
             return self._from(start.version, last, limits)
         if isinstance(start, StartTimestamp):
-            since = int(start.timestamp.timestamp() * 1_000_000)
-            versions = [e.version for e in self.table.history() if e.timestamp_us >= since]
+            since, log = int(start.timestamp.timestamp() * 1_000_000), list(self.table.history())
+            versions = [e.version for e in log if e.timestamp_us >= since]
+            if len(versions) == len(log) and min(versions, default=0) > 0:
+                raise SourceError(
+                    "the source's log no longer reaches back to source.start, and which events came before it nobody "
+                    "can tell",
+                    value=start.timestamp.isoformat(),
+                    remedy=f"begin at a later time, at a version ({{version: {min(versions)}}} is the oldest known), "
+                    "or earliest with all that is there",
+                )
             return self._from(min(versions), last, limits) if versions else None
         if limits.max_versions_per_run is not None or limits.max_events_per_run is not None:
             oldest = min(e.version for e in self.table.history())
-            last = oldest if self._feed_reaches_back_to(oldest + 1, last) else last
+            last = oldest if oldest <= last and self._feed_reaches_back_to(oldest + 1, last) else last
         return self._snapshot(last)
 
     def _from(self, first: int, last: int, limits: Limits) -> Increment | None:

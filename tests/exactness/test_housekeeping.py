@@ -238,3 +238,12 @@ def test_a_rebuild_goes_on_where_no_run_can_read_what_is_unread(play: Plays) -> 
         done.run()
     done.rebuild().assert_sessions("u | start | count \n a | 5 | 1 \n tick | 100 | 1")
     done.assert_clean()
+
+
+@pytest.mark.parametrize("policy", ["apply", {"deletes": "fail"}])
+def test_what_was_ignored_once_stays_so_by_another_policy(pruned: Play, copied: Plays, policy: Any) -> None:
+    done = copied(pruned)
+    done.change(corrections=policy, session={"gap": "20m"}).rebuild()
+    done.assert_sessions(BEFORE)
+    done.assert_clean()
+    done.readmit_deletes("b").assert_sessions("u | start \n a | 0 \n tick | 100")

@@ -236,3 +236,18 @@ def test_columns_renamed_on_the_way_are_read_first_by_the_aggregates_as_they_wer
     done.change(aggregates=events).run()
     with pytest.raises(ConfigError, match="inverse fails for events"):
         done.change(**inverse).run()
+
+
+@pytest.mark.broad
+def test_a_dropped_aggregate_that_comes_back_tells_nothing_of_events_that_have_changed(play: Plays) -> None:
+    """Its column was of the events before the update, which changed nothing else that the row shows."""
+    done = play("a@0=1 a@5=2 b@0=4 tick@100", aggregates=TOTAL)
+    done.change(aggregates=[]).run()
+    done.source("UPDATE {} SET n = 99 WHERE n = 2").run()
+    done.change(aggregates=TOTAL).run()
+    done.assert_sessions("u | total \n a | - \n b | 4 \n tick | 1")
+    done.assert_clean()
+    span = lacking(done.kind, ("total",), None, None)
+    assert span is not None
+    backfill(done.kind, LookBack(*span, columns=("total",), now=done.now))
+    done.assert_sessions("u | total \n a | 100 \n b | 4 \n tick | 1")

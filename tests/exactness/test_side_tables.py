@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from sessionizer.jobs.commands.status import status
 from sessionizer.jobs.reporting.metrics import write_metrics
@@ -120,3 +122,33 @@ def test_a_run_that_was_cut_off_is_told_when_it_is_finished(play: Plays) -> None
         done.run()
     assert increments(done.kind, RunOptions(now=done.now), finished=finished.append) == []
     assert [manifest.run_id for manifest in finished] == [done.position().run_id]
+
+
+def test_a_run_that_was_finished_without_an_optional_table_leaves_no_silent_hole(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    full: dict[str, Any] = {"outputs": {"event_sessions": str(tmp_path / "event_sessions")}}
+    done = Play(spark, tmp_path, **full).add("a@0 tick@100").init()
+    done.run_cut_off()
+    done.change(outputs={}).run()  # finishes it, as far as it knows
+    done.change(**full).add("a@5")
+    with pytest.raises(TableError, match="finished by a configuration without event_sessions"):
+        done.run()
+    done.rebuild().run()
+    done.assert_clean()
+
+
+def test_a_table_that_came_after_a_run_died_is_not_filled_by_its_repair(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path).add("a@0 tick@100").init()
+    done.run_cut_off()
+    done.change(outputs={"event_sessions": str(tmp_path / "event_sessions")}).init().add("b@105")
+    done.run()
+    done.assert_rows(done.told_of(str(tmp_path / "event_sessions"), "u | event_time"), "u | event_time \n b | 105")
+
+
+def test_a_whole_table_that_lacks_its_first_events_is_not_clean(spark: SparkSession, tmp_path: Path) -> None:
+    full: dict[str, Any] = {"outputs": {"event_sessions": str(tmp_path / "event_sessions")}}
+    done = Play(spark, tmp_path, **full).add("a@0 tick@100").init()
+    done.run()
+    done.damage("DELETE FROM {} WHERE u = 'a'", "event_sessions")
+    assert not done.verify().clean

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from sessionizer.jobs.ingest.file_reader import IngestOptions
+from sessionizer.jobs.ingest.file_reader import FileReader, IngestOptions, Part
 from sessionizer.jobs.ingest.ingest import Ingestion, IngestReport, ingest
 from sessionizer.lib.config import Config
 from sessionizer.lib.errors import SessionizerError, SourceError, UsageError
@@ -593,3 +593,23 @@ def test_a_table_without_a_column_for_arrivals_gets_it_if_asked(spark: SparkSess
     assert "does not have the column for the time of arrival" in later.refused(SourceError, CSV, file)
     later.ingest(replace(CSV, add_columns=True), file)
     assert later.rows("user", "arrived_at") == [("u1", None), ("u2", datetime(2024, 6, 1))]
+
+
+def test_two_that_ingest_a_growing_file_at_once_add_its_lines_once(lake: Lake) -> None:
+    """One looks at the file, another one adds more of it meanwhile, and the other way round."""
+    head, tail = f"user,event_time\nu1,{AT}\n", f"u2,{AT}\n"
+    file = lake.file("a.csv", head)
+    slow = Ingestion(
+        lake.spark, lake.config, FileReader(lake.spark, lake.config, CSV), datetime(2024, 6, 1, tzinfo=UTC)
+    )
+    append = slow._append
+
+    def overtaken(part: Part, said: list[str]) -> tuple[int, int]:
+        slow._append = append  # type: ignore[method-assign]
+        file.write_text(head + tail)
+        lake.ingest(CSV, file)
+        return append(part, said)
+
+    slow._append = overtaken  # type: ignore[method-assign]
+    assert slow.add(file).skipped
+    assert lake.rows("user") == [("u1",), ("u2",)]

@@ -1,5 +1,6 @@
 """verify: recompute the sessions from the accepted events, and compare the table with them row by row."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -13,6 +14,7 @@ from sessionizer.jobs.run.driver import settled
 from sessionizer.jobs.run.kinds import Kind, sessions_of
 from sessionizer.jobs.run.phases import Say, wall_clock
 from sessionizer.jobs.run.policies import check_fits
+from sessionizer.jobs.run.retries import with_retries
 from sessionizer.lib import columns as C
 from sessionizer.lib.config import Config
 from sessionizer.lib.durations import EVER
@@ -28,6 +30,7 @@ from sessionizer.lib.verifying.facts import facts_of
 from sessionizer.lib.verifying.plan import expected_sessions
 from sessionizer.lib.verifying.rejections import FORGOTTEN, LIMIT, not_of_the_source, without_cause, wrong_copies
 from sessionizer.lib.verifying.traces import wrong_numbers, wrong_places, wrong_results
+from sessionizer.tables.delta import Superseded
 from sessionizer.tables.event_outputs import EventOutput
 from sessionizer.tables.table_set import TableSet
 
@@ -55,6 +58,23 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
     tables = TableSet(spark, config)
     tables.require()
     kind = sessions_of(tables)
+    return undisturbed(kind, lambda: _verified(tables, kind, asked, say), say)
+
+
+def undisturbed(kind: Kind, look: Callable[[], Verdict], say: Say) -> Verdict:
+    """What a look finds; started over where a run has committed meanwhile: the tables beside are read as they are."""
+
+    def step() -> Verdict:
+        before, found = kind.home.position().manifest, look()
+        after = kind.home.position().manifest
+        if after is not None and (before is None or before.run_seq != after.run_seq):
+            raise Superseded("a run has committed while verify looked at the tables")
+        return found
+
+    return with_retries(step, say, kind.name)
+
+
+def _verified(tables: TableSet, kind: Kind, asked: Asked, say: Say) -> Verdict:
     position = settled(kind, say)
     if position.manifest is not None:
         check_fits(kind, position.manifest)
@@ -162,8 +182,7 @@ def _complete_since(output: EventOutput) -> int | None:
     """From which event time on a table has all events; None: it was made when there were sessions already."""
     if not output.is_whole:
         return None
-    earliest = output.table.read().agg(F.min(F.unix_micros(C.EVENT_TIME))).collect()[0][0]
-    return None if earliest is None else latest(int(earliest), output.complete_from())
+    return latest(-EVER, output.complete_from())
 
 
 def _wide(context: RunContext, asked: Asked) -> list[tuple[int, int]]:

@@ -14,12 +14,13 @@ from sessionizer.jobs.commands.verify import (
     left,
     rejected_beside,
     sampled,
+    undisturbed,
 )
 from sessionizer.jobs.reporting.verdict import Verdict, examples_of, first_wrong
 from sessionizer.jobs.run.compute import Checkpoints
 from sessionizer.jobs.run.context import RunContext
 from sessionizer.jobs.run.driver import settled
-from sessionizer.jobs.run.kinds import kind_of
+from sessionizer.jobs.run.kinds import Kind, kind_of
 from sessionizer.jobs.run.phases import Say, wall_clock
 from sessionizer.jobs.run.policies import check_fits
 from sessionizer.lib import columns as C
@@ -41,8 +42,13 @@ def verify_windows(spark: SparkSession, config: Config, asked: Asked, say: Say =
 
     With `lateness: session` windows depend on how events arrived: they are not recomputed.
     """
-    kind, compute, of = kind_of(spark, config, windows=True), Checkpoints(), SlidingRule.of(config)
+    kind = kind_of(spark, config, windows=True)
     kind.require()
+    return undisturbed(kind, lambda: _verified(kind, SlidingRule.of(config), asked, say), say)
+
+
+def _verified(kind: Kind, of: SlidingRule, asked: Asked, say: Say) -> Verdict:
+    compute = Checkpoints()
     position = settled(kind, say)
     if position.manifest is not None:
         check_fits(kind, position.manifest)

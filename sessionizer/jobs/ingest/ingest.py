@@ -104,13 +104,15 @@ class Ingestion:
         self.now = now
         self.source = Table(spark, config.source.table, "source.table")
         self._history = self.source.history()
+        self._surveyed: set[Mark] = set()  # contents that were known when a file was looked at
         self._notes: dict[Mark, Mapping[str, Any]] = {}
         self.rejected = RejectedEvents(config, Table(spark, config.outputs.rejected_events, "outputs.rejected_events"))
 
     @retry(retry=retry_if_exception_type(Superseded), stop=stop_after_attempt(_TRIES), wait=_WAIT, reraise=True)
     def add(self, file: Path) -> IngestReport:
         """Add what is new in a file, and complete what an earlier ingest of it left undone."""
-        found = survey(file, self._known())
+        self._surveyed = self._known()
+        found = survey(file, self._surveyed)
         end, by_line = self._end(file, found), self.reader.options.format in LINE_FORMATS
         known = [m for m in found.known if m.size <= end.size and (by_line or m == end)]
         held_back = int(end != found.whole)
@@ -170,8 +172,9 @@ class Ingestion:
                 self.source.create(nullable, [], {CHANGE_FEED: "true", REMOVED_FILES_KEPT: A_MONTH})
             commit = Commit(fence("ingest", part.end), 1, self._note(part, added, torn))
             with self.source.lock():
-                if self.source.has_fence(commit):
-                    raise Superseded(f"{part.file} was ingested meanwhile")
+                new = self._known() - self._surveyed
+                if self.source.has_fence(commit) or (new and survey(part.file, new).known):
+                    raise Superseded(f"{part.file}, or a part of it, was ingested meanwhile")
                 kept = events if added else self.source.read().limit(0)
                 self.source.append(kept, commit, add_columns=self.reader.options.add_columns)
             self._reject(part, rows, torn, said)

@@ -22,7 +22,7 @@ from sessionizer.lib.admission.admission import Admission
 from sessionizer.lib.admission.corrections import housekept
 from sessionizer.lib.admission.freed import Readmission, asked_for, still_in
 from sessionizer.lib.admission.rejects import beyond, is_timeless, marked
-from sessionizer.lib.admission.retold import bare, is_told_otherwise, retold
+from sessionizer.lib.admission.retold import is_told_otherwise, retold
 from sessionizer.lib.admission.verdicts import BEFORE_START, CORRECTION, IGNORED_DELETE, IN
 from sessionizer.lib.aggregates.evolution import Evolution
 from sessionizer.lib.expressions import with_keys
@@ -66,7 +66,7 @@ class RunContext:
         clock = clock_of(done, kind, events, now, position.version + 1)
         schema, is_delete = kind.fitting(done, events), kind.tables.events.deletion(increment) is not None
         rule = kind.rule.of_deletes() if is_delete else kind.rule
-        columns = _columns_at(kind, increment.last)
+        columns = kind.tables.events.columns_told(increment.last)
         return cls(kind, position, increment, clock, rule, override, began, schema, columns)
 
     @classmethod
@@ -101,7 +101,7 @@ class RunContext:
         if kind.tables.events.goes_on(done, last):
             clock = clock_of(done, kind, kind.tables.events.as_of(last, None), now, number)
         began = done.source_began if kind.tables.events.table.id == done.source_id else None
-        columns = _columns_at(kind, last)
+        columns = kind.tables.events.columns_told(last)
         return cls(kind, position, increment, clock, rule, NO_OVERRIDE, began, schema, columns, "rebuild")
 
     @classmethod
@@ -167,7 +167,7 @@ class RunContext:
             found.append(reason == BEFORE_START)
         if self.rule.corrections == "quarantine":
             found += [reason == CORRECTION, is_timeless()]
-        found += [reason == IGNORED_DELETE] if self.rule.keeps_deleted else []
+        found += [reason == IGNORED_DELETE] if self._has_ignored else []
         if self.clock.forgotten is not None:  # whatever it was, it is late now
             found.append(reason.isin(*BY_MARK) & (F.unix_micros(C.col(C.EVENT_TIME)) < self.clock.forgotten))
         return found
@@ -186,12 +186,17 @@ class RunContext:
 
     def _staying(self) -> DataFrame | None:
         """The rows of rejected_events whose events are gone from the source and stay in their session by this rule."""
-        if not self.rule.keeps_deleted or (rejects := self.rejects()) is None:
+        if not (self.rule.keeps_deleted or self._has_ignored) or (rejects := self.rejects()) is None:
             return None
         lasts = F.lit(self.rule.corrections == "quarantine") | (C.col(C.REASON) == IGNORED_DELETE)
         stays, done, last = rejects.where((C.col(C.KEPT) == IN) & lasts), self.position.manifest, self.increment.last
         goes_on = done is None or self.kind.tables.events.goes_on(done, last)
         return stays if goes_on else beyond(stays, self.kind.tables.events.as_of(last, None))
+
+    @cached_property
+    def _has_ignored(self) -> bool:
+        """Whether deletes have been ignored that nobody has made since: whatever the rule is now, they stay so."""
+        return self._told is not None and not self._told.where(C.col(C.REASON) == IGNORED_DELETE).isEmpty()
 
     def sample(self) -> DataFrame:
         """No rows of the source, with its columns."""
@@ -293,8 +298,3 @@ class RunContext:
         """Those of the source before and after."""
         before, after = (T.StructType.fromJson(json.loads(text)) for text in (done.source_columns, self.columns))
         return before, after
-
-
-def _columns_at(kind: Kind, version: int) -> str:
-    """The source's columns as of a version, as manifests keep them."""
-    return bare(kind.tables.events.columns_at(version)).json()

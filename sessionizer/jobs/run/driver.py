@@ -17,6 +17,7 @@ from sessionizer.jobs.run.policies import (
     check_columns,
     check_expectations,
     check_fits,
+    check_outputs,
     check_policies,
     check_same_events,
 )
@@ -90,6 +91,7 @@ def repair(kind: Kind, position: Position, say: Say) -> Manifest | None:
         return None
     restored = position.restored
     if side_tables.is_entered(kind, manifest, restored):
+        check_outputs(kind, manifest, restored)
         return None
     say(f"finishing run {manifest.run_id}, which was cut off after its commit")
     if manifest.mode == "forget":

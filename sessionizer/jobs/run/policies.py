@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 
 from sessionizer.jobs.quality.checks import gate
+from sessionizer.jobs.run import side_tables
 from sessionizer.jobs.run.compute import Checkpoints
 from sessionizer.jobs.run.context import RunContext
 from sessionizer.jobs.run.kinds import REJECTED, Kind, Ruled
@@ -85,6 +86,18 @@ def check_fits(kind: Kind, done: Manifest, *, may_evolve: bool = False) -> None:
                 remedy=f"`sessionizer rebuild{kind.option}` makes it anew, too; or name a new table, "
                 "`sessionizer init`, and it begins from now on",
             )
+
+
+def check_outputs(kind: Kind, done: Manifest, restored: int | None) -> None:
+    """Raise where a run is complete, and an optional table that it knew has not had its rows."""
+    if not side_tables.has_outputs(kind, done, restored):
+        raise TableError(
+            f"run {done.run_id} was cut off, and finished by a configuration without "
+            f"{' and '.join(kind.outputs)}, which lacks its rows",
+            value=", ".join(output.table.location for output in kind.outputs.values()),
+            remedy=f"`sessionizer rebuild{kind.option}` makes it anew, too; or name a new table, `sessionizer init`, "
+            "and it begins from now on",
+        )
 
 
 def _check_rejects_of(kind: Kind, done: Manifest) -> None:
@@ -224,6 +237,8 @@ def check_same_events(context: RunContext) -> None:
 
 def _check_told_alike(context: RunContext, done: Manifest) -> None:
     """Raise where columns have other names or types than older events were judged by."""
+    if not done.source_columns:  # of an older release
+        return
     before, after = (T.StructType.fromJson(json.loads(text)) for text in (done.source_columns, context.columns))
     if is_told_otherwise(before, after):
         raise SourceMismatch(

@@ -14,6 +14,7 @@ from sessionizer.lib.errors import TableError
 from sessionizer.lib.joins import joined
 from sessionizer.lib.windows.sessions.memberships import event_sessions, session_updates
 from sessionizer.tables.delta import Commit, Superseded, Table
+from sessionizer.tables.event_outputs import EventOutput
 from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.rejected_events import BY_MARK, FOR_GOOD, RejectedEvents
 from sessionizer.tables.runs import Timing
@@ -33,7 +34,7 @@ def write(context: RunContext, result: RunResult, manifest: Manifest, restored: 
         of, stored = result.memberships(), context.stored()
         live = None if stored.lacks_state else stored.live  # sessions that are made again go on from nothing
         adds_only = not manifest.sessions.get("moved") and of.removed is None
-        for name, table in kind.outputs.items():
+        for name, table in _own_outputs(kind, manifest).items():
             if _has(kind, name, table.table, manifest, restored):
                 continue
             rows = (
@@ -102,8 +103,19 @@ def is_entered(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
 
 def is_complete(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
     """Whether all but the ledger have what this run owes them."""
-    has_all = all(_has(kind, name, output.table, manifest, restored) for name, output in kind.outputs.items())
-    return has_all and not _lacks_rejects(kind, manifest, restored)
+    return has_outputs(kind, manifest, restored) and not _lacks_rejects(kind, manifest, restored)
+
+
+def has_outputs(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
+    """Whether the optional tables that this run knew have what it owes them."""
+    own = _own_outputs(kind, manifest).items()
+    return all(_has(kind, name, output.table, manifest, restored) for name, output in own)
+
+
+def _own_outputs(kind: Kind, manifest: Manifest) -> dict[str, EventOutput]:
+    """The optional tables among those that a run has named as its own; of an older release all."""
+    ids = manifest.side_tables
+    return {name: output for name, output in kind.outputs.items() if not ids or ids.get(name) == output.table.id}
 
 
 def lacks_lasting(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
@@ -112,7 +124,7 @@ def lacks_lasting(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
     if has_mark:  # what is older is late for good
         for_good = for_good | BY_MARK
     lasts = manifest.retold or bool(manifest.rejected.keys() & for_good)
-    if kind.rule.keeps_deleted or has_mark or manifest.source_began:
+    if kind.rule.keeps_deleted or manifest.arguments.get("deletes") or has_mark or manifest.source_began:
         lasts = lasts or any(manifest.events.get(name) for name in TAKES)
     return lasts and _lacks_rejects(kind, manifest, restored)
 

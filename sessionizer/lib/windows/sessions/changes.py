@@ -1,5 +1,8 @@
 """Changes: what a run writes, as inserts, updates and deletes of session rows."""
 
+from functools import reduce
+from operator import or_
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -148,16 +151,20 @@ def _differing(rows: DataFrame, table: DataFrame, names: tuple[str, ...], within
     """The rows that the table has not, or not so. The few that have these ids are picked out first.
 
     The table is told by the columns of the rows: as aggregates come and go it may have others, or parts in other order.
+    What it has of aggregates that are no more may be of other events: such a row is written anew, without it.
     """
     compared = T.StructType([f for f in rows.schema.fields if f.name in names])
     was = {name: f"__was_{name}" for name in compared.names}
-    before = told_by(table, compared).select(*[C.col(name).alias(alias) for name, alias in was.items()])
+    left = [n for n in table.columns if n.lower() not in {other.lower() for other in (*rows.columns, *HOW, C.STATE)}]
+    has_left = reduce(or_, [C.col(name).isNotNull() for name in left], F.lit(False)).alias("__has_left")
+    told = told_by(table.select("*", has_left), T.StructType([*compared, T.StructField("__has_left", T.BooleanType())]))
+    before = told.select(*[C.col(name).alias(alias) for name, alias in was.items()], "__has_left")
     same_id = C.col(C.SESSION_ID) == C.col(was[C.SESSION_ID])
     before = before.join(F.broadcast(rows.select(C.col(C.SESSION_ID))), same_id, "left_semi")
     met = rows.join(before, same_id, "left")
     types = {f.name: f.dataType for f in compared.fields}
     same = same_row({n: C.col(n) for n in types}, {n: C.col(was[n]) for n in types}, types, within)
-    return met.where(C.col(was[C.SESSION_ID]).isNull() | ~same).drop(*was.values())
+    return met.where(C.col(was[C.SESSION_ID]).isNull() | ~same | F.col("__has_left")).drop(*was.values(), "__has_left")
 
 
 def _first(rows: Column) -> Column:

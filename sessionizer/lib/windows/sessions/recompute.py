@@ -233,6 +233,12 @@ def with_absorbed(merged: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
     met = met.withColumn(C.ABSORBED, F.transform(overlapping, lambda row: row[C.LIVE]))
     if C.ARRIVED in met.columns:
         before = F.array_max(C.col(C.ABSORBED)[C.ARRIVED])
+        if rule.by_content:  # of those that share but one microsecond nothing is known
+            start, end = C.col(C.START), C.col(C.END)
+            amid = F.filter(OLD, lambda row: (row[C.LIVE][C.START] < end) & (row[C.END] > start))
+            alike = F.filter(OLD, lambda row: row[C.LIVE][C.START] == start)
+            own = F.array_max(F.transform(F.concat(amid, alike), lambda row: row[C.LIVE][C.ARRIVED]))
+            before = F.coalesce(own, before)
         is_new = F.exists(NEWS, lambda span: overlaps(span[C.START], span[C.END])) | (F.size(C.col(C.ABSORBED)) == 0)
         met = met.withColumn(C.ARRIVED, F.when(is_new, C.col(C.ARRIVED)).otherwise(before))
         met = met.withColumn(C.LAST_ARRIVAL, F.array_max(C.col(C.ABSORBED)[C.LAST_ARRIVAL]))
