@@ -436,6 +436,20 @@ def test_start_at_a_timestamp_takes_the_commits_from_it_on(three_versions: Wareh
 
 
 @pytest.mark.broad
+def test_a_start_that_the_log_no_longer_reaches_is_refused(three_versions: Warehouse, copied: Copied) -> None:
+    """Which of the versions that it has lost came before it nobody can tell: taken for older, all would stay out."""
+    warehouse = copied(three_versions)
+    events = warehouse.tables.events.table
+    times = {e.version: e.timestamp_us for e in events.history()}
+    events.checkpoint()
+    (Path(events.location) / "_delta_log" / f"{0:020}.json").unlink()
+    begin = StartTimestamp(timestamp=at(times[0] - 1)).model_dump()
+    warehouse.config = warehouse.configured(**SECTIONS, source={"start": begin})
+    with pytest.raises(SourceError, match="no longer reaches back to source.start"):
+        warehouse.tables.events.plan(None, None)
+
+
+@pytest.mark.broad
 def test_once_does_one_increment_and_without_it_all_are_done(three_versions: Warehouse, copied: Copied) -> None:
     warehouse = copied(three_versions)
     warehouse.config = warehouse.configured(**SECTIONS, limits={"max_versions_per_run": 1})
