@@ -13,6 +13,7 @@ from sessionizer.jobs.run import side_tables
 from sessionizer.jobs.run.phases import RunReport
 from sessionizer.lib import columns as C
 from sessionizer.lib.config import StartTimestamp
+from sessionizer.lib.errors import SourceError
 from sessionizer.lib.time.watermarks import WatermarkOverride
 from sessionizer.tables import layout
 from sessionizer.tables.delta import Commit, Superseded, Table
