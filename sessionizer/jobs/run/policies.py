@@ -120,9 +120,10 @@ def check_rejects(kind: Ruled, field: str, location: str, found: str, done: Mani
 def check_filter(context: RunContext) -> None:
     """Raise where a rebuild might take in what must stay out: rejected_events has nothing that `where` hid."""
     done, kind = context.position.manifest, context.kind
-    if done is not None and context.lasting():
-        _check_rejects_of(kind, done)
+    if done is not None:
         _check_read(kind, done, context.increment.last)
+        if context.lasting():
+            _check_rejects_of(kind, done)
     if done is None or (old := done.rule.get("where")) == kind.rule.where:
         return
     remedy = f"set source.where as it was, or make {kind.name} in a table of its own"
