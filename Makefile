@@ -24,10 +24,10 @@ demo: setup java ## sessionize a generated click-stream and show what came out
 check: lint types ## check style, layers and types, and run the tests that need no Spark; half a minute
 	$(PYTEST) -m "not slow and not broad and not spark"
 
-test: setup java ## run the tests, without the broad and the slow ones; eight minutes
+test: setup java ## run the tests, without the broad and the slow ones; eight to twelve minutes
 	$(PYTEST) -m "not slow and not broad"
 
-test-broad: setup java ## run the broad ones, which CI runs, too; eleven minutes
+test-broad: setup java ## run the broad ones, which CI runs, too; twenty minutes
 	$(PYTEST) -m "broad and not slow"
 
 test-all: setup java ## run the slow ones, which both leave out; an hour or more
