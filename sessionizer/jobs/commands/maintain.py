@@ -176,10 +176,11 @@ def _since(tables: TableSet) -> int | None:
     manifest, rule, fits = tables.sessions.position().manifest, Rule.of(tables.config), tables.config.fingerprint()
     if manifest is None or manifest.forgotten is None or manifest.rule_fingerprint != fits:
         return None
+    if rule.cuts or rule.dedupe is not None or manifest.as_judged(rule).freezes:
+        return None
     rejects = tables.rejected_events.table.read()
     gone, others = rejects.where(C.col(C.REASON) == IGNORED_DELETE), rejects.where(C.col(C.KEPT) != IN)
-    told_beside = not joined(others, gone, (C.EVENT_HASH,), "left_semi").isEmpty()
-    if rule.cuts or rule.dedupe is not None or manifest.as_judged(rule).freezes or told_beside:
+    if not joined(others, gone, (C.EVENT_HASH,), "left_semi").isEmpty():
         return None
     first = tables.sessions.table.read().agg(F.unix_micros(F.min(C.col(C.SESSION_START)))).collect()[0][0]
     return manifest.forgotten if first is None else min(manifest.forgotten, int(first))

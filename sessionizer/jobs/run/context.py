@@ -186,7 +186,7 @@ class RunContext:
 
     def _staying(self) -> DataFrame | None:
         """The rows of rejected_events whose events are gone from the source and stay in their session by this rule."""
-        if not (self.rule.keeps_deleted or self._has_ignored) or (rejects := self.rejects()) is None:
+        if not (self.rule.corrections == "quarantine" or self._has_ignored) or (rejects := self.rejects()) is None:
             return None
         lasts = F.lit(self.rule.corrections == "quarantine") | (C.col(C.REASON) == IGNORED_DELETE)
         stays, done, last = rejects.where((C.col(C.KEPT) == IN) & lasts), self.position.manifest, self.increment.last

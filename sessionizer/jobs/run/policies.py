@@ -238,10 +238,7 @@ def check_same_events(context: RunContext) -> None:
 
 def _check_told_alike(context: RunContext, done: Manifest) -> None:
     """Raise where columns have other names or types than older events were judged by."""
-    if not done.source_columns:  # of an older release
-        return
-    before, after = (T.StructType.fromJson(json.loads(text)) for text in (done.source_columns, context.columns))
-    if is_told_otherwise(before, after):
+    if _are_told_otherwise(context, done):
         raise SourceMismatch(
             "columns of the source were renamed, dropped or retyped, and a run by new aggregates would not know what "
             "older events are by these",
@@ -261,13 +258,20 @@ def _failing(aggregates: Definitions, events: DataFrame) -> dict[str, Column]:
 def check_columns(context: RunContext) -> None:
     """Raise where older events would have another key, or another order within one time, by the columns of today."""
     kind, done = context.kind, context.position.manifest
-    if done is None or done.source_columns in ("", context.columns) or not (kind.rule.by_content or kind.rule.made):
+    if done is None or not (kind.rule.by_content or kind.rule.made):
         return
-    before, after = (T.StructType.fromJson(json.loads(text)) for text in (done.source_columns, context.columns))
-    if is_told_otherwise(before, after):
+    if _are_told_otherwise(context, done):
         by = "boundaries by content" if kind.rule.by_content else "keys by SQL"
         raise SourceMismatch(
             f"columns of the source were renamed, dropped or retyped, and {by} go by whole rows as they are told",
             value=f"version {context.increment.last}",
             remedy=f"`sessionizer rebuild{kind.option}` makes all {kind.name} anew by the columns of today",
         )
+
+
+def _are_told_otherwise(context: RunContext, done: Manifest) -> bool:
+    """Whether rows of the source have another text by its columns of today; those of an older release are not known."""
+    if done.source_columns in ("", context.columns):
+        return False
+    before, after = (T.StructType.fromJson(json.loads(text)) for text in (done.source_columns, context.columns))
+    return is_told_otherwise(before, after)
