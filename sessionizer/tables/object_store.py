@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -47,12 +48,24 @@ CAUSES = (
         "renew AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or what the config has in their place",
     ),
     (
+        ("PermanentRedirect", "incorrectly configured region"),
+        "the bucket is in another region",
+        "set AWS_REGION, or spark.hadoop.fs.s3a.endpoint.region in the config, to the bucket's own",
+    ),
+    (
         ("AccessDenied", "403 Forbidden", "Status Code: 403"),
         "the object store does not allow this",
         "have its owner allow these credentials to list, read, write and delete below the tables",
     ),
     (
-        ("Connect to ", "UnknownHostException", "client error (Connect)", "NETWORK_CONNECTION", "ConnectException"),
+        (
+            "Connect to ",
+            "UnknownHostException",
+            "client error (Connect)",
+            "kind: Connect",
+            "NETWORK_CONNECTION",
+            "ConnectException",
+        ),
         "the object store was not reached",
         "check AWS_ENDPOINT_URL, or spark.hadoop.fs.s3a.endpoint in the config, and the network",
     ),
@@ -124,6 +137,29 @@ class ObjectStore:
             "max_retries": str(TRIES - 1),
         }
         return {name: value for name, value in given.items() if value is not None} | patience
+
+    def writing(self, bucket: str) -> Any:
+        """A bucket, as a client that writes under conditions."""
+        from obstore.store import S3Store  # noqa: PLC0415  (few need it)
+
+        given: dict[str, Any] = {
+            "endpoint": self.endpoint,
+            "region": self.region,
+            "access_key_id": self.access_key,
+            "secret_access_key": self.secret_key,
+            "session_token": self.token,
+        }
+        patience: Any = {
+            "connect_timeout": f"{CONNECTS_WITHIN}s",
+            "allow_http": (self.endpoint or "").startswith("http:"),
+        }
+        return S3Store(
+            bucket,
+            **{name: value for name, value in given.items() if value is not None},
+            virtual_hosted_style_request=self.endpoint is None,
+            client_options=patience,
+            retry_config={"max_retries": TRIES - 1, "retry_timeout": timedelta(seconds=GIVES_UP_AFTER)},
+        )
 
     def files(self) -> Any:
         """The store as a file system of Arrow's, in which paths begin with the bucket."""

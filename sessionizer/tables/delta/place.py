@@ -12,6 +12,7 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.config import location_kind
 from sessionizer.lib.engine import is_remote
 from sessionizer.lib.errors import TableError
+from sessionizer.tables.delta.lease import Lease, lease
 
 LOG = "_delta_log"
 LOCK_FILE = "_sessionizer.lock"
@@ -58,11 +59,11 @@ class Place:
         return self.location if self.by_name else f"delta.{C.quoted(self.location)}"
 
     def lock(self) -> AbstractContextManager[object]:
-        """Delta's log on a local disk is not atomic between processes: a lock of the OS guards each commit there.
+        """Delta's log on a local disk or upon S3 is not atomic between processes: a lock guards each commit there.
 
         Whoever holds it may take it again, so that a check and the commit it allows can be one step.
         """
-        return self._file_lock or nullcontext()
+        return self._lock or nullcontext()
 
     def damaged(self, version: int | None = None) -> TableError:
         """What to say of an entry of the log that is cut off."""
@@ -74,18 +75,24 @@ class Place:
         )
 
     @cached_property
-    def _file_lock(self) -> FileLock | None:
+    def _lock(self) -> FileLock | Lease | None:
         folder = self.local_path
-        return None if folder is None else FileLock(folder.absolute() / LOCK_FILE)
+        return lease(self.spark, self.path, LOCK_FILE) if folder is None else FileLock(folder.absolute() / LOCK_FILE)
 
     def _making(self) -> AbstractContextManager[object]:
         """The lock lies beside a table that is being made: Delta wants an empty folder for it."""
         folder = self.local_path
         if folder is None:
-            return nullcontext()
+            return self._making_elsewhere() or nullcontext()
         folder = folder.absolute()
         folder.parent.mkdir(parents=True, exist_ok=True)
         return FileLock(folder.with_name(f".{folder.name}{LOCK_FILE}"))
+
+    def _making_elsewhere(self) -> Lease | None:
+        if self.by_name:  # where it will lie only the catalog knows
+            return None
+        above, _, name = self.location.rstrip("/").rpartition("/")
+        return lease(self.spark, above, f".{name}{LOCK_FILE}")
 
 
 def check_nothing_else(folder: Path, location: str, field: str) -> None:
