@@ -28,6 +28,7 @@ from bench.ways import (
     Way,
 )
 from sessionizer.tables.delta import Commit, Table
+from tests.connect_server import connect_server
 
 Case = Callable[[Lab], Iterator[Result]]
 USERS_PER_EVENT = 1 / 40
@@ -373,6 +374,36 @@ def cold(lab: Lab) -> Iterator[Result]:
     yield mine.judge(mine.seconds / theirs.seconds, at_most=0.75)
 
 
+def server(lab: Lab) -> Iterator[Result]:
+    """The same run by a Spark Connect server that is up, which starts no Java, beside the one that does."""
+    name = "warm server"
+    growing = [Growing(lab, f"server-{n}", history(lab, lab.events // 100)) for n in ("without", "with")]
+    arrive = [each.by(1000, 1 / 24) for each in growing]
+    configs = [lab.folder / f"{each.source.name}.yaml" for each in growing]
+    for each, config in zip(growing, configs, strict=True):
+        shown = each.ours.config.model_dump(mode="json", exclude_unset=True)
+        config.write_text(json.dumps({**shown, "spark": {"spark.driver.memory": "1g"}}))
+
+    def run(config: Path, environment: dict[str, str]) -> None:
+        command = [sys.executable, "-m", "sessionizer.jobs.cli", "run", "--config", str(config), "--json"]
+        if not json.loads(_process(command, environment)):
+            raise SystemExit("the run has found nothing to do")
+
+    def both_arrive(number: int) -> None:
+        for of in arrive:
+            of(number)
+
+    with connect_server(lab.folder, tuning={"spark.sql.shuffle.partitions": "2"}) as url:
+        works = {
+            "sessionizer run": lambda: run(configs[0], {}),
+            "by a warm Spark Connect server": lambda: run(configs[1], {"SPARK_REMOTE": url}),
+        }
+        costs = lab.in_turn(name, works, both_arrive)
+    cold, warm = (Result.of(name, n, [Cost(each.seconds) for each in c]) for n, c in costs.items())
+    yield cold
+    yield warm.judge(warm.seconds / cold.seconds, at_most=0.35)
+
+
 def emptied(ways: tuple[Way, ...]) -> Callable[[int], None]:
     """What makes them begin anew before each round."""
 
@@ -407,6 +438,7 @@ FULL: dict[str, Case] = {
     "wide": wide,
     "fixed": fixed,
     "cold": cold,
+    "server": server,
     "live": live_sessions,
     "history": final_sessions,
     "scale": scale,

@@ -23,12 +23,14 @@ PATIENCE = 120
 
 
 @contextmanager
-def connect_server(folder: Path, settings: Mapping[str, str] = WITH_DELTA) -> Iterator[str]:
+def connect_server(
+    folder: Path, settings: Mapping[str, str] = WITH_DELTA, tuning: Mapping[str, str] = FOR_FEW_ROWS
+) -> Iterator[str]:
     """Its URL. Delta's jars are those that some session has fetched before."""
     port, home, log = _free_port(), Path(pyspark.__file__).parent, folder / "server.log"
     jars = sorted(map(str, (cache_folder() / "jars").glob("*.jar")))
     assert jars, "make a local session first, which fetches Delta"
-    told = {**FOR_FEW_ROWS, "spark.ui.enabled": "false", "spark.connect.grpc.binding.port": str(port), **settings}
+    told = {**tuning, "spark.ui.enabled": "false", "spark.connect.grpc.binding.port": str(port), **settings}
     with log.open("w") as out:
         process = subprocess.Popen(
             [

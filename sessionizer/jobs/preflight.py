@@ -9,13 +9,15 @@ from sessionizer.jobs.run.driver import may_idle
 from sessionizer.jobs.run.kinds import Ruled, ruled
 from sessionizer.jobs.run.policies import check_rejects, check_rule
 from sessionizer.jobs.run.side_tables import RUNS, fence
+from sessionizer.lib import columns as C
 from sessionizer.lib.admission.validate import source_problems
 from sessionizer.lib.config import Config
 from sessionizer.lib.errors import ConfigError, SessionizerError, TableError
 from sessionizer.tables.delta import Commit
 from sessionizer.tables.manifest import Manifest
+from sessionizer.tables.object_store import is_stored
 from sessionizer.tables.position import position_of
-from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
+from sessionizer.tables.queries.local import LocalTable, LocalTableSet, NeedsSpark
 from sessionizer.tables.source import require_source
 
 # What a command needs: the source; or all tables, too; or that a run can go on with their rows, too; or that these
@@ -79,10 +81,19 @@ def nothing_new(tables: LocalTableSet, of: Ruled) -> Manifest | None:
         is_same = (tables.events.id, tables.events.version) == (done.source_id, done.source_to_version)
         is_same = is_same and done.rule_fingerprint == of.fingerprint
         is_whole = runs.has_fence(Commit(fence(home.id, RUNS), done.run_seq))
+        is_whole = is_whole and not (is_stored(home.location) and _is_another(runs, done))
     except (NeedsSpark, SessionizerError):
         return None
     follows_the_clock = of.rule.watermark_idle_after is not None and done.live_sessions != 0
     return done if is_same and is_whole and not follows_the_clock and not may_idle(of.rule, done) else None
+
+
+def _is_another(runs: LocalTable, done: Manifest) -> bool:
+    """Whether the ledger has another run of this number, which `run` then tells of."""
+    from pyarrow.dataset import field  # noqa: PLC0415  (half a second: it imports pandas)
+
+    found = runs.dataset().to_table(columns=[C.RUN_ID], filter=field(C.RUN_SEQ) == done.run_seq)
+    return done.run_id not in found.column(C.RUN_ID).to_pylist()
 
 
 def _problems(tables: LocalTableSet, of: Ruled, needs: Needs | None, *, columns: bool) -> list[SessionizerError]:

@@ -83,6 +83,13 @@ WHERE_REMOTE = {
     "spark.sql.debug.maxToStringFields": "100000",  # expressions are checked by how they are shown
     **ALWAYS,
 }
+# Few rows are through before code for them is compiled, a task or a plan is made anew.
+WHERE_SMALL = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
 LOGS_KEPT = 20
 JARS_DONE = "complete"  # beside the jars, once all are there
 
@@ -121,7 +128,7 @@ def spark_session(settings: Mapping[str, str] | None = None, *, small: bool = Fa
             running.conf.set(name, value)
         return running
     if remote := settings.pop(REMOTE, None) or os.environ.get("SPARK_REMOTE"):
-        return _remote_session(remote, settings)
+        return _remote_session(remote, (WHERE_SMALL if small else {}) | settings)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     local = {} if submitted or "spark.master" in settings else local_settings()

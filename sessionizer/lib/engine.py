@@ -11,6 +11,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
+from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import AnalysisException
@@ -21,6 +22,7 @@ from pyspark.sql import types as T
 from sessionizer.lib import columns as C
 
 VALUE = "value"
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _ALL_FIELDS = 2**31 - 1
 _IDS = re.compile(r"#\d+L?")
 _SUBQUERIES = re.compile(r"\b(?:scalar-subquery|exists|list|lateral-subquery|multi-subquery|functiontable)#\d+ \[")
@@ -37,6 +39,16 @@ _EXPLAINED = re.compile(r"== Analyzed Logical Plan ==\n[^\n]*\n(.*?)\n\n?== ", r
 def is_remote(spark: SparkSession) -> bool:
     """Whether Spark runs elsewhere, behind Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def sees_this_disk(spark: SparkSession) -> bool:
+    """Whether a path means the same to Spark as to this process: it runs here, or its server is named localhost."""
+    return not is_remote(spark) or is_this_machine(f"sc://{spark.client.host}")
+
+
+def is_this_machine(url: str) -> bool:
+    """Whether a server's URL says so."""
+    return urlsplit(url).hostname in LOCAL_HOSTS
 
 
 def with_flag(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -81,6 +81,14 @@ def test_a_warehouse_is_kept_by_a_server_alone(folder: Path, server: str) -> Non
     do("verify")
 
 
+def test_tables_on_the_server_s_disk_are_looked_at_without_it_where_it_is_on_this_machine(folder: Path) -> None:
+    """A server named localhost sees this disk; of any other nobody knows."""
+    code, _, err = said(folder, "sc://localhost:1", "run")
+    assert (code, "source.table does not exist" in err) == (2, True), err
+    code, _, err = said(folder, "sc://127.0.0.2:1", "run")
+    assert (code, "Spark server was not reached" in err) == (3, True), err
+
+
 @pytest.mark.slow
 def test_history_is_made_right_by_a_server_alone(folder: Path, server: str) -> None:
     for command in (
@@ -108,8 +116,9 @@ def test_expressions_and_queries_are_as_safe_as_beside_a_jvm(folder: Path, serve
         assert code == 2, (query, err)
 
 
-def test_a_server_that_is_not_there_is_an_error_of_one_sentence(folder: Path) -> None:
-    code, _, err = said(folder, "sc://localhost:1", "run")
+@pytest.mark.parametrize("url", ["sc://localhost:1", "sc://127.0.0.2:1"])
+def test_a_server_that_is_not_there_is_an_error_of_one_sentence(folder: Path, url: str) -> None:
+    code, _, err = said(folder, url, "ingest", "clicks.csv", "--format", "csv", "--schema", TYPES)
     assert (code, "Spark server was not reached" in err) == (3, True), err
 
 

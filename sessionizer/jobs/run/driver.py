@@ -91,6 +91,7 @@ def repair(kind: Kind, position: Position, say: Say) -> Manifest | None:
         return None
     restored = position.restored
     if side_tables.is_entered(kind, manifest, restored):
+        side_tables.check_is_own(kind, manifest)
         check_outputs(kind, manifest, restored)
         return None
     say(f"finishing run {manifest.run_id}, which was cut off after its commit")

@@ -16,6 +16,7 @@ from sessionizer.lib.windows.sessions.memberships import event_sessions, session
 from sessionizer.tables.delta import Commit, Superseded, Table
 from sessionizer.tables.event_outputs import EventOutput
 from sessionizer.tables.manifest import Manifest
+from sessionizer.tables.object_store import is_stored
 from sessionizer.tables.rejected_events import BY_MARK, FOR_GOOD, RejectedEvents
 from sessionizer.tables.runs import Timing
 
@@ -63,6 +64,20 @@ def enter(kind: Kind, manifest: Manifest, timing: Timing, restored: int | None =
     """Write the row of the ledger, which says that the run is complete."""
     with _once(kind, RUNS, kind.runs.table, manifest, restored):
         kind.runs.append(manifest, timing, _commit(kind, RUNS, manifest, restored))
+    check_is_own(kind, manifest)
+
+
+def check_is_own(kind: Kind, manifest: Manifest) -> None:
+    """Raise where the ledger has another run of this number: in an object store one commit may replace another."""
+    if not is_stored(kind.home.table.path):
+        return
+    entered = kind.runs.ids(manifest.run_seq)
+    if entered and manifest.run_id not in entered:
+        raise TableError(
+            f"two processes wrote to {kind.name} at once, and the commit of one has replaced that of the other",
+            value=f"{manifest.run_id} in the table, {', '.join(sorted(entered))} in its ledger",
+            remedy="`sessionizer rebuild` makes all tables anew; from then on have one process write at a time",
+        )
 
 
 def undo_after(kind: Kind, run_seq: int, restored: int) -> None:

@@ -13,7 +13,7 @@ from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, DataFrameReader
 
 from sessionizer.lib.config import location_kind
-from sessionizer.lib.engine import is_remote
+from sessionizer.lib.engine import sees_this_disk
 from sessionizer.lib.errors import TableError
 from sessionizer.tables.delta.commits import BARRIER, Commit, Entry, entry_of
 from sessionizer.tables.delta.log import DeltaLog
@@ -138,7 +138,7 @@ class Reading(DeltaLog):
     def _plain(self) -> deltalake.DeltaTable | None:
         """A small table's latest version without Spark; None where Spark alone knows how to open or write it."""
         folder = Path(self.location).absolute()
-        elsewhere = is_remote(self.spark) or location_kind(self.location) != "path"
+        elsewhere = not sees_this_disk(self.spark) or location_kind(self.location) != "path"
         if not self.small or elsewhere or UNUSUAL_IN_PLAIN_PATHS & set(str(folder)):
             return None
         try:

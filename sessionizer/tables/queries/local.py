@@ -13,6 +13,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import types as T
 
 from sessionizer.lib.config import Config, location_kind
+from sessionizer.lib.engine import is_this_machine
 from sessionizer.lib.errors import TableError
 from sessionizer.tables.delta.commits import Commit, Entry, entry_of
 from sessionizer.tables.delta.place import check_nothing_else
@@ -25,7 +26,8 @@ READABLE_FEATURES = {"timestampNtz", "vacuumProtocolCheck"}  # of those that Del
 PARTITION = "partition."  # what the names of partition columns begin with in a list of files
 OF_WINDOWS = {"windows": "table", "rejected_window_events": "rejected_events", "window_runs": "runs"}
 REMOTE = "spark.remote"
-OF_CLUSTERS = ("SPARK_REMOTE", "PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR")  # variables
+SPARK_REMOTE = "SPARK_REMOTE"
+OF_CLUSTERS = ("PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR")  # variables
 NEAR = 10  # commits that a first look at the history takes
 
 
@@ -280,5 +282,7 @@ def as_numbers(times: Any) -> Any:
 
 def _elsewhere(config: Config) -> str | None:
     """What may have Spark take a path for one that is not on this machine."""
-    settings = [name for name in (REMOTE, "spark.hadoop.fs.defaultFS") if name in config.spark]
-    return next((name for name in (*settings, *(n for n in OF_CLUSTERS if n in os.environ))), None)
+    servers = {REMOTE: config.spark.get(REMOTE), SPARK_REMOTE: os.environ.get(SPARK_REMOTE)}
+    found = [name for name, url in servers.items() if url and not is_this_machine(url)]
+    found += [name for name in ("spark.hadoop.fs.defaultFS",) if name in config.spark]
+    return next((name for name in (*found, *(n for n in OF_CLUSTERS if n in os.environ))), None)
