@@ -63,8 +63,10 @@ def asked(folder: Path, url: str, *command: str) -> Any:
     return json.loads(out)
 
 
-def test_a_warehouse_is_kept_by_a_server_alone(folder: Path, server: str) -> None:
+@pytest.mark.parametrize("is_here", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_warehouse_is_kept_by_a_server_alone(folder: Path, server: str, is_here: bool) -> None:
     """From a file to sessions, with late events, a backfill, upkeep and verify; no Java is started here."""
+    server = server if is_here else elsewhere(server)
 
     def do(*command: str) -> None:
         code, out, err = said(folder, server, *command)
@@ -79,6 +81,52 @@ def test_a_warehouse_is_kept_by_a_server_alone(folder: Path, server: str) -> Non
     found = asked(folder, server, "sql", "SELECT user, event_count, pages FROM sessions ORDER BY user, session_start")
     assert [tuple(row.values()) for row in found] == [("ann", 3, 3), ("bob", 1, 1), ("bob", 1, 1)]
     do("verify")
+
+
+TELLS_ITS_LOG = """
+import json, sys
+from sessionizer.jobs.spark import spark_session
+from sessionizer.tables.delta import Commit, Table
+spark = spark_session({"spark.remote": sys.argv[1]})
+table = Table(spark, sys.argv[2], "sessions.table")
+if sys.argv[3] == "grow":
+    table.create(spark.range(0).withColumnRenamed("id", "a \u2028 b").schema, [], {"delta.checkpointInterval": "3"})
+    for n in range(5):
+        rows = spark.range(n).withColumnRenamed("id", "a \u2028 b")
+        table.append(rows, Commit(f"app {n % 3}", n + 1, json.dumps({"said": "\u2028 \x85", "n": n})))
+log = table._log
+print(json.dumps({
+    "here": log._here,
+    "exists": log.exists(), "missing": Table(spark, sys.argv[2] + "-not", "sessions.table").exists(),
+    "version": log.version(), "id": log.id(), "schema": [log.schema().json(), log.schema_at(2).json()],
+    "fences": [log.transactions(), log.transaction("app 1"), log.transaction("none")],
+    "settings": [log.setting("delta.checkpointInterval"), log.setting("none"), log.partition_columns(), log.kept_us()],
+    "entries": [e.__dict__ for e in table.history()], "lines": [log.lines(n, whole=True) for n in range(7)],
+}, default=str))
+"""
+
+
+def test_the_log_says_the_same_from_the_disk_and_by_the_server(tmp_path: Path, server: str) -> None:
+    found = []
+    for url, what in ((elsewhere(server), "grow"), (server, "look"), (elsewhere(server), "look")):
+        done = subprocess.run(
+            [sys.executable, "-c", TELLS_ITS_LOG, url, str(tmp_path / "table"), what],
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads(done.stdout))
+    assert [each.pop("here") for each in found] == [False, True, False]
+    assert found[0] == found[1] == found[2]
+    assert (found[0]["version"], found[0]["exists"], found[0]["missing"]) == (5, True, False)
+    assert "_last_checkpoint" in {file.name for file in (tmp_path / "table" / "_delta_log").iterdir()}
+
+
+def elsewhere(url: str) -> str:
+    """The same server, by a name of which nobody knows that it is this machine."""
+    return url.replace("localhost", "127.0.0.2")
 
 
 def test_tables_on_the_server_s_disk_are_looked_at_without_it_where_it_is_on_this_machine(folder: Path) -> None:
