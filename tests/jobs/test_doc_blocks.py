@@ -40,6 +40,7 @@ NOT_CODE = {
     "docs/architecture.md plain 1": "a picture",
     "docs/architecture.md plain 2": "a picture",
     "docs/metrics.md plain 1": "alerts in the language of Prometheus",
+    "docs/operations.md ini 1": "a unit of systemd, with the command of a block beside it",
     "docs/quick-start.md plain 1": "a line of cron; its command is that of other blocks",
     "docs/airflow.md json 1": "an answer, in part",
     "docs/tables.md json 1": "an answer, in part",
