@@ -37,8 +37,9 @@ test-soak: setup java ## three hundred increments, many rows, and what is random
 	$(BIN)/python -m pytest tests/soak
 	SESSIONIZER_TEST_TIMES=3 $(PYTEST) -m slow tests/machine/test_machine.py tests/machine/test_over_delta.py tests/faults/test_races.py tests/faults/test_crashes.py tests/properties
 
-test-connect: setup java ## run tests of commits, corrections and windows by a real Spark Connect server; an hour or more
-	SESSIONIZER_TEST_CONNECT=1 $(BIN)/python -m pytest tests/tables/test_commit_protocol.py tests/exactness/test_corrections.py \
+test-connect: setup java ## run tests of commits, corrections and windows by a real Spark Connect server
+	$(BIN)/python -m pytest tests/jobs/test_connect.py
+	SESSIONIZER_TEST_CONNECT=1 $(PYTEST) tests/tables/test_commit_protocol.py tests/exactness/test_corrections.py \
 	    tests/exactness/test_dedupe.py tests/exactness/test_windows.py tests/exactness/test_restore.py
 
 test-s3: setup java ## run the tests upon tables in an S3 server of this machine; fetches 700 MB the first time
