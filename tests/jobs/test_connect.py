@@ -132,7 +132,7 @@ def elsewhere(url: str) -> str:
 def test_tables_on_the_server_s_disk_are_looked_at_without_it_where_it_is_on_this_machine(folder: Path) -> None:
     """A server named localhost sees this disk; of any other nobody knows."""
     code, _, err = said(folder, "sc://localhost:1", "run")
-    assert (code, "source.table does not exist" in err) == (2, True), err
+    assert (code, "source.table does not exist" in err) == (3, True), err
     code, _, err = said(folder, "sc://127.0.0.2:1", "run")
     assert (code, "Spark server was not reached" in err) == (3, True), err
 
@@ -173,5 +173,5 @@ def test_a_server_that_is_not_there_is_an_error_of_one_sentence(folder: Path, ur
 @pytest.mark.slow
 def test_a_server_without_delta_is_an_error_of_one_sentence(folder: Path) -> None:
     with connect_server(folder, {}) as url:
-        code, _, err = said(folder, url, "init")
+        code, _, err = said(folder, url, "ingest", "clicks.csv", "--format", "csv", "--schema", TYPES)
     assert (code, "no Delta" in err) == (3, True), err
