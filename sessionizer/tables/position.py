@@ -66,6 +66,12 @@ def in_force(sessions: Log, version: int) -> Iterator[tuple[Manifest | None, int
     yield None, restored
 
 
+def changed_by_others(log: Log, since: int) -> bool:
+    """Whether anything but runs and upkeep, a RESTORE for one, has changed rows after a version."""
+    later = log.history(log.version - since)
+    return any(Manifest.parse(entry.metadata) is None and entry.operation not in HARMLESS for entry in later)
+
+
 def restored_version(entry: Entry) -> int:
     """The version that a RESTORE has brought back. Errors: TableError where its commit does not say."""
     if version := entry.parameters.get("version"):

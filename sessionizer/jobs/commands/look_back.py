@@ -1,6 +1,6 @@
 """Backfill, readmit, rebuild: sessions, or windows, made again from events that have been consumed before."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import or_
@@ -27,7 +27,7 @@ from sessionizer.lib.admission.freed import Readmission, asked_for
 from sessionizer.lib.admission.verdicts import IN_THE_FUTURE, LATE
 from sessionizer.lib.errors import SessionizerError, UsageError
 from sessionizer.tables.manifest import Manifest, Mode
-from sessionizer.tables.position import Position
+from sessionizer.tables.position import Log, Position, changed_by_others, in_force
 
 IMPOSSIBLE = (SessionizerError, PySparkException, Py4JJavaError)  # what stops a repair, but for races
 
@@ -224,25 +224,26 @@ def _chunks(kind: Kind, asked: LookBack, say: Say) -> list[Chunk]:
     position = kind.home.position() if asked.dry_run else settled(kind, say)
     if position.manifest is not None:
         check_fits(kind, position.manifest)
-    done, arguments = done_to(kind.home.manifests(), asked), asked.arguments(asked.low, asked.high)
+    done, arguments = done_to(kind.home.table, asked), asked.arguments(asked.low, asked.high)
     context = RunContext.look_back(kind, position, wall_clock(), "backfill", arguments)
     spans = chunks(context, asked.low, asked.high, asked.chunk)
     left = [(max(low, done), high) for low, high in spans if high > done]
     return spans if asked.dry_run or not left else left
 
 
-def done_to(manifests: Iterable[Manifest], asked: LookBack) -> int:
-    """To where just this backfill was done when it was cut off, if it was, by the manifests in force, newest first.
+def done_to(log: Log, asked: LookBack) -> int:
+    """To where just this backfill was done when it was cut off, if it was, by the history of the table.
 
-    Nowhere if events may have been left out since that it would take in, or columns have changed: what failed may not.
+    Nowhere if events may have been left out since that it would take in, columns have changed, as what failed may not,
+    or others have changed rows.
     """
     latest, since = None, set[str]()
-    for done in manifests:
+    for done, _ in in_force(log, log.version):
         latest = latest or done
-        if done.mode == "backfill":
+        if done is None or done.mode == "backfill":
             break
         since |= done.rejected.keys()
-    else:
+    if latest is None or done is None or changed_by_others(log, done.sessions_version):
         return asked.low
     if any(getattr(done, name) != getattr(latest, name) for name in ("rule_fingerprint", "source_columns", "filled")):
         return asked.low

@@ -16,7 +16,7 @@ from sessionizer.jobs.run.kinds import Ruled
 from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import counted
 from sessionizer.lib.time.spans import near_spans
-from sessionizer.tables.position import in_force, position_of
+from sessionizer.tables.position import position_of
 from sessionizer.tables.queries.local import LocalTableSet
 from sessionizer.tables.queries.spread import Part, Spread, part_within
 from sessionizer.tables.source import check_same
@@ -55,8 +55,7 @@ def plan(tables: LocalTableSet, of: Ruled, asked: LookBack) -> Plan:
     done, version = of.consumed(position.manifest)
     check_same(tables.events, done)
     asked = left(of, done, asked)
-    manifests = (manifest for manifest, _ in in_force(home, position.version) if manifest is not None)
-    begin = done_to(manifests, asked)
+    begin = done_to(home, asked)
     todo = replace(asked, low=begin) if begin < asked.high else asked
     part = part_within(tables, version, [(todo.low, todo.high - 1)])
     keys = of_any(todo.keys, home.schema)
