@@ -6,6 +6,7 @@ from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.aggregates.evolution import told_by, widened
+from sessionizer.lib.errors import TableError
 from sessionizer.lib.time.watermarks import latest
 from sessionizer.lib.windows.sessions.memberships import INSERT, KIND, OLD_ID, REMOVE
 from sessionizer.tables.delta import Commit, Table
@@ -25,6 +26,19 @@ class EventOutput:
     def is_whole(self) -> bool:
         """Whether the events of all sessions came to it, and not only of those that changed since it was made."""
         return self.table.setting(WHOLE) is not None
+
+    def check_types(self, made: T.StructType, remedy: str) -> None:
+        """Raise unless the columns that the table has of these are of their types. Errors: TableError."""
+        there = {field.name: field.dataType.simpleString() for field in self.table.schema.fields}
+        wrong = {f.name: f.dataType.simpleString() for f in made.fields}
+        wrong = {name: of for name, of in wrong.items() if there.get(name, of) != of}
+        if wrong:
+            raise TableError(
+                f"{self.table.field} must have the columns that the configuration and the source make: "
+                + "; ".join(f"{name} is {there[name].upper()} and must be {of.upper()}" for name, of in wrong.items()),
+                value=self.table.location,
+                remedy=remedy,
+            )
 
     def forgettable(self, before: int) -> str:
         """The condition on rows of events before this time (microseconds, exclusive)."""

@@ -1,6 +1,7 @@
 """A column of the source that is widened stops no run, and no state goes on with values of two types."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -90,4 +91,17 @@ def test_a_struct_that_gains_a_part_is_no_other_type(play: Plays) -> None:
     done.source(row.format(2, "named_struct('a', 1, 'b', 2)"))
     done.run()
     done.assert_sessions("u | start | end | count | total \n a | 101 | 102 | 2 | 4 \n tick | 100 | 100 | 1 | 1")
+    done.assert_clean()
+
+
+def test_a_column_of_the_order_that_is_widened_is_told_before_anything_is_written(play: Plays, tmp_path: Path) -> None:
+    """The optional tables have it, too; behind the commit nothing could be written to them any more."""
+    ordered = {"order_by": ["n"]}
+    done = play(FIRST, schema=EVENTS, source=ordered, outputs={"event_sessions": str(tmp_path / "of")})
+    done.source(WIDENING).source(WIDER.replace(" w TYPE DOUBLE", " n TYPE BIGINT")).source(came("tick", 101, 2, "0.5"))
+    with pytest.raises(SessionizerError, match=r"outputs.event_sessions must have the columns.*rebuild"):
+        done.run()
+    done.assert_sessions("u | start | end | count \n tick | 100 | 100 | 1")
+    done.rebuild()
+    done.assert_sessions("u | start | end | count \n tick | 100 | 101 | 2")
     done.assert_clean()

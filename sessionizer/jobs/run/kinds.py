@@ -134,6 +134,9 @@ class Kind(Ruled):
             evolved = self.evolved(done)
             self.home.check_schema(schema_of(self.make, self.rule, events), evolved)
             self.home.table.check_addable([name for of in evolved.added.values() for name in columns_of(of)])
+            for name, made in output_schemas(self, events).items() if self.outputs else ():
+                if name in self.outputs:
+                    self.outputs[name].check_types(made, self.anew)
         return schema
 
     def schema_hash(self, events: DataFrame) -> str:
