@@ -30,7 +30,13 @@ def connect_server(
     port, home, log = _free_port(), Path(pyspark.__file__).parent, folder / "server.log"
     jars = sorted(map(str, (cache_folder() / "jars").glob("*.jar")))
     assert jars, "make a local session first, which fetches Delta"
-    told = {**tuning, "spark.ui.enabled": "false", "spark.connect.grpc.binding.port": str(port), **settings}
+    told = {
+        "spark.databricks.delta.snapshotPartitions": "2",
+        **tuning,
+        "spark.ui.enabled": "false",
+        "spark.connect.grpc.binding.port": str(port),
+        **settings,
+    }
     with log.open("w") as out:
         process = subprocess.Popen(
             [

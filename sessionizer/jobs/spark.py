@@ -89,6 +89,7 @@ WHERE_SMALL = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",  # of 50 tasks, as it is otherwise, 49 find nothing
 }
 LOGS_KEPT = 20
 JARS_DONE = "complete"  # beside the jars, once all are there
