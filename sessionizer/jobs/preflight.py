@@ -82,18 +82,18 @@ def nothing_new(tables: LocalTableSet, of: Ruled) -> Manifest | None:
         is_same = is_same and done.rule_fingerprint == of.fingerprint
         is_whole = runs.has_fence(Commit(fence(home.id, RUNS), done.run_seq))
         is_whole = is_whole and not (is_stored(home.location) and _is_another(runs, done))
-    except (NeedsSpark, SessionizerError):
+    except (NeedsSpark, SessionizerError, OSError):
         return None
     follows_the_clock = of.rule.watermark_idle_after is not None and done.live_sessions != 0
     return done if is_same and is_whole and not follows_the_clock and not may_idle(of.rule, done) else None
 
 
 def _is_another(runs: LocalTable, done: Manifest) -> bool:
-    """Whether the ledger has another run of this number, which `run` then tells of."""
+    """Whether the ledger has another run of this number, or a later one, which `run` then tells of."""
     from pyarrow.dataset import field  # noqa: PLC0415  (half a second: it imports pandas)
 
-    found = runs.dataset().to_table(columns=[C.RUN_ID], filter=field(C.RUN_SEQ) == done.run_seq)
-    return done.run_id not in found.column(C.RUN_ID).to_pylist()
+    found = runs.dataset().to_table(columns=[C.RUN_ID], filter=field(C.RUN_SEQ) >= done.run_seq)
+    return bool(found.column(C.RUN_ID).to_pylist() != [done.run_id])
 
 
 def _problems(tables: LocalTableSet, of: Ruled, needs: Needs | None, *, columns: bool) -> list[SessionizerError]:

@@ -17,7 +17,7 @@ WHO = {"access.key": "AWS_ACCESS_KEY_ID", "secret.key": "AWS_SECRET_ACCESS_KEY",
 SPARKS_OWN = ("aws.credentials", "assumed.role", "bucket.", "encryption.", "server-side-", "proxy.", "security.")
 SPARKS_STORE = "spark.hadoop.hadoop.security.credential"
 # Seconds, and tries: nobody waits minutes for a store that is not there. Throttling has tries of its own.
-CONNECTS_WITHIN, GIVES_UP_AFTER, TRIES = 3, 10, 3
+CONNECTS_WITHIN, ANSWERS_WITHIN, GIVES_UP_AFTER, TRIES = 3, 4, 10, 3
 FOR_SPARK = {
     f"{HADOOP}connection.establish.timeout": "15s",
     f"{HADOOP}attempts.maximum": "2",
@@ -142,15 +142,13 @@ class ObjectStore:
         """A bucket, as a client that writes under conditions."""
         from obstore.store import S3Store  # noqa: PLC0415  (few need it)
 
-        given: dict[str, Any] = {
-            "endpoint": self.endpoint,
-            "region": self.region,
-            "access_key_id": self.access_key,
-            "secret_access_key": self.secret_key,
-            "session_token": self.token,
-        }
+        given: dict[str, Any] = {"endpoint": self.endpoint, "region": self.region}
+        who = {"access_key_id": self.access_key, "secret_access_key": self.secret_key, "token": self.token}
+        if self.access_key is not None:  # else it would take a token from the environment to a key of the config
+            given["credential_provider"] = lambda: {**who, "expires_at": None}
         patience: Any = {
             "connect_timeout": f"{CONNECTS_WITHIN}s",
+            "timeout": f"{ANSWERS_WITHIN}s",
             "allow_http": (self.endpoint or "").startswith("http:"),
         }
         return S3Store(

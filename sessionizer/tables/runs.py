@@ -81,10 +81,10 @@ class Runs:
         in_micros = [F.unix_micros(name).alias(name) if name in TIMES else C.col(name) for name in rows.columns]
         return [row.asDict() for row in rows.orderBy(F.desc(C.RUN_SEQ)).limit(number).select(*in_micros).collect()]
 
-    def ids(self, run_seq: int) -> set[str]:
-        """The run_ids of this number: one, or none."""
-        rows = self.table.read().where(C.col(C.RUN_SEQ) == run_seq)
-        return {row[0] for row in rows.select(C.RUN_ID).collect()}
+    def since(self, run_seq: int) -> list[tuple[int, str]]:
+        """Number and id of each run from this number on."""
+        rows = self.table.read().where(C.col(C.RUN_SEQ) >= run_seq)
+        return [(row[0], row[1]) for row in rows.select(C.RUN_SEQ, C.RUN_ID).collect()]
 
     def sums(self, names: Sequence[str]) -> dict[str, int]:
         """Of these columns over all runs; and `runs`, how many there are."""

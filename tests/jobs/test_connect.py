@@ -126,14 +126,19 @@ def test_the_log_says_the_same_from_the_disk_and_by_the_server(tmp_path: Path, s
 
 def elsewhere(url: str) -> str:
     """The same server, by a name of which nobody knows that it is this machine."""
-    return url.replace("localhost", "127.0.0.2")
+    return url.replace("localhost", "127.0.0.1")
 
 
-def test_tables_on_the_server_s_disk_are_looked_at_without_it_where_it_is_on_this_machine(folder: Path) -> None:
-    """A server named localhost sees this disk; of any other nobody knows."""
-    code, _, err = said(folder, "sc://localhost:1", "run")
-    assert (code, "source.table does not exist" in err) == (3, True), err
-    code, _, err = said(folder, "sc://127.0.0.2:1", "run")
+def test_tables_of_a_server_on_this_machine_are_looked_at_without_it(folder: Path, server: str) -> None:
+    """A server named localhost sees this disk; of any other, and where there is no such table, nobody knows."""
+    nowhere = "sc://localhost:1"
+    assert said(folder, nowhere, "run")[0] == 3
+    for command in (("ingest", "clicks.csv", "--format", "csv", "--schema", TYPES), ("init",), ("run",)):
+        assert said(folder, server, *command)[0] == 0
+    code, out, err = said(folder, nowhere, "run")
+    assert (code, "Nothing new" in out + err) == (0, True), out + err
+    assert asked(folder, nowhere, "status")["sessions"]["live"] == 2
+    code, _, err = said(folder, elsewhere(nowhere), "run")
     assert (code, "Spark server was not reached" in err) == (3, True), err
 
 
@@ -164,7 +169,7 @@ def test_expressions_and_queries_are_as_safe_as_beside_a_jvm(folder: Path, serve
         assert code == 2, (query, err)
 
 
-@pytest.mark.parametrize("url", ["sc://localhost:1", "sc://127.0.0.2:1"])
+@pytest.mark.parametrize("url", ["sc://localhost:1", "sc://127.0.0.1:1"])
 def test_a_server_that_is_not_there_is_an_error_of_one_sentence(folder: Path, url: str) -> None:
     code, _, err = said(folder, url, "ingest", "clicks.csv", "--format", "csv", "--schema", TYPES)
     assert (code, "Spark server was not reached" in err) == (3, True), err

@@ -203,7 +203,7 @@ def test_whoever_writes_waits_for_the_lock_of_the_table(way: Server, lake: Lake)
     assert lake.totals() == [["ann", "2", "3"], ["bob", "1", "3"]]
 
 
-def test_a_commit_that_was_written_over_is_told_and_made_good_by_a_rebuild(way: Server, lake: Lake) -> None:
+def test_a_commit_that_was_written_over_is_told_and_made_good_by_a_restore(way: Server, lake: Lake) -> None:
     typed = ("--schema", "n int")
     for name, text in (("first.csv", FIRST), ("second.csv", SECOND)):
         lake("ingest", lake.file(name, text), *typed)
@@ -218,7 +218,7 @@ def test_a_commit_that_was_written_over_is_told_and_made_good_by_a_rebuild(way: 
     for command in ("run", "run", "maintain"):
         code, told = lake.tried(command)
         assert (code, "has replaced that of the other" in told) == (3, True), told
-    lake("rebuild", "--yes")
-    lake("verify")
+    lake.worker.do("restore", lake.config, back=1)
     lake("run")
+    lake("verify")
     assert lake.totals() == [["ann", "3", "7"], ["bob", "1", "3"], ["bob", "1", "5"]]

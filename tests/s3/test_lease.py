@@ -18,14 +18,14 @@ from sessionizer.lib.errors import RunFailed
 from sessionizer.tables.delta import lease as leases
 from sessionizer.tables.delta.commits import Superseded
 from sessionizer.tables.delta.lease import FREE, Lease
-from sessionizer.tables.object_store import ObjectStore
+from sessionizer.tables.object_store import HADOOP, ObjectStore
 from tests.processes import ROOT
-from tests.s3.server import BUCKET, Server
+from tests.s3.server import BUCKET, SECRET, Server
 
 HOLDS = """
 import os, sys, time
 from sessionizer.tables.delta.lease import Lease
-from sessionizer.tables.object_store import ObjectStore
+from sessionizer.tables.object_store import HADOOP, ObjectStore
 with Lease(ObjectStore.of({}, os.environ).writing(sys.argv[1]), sys.argv[2]):
     print("held", flush=True)
     time.sleep(600)
@@ -132,18 +132,23 @@ def test_an_error_amid_the_work_is_told_and_not_hidden_by_the_lock(server: Serve
         fails()
 
 
-class _WithoutConditions(BaseHTTPRequestHandler):
-    """Hands everything to the server, but for conditions."""
+class _Handed(BaseHTTPRequestHandler):
+    """Hands everything to the server, but for some headers; and answers of the server back, but for some."""
 
     server: "_Proxy"
 
     def _pass_on(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        kept = {name: value for name, value in self.headers.items() if not name.lower().startswith("if-")}
+        kept = {name: value for name, value in self.headers.items() if name.lower() not in self.server.without}
         way = http.client.HTTPConnection(self.server.behind)
         way.request(self.command, self.path, body, kept)
         answer = way.getresponse()
         told = answer.read()
+        way.close()
+        if self.command == "PUT" and self.server.answers_lost:
+            self.server.answers_lost -= 1
+            self.close_connection = True
+            return
         self.send_response(answer.status)
         for name, value in answer.getheaders():
             if name.lower() in ("etag", "content-type", "last-modified", "x-amz-request-id"):
@@ -151,7 +156,6 @@ class _WithoutConditions(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(told)))
         self.end_headers()
         self.wfile.write(told)
-        way.close()
 
     do_GET = do_PUT = do_HEAD = _pass_on  # noqa: N815
 
@@ -160,25 +164,69 @@ class _WithoutConditions(BaseHTTPRequestHandler):
 
 
 class _Proxy(ThreadingHTTPServer):
+    """without: names of headers that it leaves out. answers_lost: so many answers to the next PUTs."""
+
     behind: str
+    without: tuple[str, ...] = ()
+    answers_lost = 0
 
 
 @contextmanager
-def without_conditions(server: Server) -> Iterator[str]:
-    with _Proxy(("127.0.0.1", 0), _WithoutConditions) as proxy:
+def between(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Proxy]:
+    """Inside it clients made by the variables come to this proxy."""
+    with _Proxy(("127.0.0.1", 0), _Handed) as proxy:
         proxy.behind = urlsplit(server.url).netloc
         serving = threading.Thread(target=proxy.serve_forever)
         serving.start()
-        yield f"http://127.0.0.1:{proxy.server_port}"
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.server_port}")
+        yield proxy
         proxy.shutdown()
         serving.join()
 
 
-def test_a_store_that_knows_no_conditions_is_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    with without_conditions(server) as url:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
-        with pytest.raises(RunFailed, match="does not keep two writers apart"), lock("ignored"):
+@pytest.mark.parametrize("without", [("if-none-match", "if-match"), ("if-none-match",), ("if-match",)])
+def test_a_store_that_does_not_know_all_conditions_is_refused(
+    server: Server, monkeypatch: pytest.MonkeyPatch, without: tuple[str, ...]
+) -> None:
+    with between(server, monkeypatch) as proxy:
+        proxy.without = without
+        with pytest.raises(RunFailed, match="does not keep two writers apart"), lock("-".join(without)):
             pass
+
+
+def test_an_answer_that_is_lost_costs_nobody_the_lock(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = lock("lost")
+    with between(server, monkeypatch) as proxy, ThreadPoolExecutor(1) as pool:
+        with lock("lost") as own:
+            for _ in range(3):
+                proxy.answers_lost = 1
+                sleep(5 * leases.SIGN_EVERY)
+            assert proxy.answers_lost == 0
+            waiting = pool.submit(other.__enter__)
+            sleep(2 * leases.DEAD_AFTER)
+            assert not waiting.done()
+            assert content(server, "lost").startswith(own._who.encode())
+        waiting.result()
+        other.__exit__(None, None, None)
+
+
+def test_whoever_has_lost_it_does_not_take_it_again_within(server: Server) -> None:
+    slow = lock("within")
+    slow.__enter__()
+    server.client.put_object(Bucket=BUCKET, Key="within", Body=b"somebody else")
+    slow._life.join()
+    with pytest.raises(Superseded), slow:
+        pass
+    with pytest.raises(Superseded):
+        slow.__exit__(None, None, None)
+
+
+def test_who_asks_is_all_of_the_config_or_all_of_the_environment(server: Server) -> None:
+    named = {f"{HADOOP}access.key": "AKIALAKE", f"{HADOOP}secret.key": SECRET}
+    store = ObjectStore.of(named, {**os.environ, "AWS_SESSION_TOKEN": "of another key"})
+    assert store is not None
+    with Lease(store.writing(BUCKET), "who"):
+        pass
 
 
 def test_a_bucket_that_is_not_there_is_a_sentence(server: Server) -> None:

@@ -71,13 +71,23 @@ def check_is_own(kind: Kind, manifest: Manifest) -> None:
     """Raise where the ledger has another run of this number: in an object store one commit may replace another."""
     if not is_stored(kind.home.table.path):
         return
-    entered = kind.runs.ids(manifest.run_seq)
-    if entered and manifest.run_id not in entered:
-        raise TableError(
-            f"two processes wrote to {kind.name} at once, and the commit of one has replaced that of the other",
-            value=f"{manifest.run_id} in the table, {', '.join(sorted(entered))} in its ledger",
-            remedy="`sessionizer rebuild` makes all tables anew; from then on have one process write at a time",
-        )
+    entered = kind.runs.since(manifest.run_seq)
+    own = [run_id for run_seq, run_id in entered if run_seq == manifest.run_seq]
+    others = [run_id for _, run_id in entered if run_id != manifest.run_id]
+    if not others or (manifest.run_id in own and _has_moved_on(kind, manifest)):
+        return
+    raise TableError(
+        f"two processes wrote to {kind.name} at once, and the commit of one has replaced that of the other",
+        value=f"{manifest.run_id} in the table, {', '.join(sorted(others))} in its ledger",
+        remedy=f"a RESTORE of {kind.name} to version {manifest.sessions_version}, and the next `{kind.command}` reads "
+        "again what came since; from then on have one process write at a time",
+    )
+
+
+def _has_moved_on(kind: Kind, manifest: Manifest) -> bool:
+    """Whether another run has been entered since, as it should."""
+    now = kind.home.position().manifest
+    return now is not None and now.run_seq > manifest.run_seq
 
 
 def undo_after(kind: Kind, run_seq: int, restored: int) -> None:

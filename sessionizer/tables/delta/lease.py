@@ -8,6 +8,7 @@ by its own watch, for dead. One that was only slow finds out when it ends, and s
 import os
 import secrets
 import socket
+from posixpath import normpath
 from threading import Event, Thread
 from time import monotonic
 from types import TracebackType
@@ -44,7 +45,9 @@ class Lease:
         self._life = Thread()
 
     def __enter__(self) -> Self:
-        """Errors: RunFailed where the store cannot be used, or does not know conditions."""
+        """Errors: RunFailed where the store cannot be used, or does not know conditions; Superseded as at the end."""
+        if self._taken and not self._life.is_alive():
+            raise self._lost()
         if self._taken == 0:
             self._is_over = Event()
             try:
@@ -70,7 +73,10 @@ class Lease:
                 raise _refused(failed, self.name) from None
             return
         if not is_freed and error is None:
-            raise Superseded(f"{self.name} was taken by another process, as this one had shown no sign of life")
+            raise self._lost()
+
+    def _lost(self) -> Superseded:
+        return Superseded(f"{self.name} was taken by another process, as this one had shown no sign of life")
 
     def _take(self) -> None:
         seen, since = self._read(), monotonic()
@@ -104,22 +110,30 @@ class Lease:
             self._tag = obstore.put(self._store, self.name, content, mode={"e_tag": tag} if tag else "create")["e_tag"]
         except (AlreadyExistsError, PreconditionError):
             found, there = self._read()
-            if there != content:
+            if not self._is_own(there):
                 return False
-            self._tag = found  # it was written by us, and only the answer was lost
+            self._tag = found  # it was written by us, now or the last time, and only the answer was lost
+            return there == content or self._write(content, found)
         return True
 
+    def _is_own(self, content: bytes) -> bool:
+        return content.removeprefix(FREE).startswith(self._who.encode())
+
     def _check_conditions(self) -> None:
-        """Raise a RunFailed unless the store refuses to make what is there."""
+        """Raise a RunFailed unless the store refuses to make what is there, and to replace what it has not."""
         if self._is_checked:
             return
         try:
             obstore.put(self._store, self.name, b"", mode="create")
         except AlreadyExistsError:
             self._is_checked = True
-            return
+        try:
+            obstore.put(self._store, self.name, b"", mode={"e_tag": '"0"'})
+        except PreconditionError:
+            if self._is_checked:
+                return
         raise RunFailed(
-            "the object store does not keep two writers apart: it does not know If-None-Match",
+            "the object store does not keep two writers apart: it does not know If-None-Match and If-Match",
             value=self.name,
             remedy=f"take one that does, as Amazon's; or have one process write at a time, and set {SWITCH}=off",
         )
@@ -141,7 +155,8 @@ def lease(spark: SparkSession, folder: str, name: str) -> Lease | None:
         return None
     store = ObjectStore.of(dict(spark.conf.getAll), os.environ)
     place = urlsplit(folder)
-    return None if store is None else Lease(store.writing(place.netloc), f"{place.path.strip('/')}/{name}".lstrip("/"))
+    within = normpath(f"/{place.path}/{name}").strip("/")
+    return None if store is None else Lease(store.writing(place.netloc), within)
 
 
 def _refused(error: Exception, name: str) -> RunFailed:
@@ -150,5 +165,6 @@ def _refused(error: Exception, name: str) -> RunFailed:
     return told or RunFailed(
         "the lock of a table in an object store could not be written",
         value=name,
-        remedy="check the store and the right to write there; the next try starts over",
+        remedy="check the store and the right to write there, the next try starts over; where only Spark knows the way "
+        f"to it, have one process write at a time, and set {SWITCH}=off",
     )

@@ -39,7 +39,7 @@ class Place:
         if location_kind(self.location) == "path":
             return Path(self.location)  # in which # and % are letters like others
         known = not self.by_name or self.spark.catalog.tableExists(self.location)
-        parsed = urlparse(self.path if known else "none://")
+        parsed = urlparse((self.path if known else "none://").replace("#", "%23").replace("?", "%3F"))
         return Path(unquote(parsed.path)) if parsed.scheme in ("", "file") else None
 
     @cached_property
@@ -72,6 +72,14 @@ class Place:
             + ("an entry is cut off" if version is None else f"the entry of version {version} is cut off"),
             value=self.location,
             remedy="bring it back from a copy of the table; without one, name a new table",
+        )
+
+    def forgotten(self, version: int) -> TableError:
+        """What to say where the log does not reach back to a version any more."""
+        return TableError(
+            f"the log of {self.field} no longer has version {version}",
+            value=self.location,
+            remedy="bring it back from a copy; without one, `sessionizer rebuild` goes on from what is there",
         )
 
     @cached_property

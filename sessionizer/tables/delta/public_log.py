@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import deltalake
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameReader, Row
 from pyspark.sql import functions as F
@@ -141,7 +142,9 @@ class PublicLog:
         return each.select("size", "partitionValues")
 
     def checkpoint(self) -> None:
-        """Delta sums its log up by itself, every so many commits; nobody else may ask for it."""
+        """Behind a server Delta sums its log up by itself, every so many commits; nobody else may ask for it."""
+        if self._here:
+            deltalake.DeltaTable(self.place.local_path or "").create_checkpoint()
 
     def lines(self, version: int, *, whole: bool) -> list[str] | None:
         """Of a commit; None: it is not there."""
@@ -203,7 +206,10 @@ class PublicLog:
         """The commits up to this version."""
         paths = [self._entry(number) for number in range(state.version + 1, version + 1)]
         if paths and self._here:
-            state.take([line for path in paths for line in self._text(path) if _TOLD.match(line)])
+            try:
+                state.take([line for path in paths for line in self._text(path) if _TOLD.match(line)])
+            except FileNotFoundError:
+                raise self.place.forgotten(version) from None
         elif paths:
             rows = self._reader().text(paths).where(F.col("value").rlike(_TOLD.pattern))
             told_by = rows.select("value", F.col("_metadata.file_name").alias("name")).collect()

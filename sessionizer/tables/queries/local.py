@@ -13,21 +13,18 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import types as T
 
 from sessionizer.lib.config import Config, location_kind
-from sessionizer.lib.engine import is_this_machine
 from sessionizer.lib.errors import TableError
 from sessionizer.tables.delta.commits import Commit, Entry, entry_of
 from sessionizer.tables.delta.place import check_nothing_else
 from sessionizer.tables.delta.settings import CHANGE_FEED, COLUMN_MAPPING
 from sessionizer.tables.object_store import ObjectStore, arrow_path, is_stored, refusing
 from sessionizer.tables.queries.file import File
+from sessionizer.tables.queries.servers import elsewhere, servers
 from sessionizer.tables.source import named_by, require_source
 
 READABLE_FEATURES = {"timestampNtz", "vacuumProtocolCheck"}  # of those that Delta tables may ask readers for
 PARTITION = "partition."  # what the names of partition columns begin with in a list of files
 OF_WINDOWS = {"windows": "table", "rejected_window_events": "rejected_events", "window_runs": "runs"}
-REMOTE = "spark.remote"
-SPARK_REMOTE = "SPARK_REMOTE"
-OF_CLUSTERS = ("PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR")  # variables
 NEAR = 10  # commits that a first look at the history takes
 
 
@@ -224,6 +221,16 @@ class LocalTable:
         return NeedsSpark(f"{self.field} cannot be opened without it ({str(error).splitlines()[0]})")
 
 
+class _ThereTable(LocalTable):
+    """One of a server on this machine, which may see another disk: what is not on this one, it may have."""
+
+    def exists(self) -> bool:
+        """Errors: NeedsSpark where there is no table."""
+        if not super().exists():
+            raise NeedsSpark(f"{self.field} is not on this machine")
+        return True
+
+
 class LocalTableSet:
     """The tables of one configuration, as `TableSet` has them.
 
@@ -231,9 +238,9 @@ class LocalTableSet:
     """
 
     def __init__(self, config: Config) -> None:
-        if elsewhere := _elsewhere(config):
-            raise NeedsSpark(f"{elsewhere} says where paths lie")
-        table = partial(LocalTable, store=ObjectStore.of(config.spark, os.environ))
+        if setting := elsewhere(config):
+            raise NeedsSpark(f"{setting} says where paths lie")
+        table = partial(_ThereTable if servers(config) else LocalTable, store=ObjectStore.of(config.spark, os.environ))
         self.events = table(config.source.table, "source.table")
         self.config = named_by(config, self.events)
         self.sessions = table(config.sessions.table, "sessions.table")
@@ -278,11 +285,3 @@ def as_numbers(times: Any) -> Any:
     import pyarrow as pa  # noqa: PLC0415
 
     return pa.chunked_array([part.view(pa.int64()) for part in times.chunks], pa.int64())
-
-
-def _elsewhere(config: Config) -> str | None:
-    """What may have Spark take a path for one that is not on this machine."""
-    servers = {REMOTE: config.spark.get(REMOTE), SPARK_REMOTE: os.environ.get(SPARK_REMOTE)}
-    found = [name for name, url in servers.items() if url and not is_this_machine(url)]
-    found += [name for name in ("spark.hadoop.fs.defaultFS",) if name in config.spark]
-    return next((name for name in (*found, *(n for n in OF_CLUSTERS if n in os.environ))), None)
