@@ -25,7 +25,7 @@ PATIENCE = 120
 @contextmanager
 def connect_server(folder: Path, settings: Mapping[str, str] = WITH_DELTA) -> Iterator[str]:
     """Its URL. Delta's jars are those that some session has fetched before."""
-    port, home, log = _free_port(), Path(pyspark.__file__).parent, folder / "server.log"
+    port, home, log = free_port(), Path(pyspark.__file__).parent, folder / "server.log"
     jars = sorted(map(str, (cache_folder() / "jars").glob("*.jar")))
     assert jars, "make a local session first, which fetches Delta"
     told = {**FOR_FEW_ROWS, "spark.ui.enabled": "false", "spark.connect.grpc.binding.port": str(port), **settings}
@@ -54,7 +54,8 @@ def connect_server(folder: Path, settings: Mapping[str, str] = WITH_DELTA) -> It
             process.wait(30)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody uses."""
     with socket.socket() as asked:
         asked.bind(("127.0.0.1", 0))
         return int(asked.getsockname()[1])
