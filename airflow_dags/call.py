@@ -1,7 +1,9 @@
 """A call of the command line: a process that ends with its task, and its JSON document."""
 
 import json
+import math
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -33,7 +35,7 @@ class Call:
         """
         self.log.info("%s", list(self.command))
         owner = os.getppid()
-        until = None if seconds is None else time.monotonic() + seconds
+        until = math.inf if seconds is None else time.monotonic() + seconds
         with tempfile.TemporaryFile() as stdout:
             self._process = subprocess.Popen(
                 [sys.executable, KEEPER, *self.command],
@@ -60,7 +62,7 @@ class Call:
             self._process.stdin.close()
             self._process.wait(ENDED)
 
-    def _wait(self, owner: int, until: float | None) -> int:
+    def _wait(self, owner: int, until: float) -> int:
         """The exit code; a task that nobody supervises any more ends its command, for another one will be started."""
         assert self._process is not None
         while True:
@@ -69,8 +71,8 @@ class Call:
             except subprocess.TimeoutExpired:
                 if os.getppid() != owner:
                     raise AirflowException("the supervisor of this task is gone") from None
-                if until is not None and time.monotonic() > until:
-                    raise AirflowException(f"{self.command} took too long") from None
+                if time.monotonic() > until:
+                    raise AirflowException(f"{shlex.join(self.command)} took too long") from None
 
     def _tell(self, lines: IO[bytes], told: list[str]) -> None:
         for line in lines:

@@ -10,9 +10,22 @@ import pytest
 
 from airflow_dags.datasets import dataset, datasets, reads_and_writes
 from tests.airflow.conftest import AIRFLOW, ROOT, Deployment
+from tests.airflow.test_scheduler import command_line
 
 pytestmark = pytest.mark.timeout(1800)
 WRITTEN = ["sessions", "rejected_events", "runs"]
+FILL = """
+from airflow.sdk import DAG, Asset, task
+
+with DAG("fill", schedule=None):
+
+    @task(outlets=[Asset("{uri}")])
+    def load():
+        return None
+
+    load()
+"""
+SLOW = 'case "$1" in check-config) sleep 599;; esac; exit 2'
 # What the provider is made of as if it were not installed.
 WITHOUT = """
 import sys
@@ -62,6 +75,16 @@ def test_a_run_tells_its_tables_and_its_figures(deployment: Deployment, told: Pa
     assert "sessionizer" not in start["run"]["facets"]
 
 
+def test_a_task_that_loads_a_file_tells_of_the_same_table(deployment: Deployment, told: Path) -> None:
+    file, events = deployment.home / "dags" / "fill.py", deployment.folder / "lake" / "events"
+    file.write_text(FILL.format(uri=f"file://{events}"))
+    try:
+        assert deployment.test_dag("fill")["state"] == "success"
+    finally:
+        file.unlink()
+    assert names(of_task(told, "fill.load")[-1]["outputs"]) == [("file", str(events))]
+
+
 def test_a_run_that_fails_tells_its_tables_and_why(deployment: Deployment, told: Path) -> None:
     deployment.environment["SESSIONIZER__SESSIONS__TABLE"] = "nowhere"
     try:
@@ -77,18 +100,25 @@ def test_a_run_that_fails_tells_its_tables_and_why(deployment: Deployment, told:
     assert "sessionizer" not in fail["run"]["facets"]
 
 
-def test_tables_that_cannot_be_asked_for_keep_no_task_from_running(deployment: Deployment, told: Path) -> None:
-    deployment.environment["SESSIONIZER_COMMAND"], command = (
-        "no-such-command",
-        deployment.environment["SESSIONIZER_COMMAND"],
-    )
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("no-such-command", "its tables are not known: cannot start no-such-command"),
+        (f"sh -c '{SLOW}' sh", "took too long"),
+    ],
+)
+def test_a_task_whose_tables_are_not_said_goes_on(deployment: Deployment, told: Path, command: str, why: str) -> None:
+    deployment.environment["SESSIONIZER_COMMAND"], usual = command, deployment.environment["SESSIONIZER_COMMAND"]
     try:
         done = deployment.test_dag("sessionize")
     finally:
-        deployment.environment["SESSIONIZER_COMMAND"] = command
-    assert "its tables are not known: cannot start no-such-command" in done["said"]
+        deployment.environment["SESSIONIZER_COMMAND"] = usual
+    assert why in done["said"]
+    assert "sessionizer run ended with exit code" in done["said"]
     start, fail = of_task(told, "sessionize.sessionize")
-    assert (fail["eventType"], start["inputs"], fail["outputs"]) == ("FAIL", [], [])
+    assert (start["eventType"], fail["eventType"]) == ("START", "FAIL")
+    assert [start["inputs"], start["outputs"], fail["inputs"], fail["outputs"]] == [[], [], [], []]
+    assert [pid for pid in Path("/proc").glob("[0-9]*") if command_line(int(pid.name)) == b"sleep\x00599\x00"] == []
 
 
 def test_dags_need_no_provider(tmp_path: Path) -> None:
