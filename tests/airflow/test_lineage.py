@@ -40,11 +40,11 @@ def told(deployment: Deployment, tmp_path: Path) -> Iterator[Path]:
     """The file that events of OpenLineage are added to."""
     file = tmp_path / "events.jsonl"
     transport = {"type": "file", "log_file_path": str(file), "append": True}
+    before = dict(deployment.environment)
     deployment.environment["AIRFLOW__OPENLINEAGE__TRANSPORT"] = json.dumps(transport)
-    try:
-        yield file
-    finally:
-        del deployment.environment["AIRFLOW__OPENLINEAGE__TRANSPORT"]
+    deployment.environment["AIRFLOW__OPENLINEAGE__EXECUTION_TIMEOUT"] = "60"  # on a machine that does much else
+    yield file
+    deployment.environment = before
 
 
 def of_task(file: Path, job: str) -> list[dict[str, Any]]:
@@ -87,10 +87,7 @@ def test_a_task_that_loads_a_file_tells_of_the_same_table(deployment: Deployment
 
 def test_a_run_that_fails_tells_its_tables_and_why(deployment: Deployment, told: Path) -> None:
     deployment.environment["SESSIONIZER__SESSIONS__TABLE"] = "nowhere"
-    try:
-        done = deployment.test_dag("sessionize")
-    finally:
-        del deployment.environment["SESSIONIZER__SESSIONS__TABLE"]
+    done = deployment.test_dag("sessionize")
     assert done["state"] == "failed"
     start, fail = of_task(told, "sessionize.sessionize")
     assert (start["eventType"], fail["eventType"]) == ("START", "FAIL")
@@ -108,11 +105,8 @@ def test_a_run_that_fails_tells_its_tables_and_why(deployment: Deployment, told:
     ],
 )
 def test_a_task_whose_tables_are_not_said_goes_on(deployment: Deployment, told: Path, command: str, why: str) -> None:
-    deployment.environment["SESSIONIZER_COMMAND"], usual = command, deployment.environment["SESSIONIZER_COMMAND"]
-    try:
-        done = deployment.test_dag("sessionize")
-    finally:
-        deployment.environment["SESSIONIZER_COMMAND"] = usual
+    deployment.environment |= {"SESSIONIZER_COMMAND": command, "AIRFLOW__OPENLINEAGE__EXECUTION_TIMEOUT": "8"}
+    done = deployment.test_dag("sessionize")
     assert why in done["said"]
     assert "sessionizer run ended with exit code" in done["said"]
     start, fail = of_task(told, "sessionize.sessionize")
