@@ -117,10 +117,10 @@ java:
 	@echo "Installing Airflow into .venv-airflow"
 	@if command -v uv >/dev/null; then \
 	    uv venv --quiet --clear --python $(BIN)/python .venv-airflow && \
-	    uv pip install --quiet --python .venv-airflow/bin/python -c constraints-airflow.txt apache-airflow; \
+	    uv pip install --quiet --python .venv-airflow/bin/python -c constraints-airflow.txt apache-airflow apache-airflow-providers-openlineage; \
 	else \
 	    $(BIN)/python -m venv --clear .venv-airflow && \
-	    .venv-airflow/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-airflow.txt apache-airflow; \
+	    .venv-airflow/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-airflow.txt apache-airflow apache-airflow-providers-openlineage; \
 	fi
 	@touch $@
 

@@ -1,31 +1,29 @@
 """The one way from a task to the command line: `sessionizer … --json`, as a process that ends with its task."""
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from airflow_dags.call import Call
+from airflow_dags.datasets import datasets, reads_and_writes
+
 OF_ALL_DAGS: dict[str, Any] = {"max_active_runs": 1, "tags": ["sessionizer"]}
 BY_THE_CLOCK = {**OF_ALL_DAGS, "start_date": datetime(2000, 1, 1, tzinfo=UTC), "catchup": False}
-KEEPER = str(Path(__file__).with_name("keeper.py"))
-ENDED = 15.0  # seconds that the keeper is waited for: a little longer than it takes to end a command by force
 # Exit codes that trying again cannot change: a check that failed, a wrong command or config.
 FOR_GOOD = (1, 2)
 SUMMED = (
     *("events_read", "accepted", "late", "invalid", "duplicates", "amended"),
     *(f"sessions_{name}" for name in ("created", "extended", "merged", "split", "closed", "finalised", "deleted")),
+    *(f"windows_{name}" for name in ("created", "updated", "finalised", "deleted")),
     *("rows_added", "rows_changed", "rows_removed"),
 )
-AS_OF_LAST = ("run_id", "run_seq", "mode", "source_to_version", "watermark_after", "horizon_after", "live_sessions")
+AS_OF_LAST = (
+    *("run_id", "run_seq", "mode", "source_to_version", "watermark_after", "horizon_after"),
+    *("live_sessions", "live_windows"),
+)
 
 
 class SessionizerOperator(BaseOperator):
@@ -33,8 +31,9 @@ class SessionizerOperator(BaseOperator):
 
     arguments: of the command, a template; or a function of the context (and the Jinja environment) that returns them.
     config: the absolute path of the config file, a template. command: how the command line is started. skip_if_nothing:
-    the task is skipped where there was nothing to do, so that its assets tell nobody of a change. options: those of any
-    operator; give a pool of one slot, so that the commands of one sessions table wait for each other.
+    the task is skipped where there was nothing to do, so that its assets tell nobody of a change. catalog: what
+    OpenLineage calls the catalog of tables that the config names (`db.events`); "": these are not told. options: those
+    of any operator; give a pool of one slot, so that the commands of one sessions table wait for each other.
     The figures of the runs become the extra of the asset events.
     """
 
@@ -47,6 +46,7 @@ class SessionizerOperator(BaseOperator):
         config: str,
         command: Sequence[str] = ("sessionizer",),
         skip_if_nothing: bool = False,
+        catalog: str = "",
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -54,20 +54,23 @@ class SessionizerOperator(BaseOperator):
         self.config = config
         self.command = tuple(command)
         self.skip_if_nothing = skip_if_nothing
-        self._process: subprocess.Popen[bytes] | None = None
-        self._ended = False
+        self.catalog = catalog
+        self._call: Call | None = None
+        self._document: Mapping[str, Any] | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the command. Errors: AirflowFailException where trying again is of no use, else AirflowException."""
         asked = self.arguments
         assert not callable(asked)  # rendered before it runs
-        code, document = self._call(asked)
-        if self._ended:
+        self._call = self._to(asked)
+        code, document = self._call.document()
+        if self._call.was_ended:
             raise AirflowException(f"sessionizer {asked[0]} was ended with its task; what it has committed stays")
         if code:
             context["ti"].xcom_push(key="failed", value=document)
             kind = AirflowFailException if code in FOR_GOOD else AirflowException
             raise kind(f"sessionizer {asked[0]} ended with exit code {code}: {_reason(document)}")
+        self._document = document
         # An earlier try, or a run that was cut off, may have written what nobody has been told of.
         has_told = context["ti"].try_number == 1 and not document.get("finished")
         if self.skip_if_nothing and not document["runs"] and has_told:
@@ -78,50 +81,32 @@ class SessionizerOperator(BaseOperator):
 
     def on_kill(self) -> None:
         """End the command and all that it has started."""
-        if self._process is not None and self._process.stdin is not None and self._process.poll() is None:
-            self._ended = True
-            self._process.stdin.close()
-            self._process.wait(ENDED)
+        if self._call is not None:
+            self._call.end()
 
-    def _call(self, asked: Sequence[str]) -> tuple[int, dict[str, Any]]:
-        """The exit code and the document of a command; what it says on stderr goes to the task's log."""
-        command = [*self.command, *asked, "--config", self.config, "--json"]
-        self.log.info("%s", command)
-        owner = os.getppid()
-        with tempfile.TemporaryFile() as stdout:
-            self._process = subprocess.Popen(
-                [sys.executable, KEEPER, *command],
-                stdin=subprocess.PIPE,
-                stdout=stdout,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-            told: list[str] = []
-            reader = threading.Thread(target=self._tell, args=(self._process.stderr, told), daemon=True)
-            reader.start()
-            try:
-                code = self._wait(owner)
-            finally:
-                self.on_kill()
-            reader.join(ENDED)
-            stdout.seek(0)
-            return code, _document(stdout.read().decode(errors="replace"), code, told)
+    def get_openlineage_facets_on_start(self) -> Any:
+        """What the command will read and write: an OperatorLineage, for the provider of OpenLineage alone."""
+        return self._lineage(None)
 
-    def _wait(self, owner: int) -> int:
-        """The exit code; a task that nobody supervises any more ends its command, for another one will be started."""
-        assert self._process is not None
-        while True:
-            try:
-                return self._process.wait(1)
-            except subprocess.TimeoutExpired:
-                if os.getppid() != owner:
-                    raise AirflowException("the supervisor of this task is gone") from None
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """The same, and what it has done; of a task that failed, too."""
+        return self._lineage(self._document)
 
-    def _tell(self, lines: IO[bytes], told: list[str]) -> None:
-        for line in lines:
-            text = line.decode(errors="replace").rstrip()
-            told.append(text)
-            self.log.info("%s", text)
+    def _to(self, asked: Sequence[str]) -> Call:
+        return Call([*self.command, *asked, "--config", self.config, "--json"], self.log)
+
+    def _lineage(self, document: Mapping[str, Any] | None) -> Any:
+        """Where the tables lie the command line says, for it may be on another machine, with its config."""
+        from airflow_dags.lineage import lineage, patience
+
+        asked = self.arguments
+        assert not callable(asked)
+        if not any(reads_and_writes(asked)):
+            return None
+        code, found = self._to(["check-config", "--file-only"]).document(patience())
+        if code:
+            raise AirflowException(f"its tables are not known: {_reason(found)}")
+        return lineage(asked, datasets(found["tables"], self.catalog), document)
 
 
 def figures(runs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -129,21 +114,9 @@ def figures(runs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     done = list(runs)
     if not done:
         return {"runs": 0}
-    summed = {name: sum(run[name] for run in done) for name in SUMMED}
-    return {"runs": len(done), **summed, **{name: done[-1][name] for name in AS_OF_LAST}}
-
-
-def _document(text: str, code: int, told: Sequence[str]) -> dict[str, Any]:
-    """The JSON document at the end of stdout; what a launcher may have printed before it is passed over."""
-    try:
-        found = json.loads(text[text.rfind("\n{\n") + 1 :])
-    except ValueError:
-        found = None
-    if isinstance(found, dict):
-        return found
-    if code:
-        return {"error": "\n".join(told[-5:]) or "it said nothing"}
-    raise AirflowException(f"sessionizer must print a JSON document: got {text[-500:]!r}")
+    last = done[-1]  # the names are those of sessions or of windows
+    summed = {name: sum(run[name] for run in done) for name in SUMMED if name in last}
+    return {"runs": len(done), **summed, **{name: last[name] for name in AS_OF_LAST if name in last}}
 
 
 def _reason(document: Mapping[str, Any]) -> str:

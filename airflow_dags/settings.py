@@ -21,8 +21,8 @@ class Settings:
     """The settings of one sessions table.
 
     config: the config file, an absolute path. command: how `sessionizer` is started: its path, or `spark-submit …
-    cli.py` for a cluster. …_asset: its name or URI. maintain_options: more options of `sessionizer maintain`. name:
-    what its DAGs are told by; "": they are the only ones.
+    cli.py` for a cluster. …_asset: its name or URI. maintain_options: more options of `sessionizer maintain`. catalog:
+    what OpenLineage calls the catalog of its tables. name: what its DAGs are told by; "": they are the only ones.
     """
 
     config: str
@@ -33,6 +33,7 @@ class Settings:
     retries: int = 3
     retry_minutes: int = 1
     maintain_options: tuple[str, ...] = ()
+    catalog: str = ""
     name: str = ""
 
     @classmethod
@@ -66,6 +67,7 @@ class Settings:
         return {
             "config": self.config,
             "command": self.command,
+            "catalog": self.catalog,
             "pool": self.pool,
             "retries": self.retries,
             "retry_delay": timedelta(minutes=self.retry_minutes),

@@ -27,7 +27,7 @@ def connect_server(
     folder: Path, settings: Mapping[str, str] = WITH_DELTA, tuning: Mapping[str, str] = FOR_FEW_ROWS
 ) -> Iterator[str]:
     """Its URL. Delta's jars are those that some session has fetched before."""
-    port, home, log = _free_port(), Path(pyspark.__file__).parent, folder / "server.log"
+    port, home, log = free_port(), Path(pyspark.__file__).parent, folder / "server.log"
     jars = sorted(map(str, (cache_folder() / "jars").glob("*.jar")))
     assert jars, "make a local session first, which fetches Delta"
     told = {
@@ -62,7 +62,8 @@ def connect_server(
             process.wait(30)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody uses."""
     with socket.socket() as asked:
         asked.bind(("127.0.0.1", 0))
         return int(asked.getsockname()[1])

@@ -4,14 +4,17 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
-from tests.connect_server import connect_server
-from tests.processes import ROOT
+from airflow_dags import keeper
+from tests.connect_server import WITH_DELTA, connect_server, free_port
+from tests.processes import ROOT, wait_until
 
 pytest.importorskip("grpc", reason="pyspark[connect] is not installed")
 pytestmark = [pytest.mark.broad, pytest.mark.timeout(600)]
@@ -173,6 +176,47 @@ def test_expressions_and_queries_are_as_safe_as_beside_a_jvm(folder: Path, serve
 def test_a_server_that_is_not_there_is_an_error_of_one_sentence(folder: Path, url: str) -> None:
     code, _, err = said(folder, url, "ingest", "clicks.csv", "--format", "csv", "--schema", TYPES)
     assert (code, "Spark server was not reached" in err) == (3, True), err
+
+
+def jobs_at(port: int) -> set[int]:
+    """What a server computes at present, by its page."""
+    begin = f"http://localhost:{port}/api/v1/applications"
+    with urlopen(begin, timeout=30) as said:
+        (application,) = json.load(said)
+    with urlopen(f"{begin}/{application['id']}/jobs?status=running", timeout=30) as said:
+        return {job["jobId"] for job in json.load(said)}
+
+
+def takes_long(port: int) -> bool:
+    """Whether the server is at the same job for some seconds."""
+    before = jobs_at(port)
+    time.sleep(3)
+    return bool(before & jobs_at(port))
+
+
+@pytest.mark.slow
+def test_a_command_whose_task_is_gone_leaves_nothing_at_work_at_the_server(folder: Path) -> None:
+    events = (f"u{n},2026-01-01T08:{n % 60:02d}:00Z,a\n" for n in range(50_000))
+    (folder / "clicks.csv").write_text("user,at,page\n" + "".join(events))
+    slow = "aggregate(sequence(1, 100000 + length(page)), 0L, (sum, x) -> sum + x) > 0"  # milliseconds of each event
+    (folder / "slow.yaml").write_text(CONFIG.replace("event_time: at", f'event_time: at, where: "{slow}"'))
+    port = free_port()
+    with connect_server(folder, WITH_DELTA | {"spark.ui.enabled": "true", "spark.ui.port": str(port)}) as url:
+        for command in (["ingest", "clicks.csv", "--format", "csv", "--schema", TYPES], ["init"]):
+            code, _, err = said(folder, url, *command)
+            assert code == 0, err
+        run = [sys.executable, "-m", "sessionizer.jobs.cli", "run", "-c", "slow.yaml"]
+        with subprocess.Popen(
+            [sys.executable, keeper.__file__, *run],
+            env=os.environ | {"SPARK_REMOTE": url, "PYTHONPATH": str(ROOT)},
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        ) as kept:
+            wait_until("the server is at work", lambda: takes_long(port), 180)
+            assert kept.stdin is not None
+            kept.stdin.close()  # as it is when the task is gone
+            wait_until("the server has stopped", lambda: not jobs_at(port), 30)
 
 
 @pytest.mark.slow

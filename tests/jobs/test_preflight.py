@@ -182,7 +182,10 @@ def test_check_config_says_so_in_a_second(lake: Warehouse) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert "did you mean user?" in done.stderr
     done = process("-m", "sessionizer.jobs.cli", "check-config", "--file-only", "--json", cwd=lake.folder, **wrong)
-    assert (done.returncode, json.loads(done.stdout)["looked_at_tables"]) == (0, False)
+    said = json.loads(done.stdout)
+    assert (done.returncode, said["looked_at_tables"]) == (0, False)
+    names = ("events", "sessions", "rejected_events", "runs")
+    assert {name: said["tables"][name] for name in names} == {name: str(lake.folder / name) for name in names}
 
 
 @pytest.mark.parametrize("command", ["verify", "backfill --from 2024-01-01 --to 2024-01-02 --dry-run"])

@@ -1,5 +1,6 @@
 """What commands have alike: options and what their texts mean, Spark behind a line of progress, the result."""
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -144,7 +145,26 @@ def session(
 
         small = reads != "any" and before.tables is not None and is_small(before.tables, whole=reads == "all")
         spark = spark_session(before.config.spark, small=small)
-        yield spark, TableSet(spark, before.config).config, say
+        with _ending_with_us(spark):
+            yield spark, TableSet(spark, before.config).config, say
+
+
+@contextmanager
+def _ending_with_us(spark: "SparkSession") -> "Iterator[None]":
+    """A command that is stopped, by SIGTERM too, has a Spark that is elsewhere stop: it would go on for minutes."""
+    from sessionizer.lib.engine import is_remote
+
+    if not is_remote(spark):  # a JVM of our own ends by itself
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        spark.stop()
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

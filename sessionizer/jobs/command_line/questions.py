@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from sessionizer.jobs.command_line import options as opt
-from sessionizer.lib.errors import UsageError
+from sessionizer.lib.errors import UsageError, without_passwords
 
 app = typer.Typer()
 
@@ -187,7 +187,8 @@ def check_config(
     loaded = load_config(config)
     seen = not file_only and check_all(loaded)
     unseen = "" if seen or file_only else "; only Spark can look at its tables"
-    document = {"config": str(config), "looked_at_tables": seen}
+    tables = {name: without_passwords(location) for name, location in loaded.locations().items()}
+    document = {"config": str(config), "looked_at_tables": seen, "tables": tables}
     opt.result(document, as_json, lambda: print(f"Nothing stands in the way in {config}{unseen}."))
 
 

@@ -152,6 +152,14 @@ class Config(Section):
             raise _not_with_sliding("time.watermark.per: key", why, "Use table, or a list of key columns")
         return self
 
+    def locations(self) -> dict[str, str]:
+        """Where each table lies, by the name that `show` has for it."""
+        tables = {"events": self.source.table, "sessions": self.sessions.table, **dict(self.outputs)}
+        if self.sliding is not None:
+            others = {name: getattr(self.sliding, field) for field, name in BESIDE.items()}
+            tables |= {"windows": self.sliding.table, **others}
+        return {name: location for name, location in tables.items() if location is not None}
+
     def over(self, columns: Sequence[str]) -> Self:
         """The config of a source with these columns: one that is called `user.id` as a whole comes before a field."""
         keys = tuple(of_source(entry, columns) for entry in self.source.keys)
