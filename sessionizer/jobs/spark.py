@@ -8,7 +8,8 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,8 @@ def spark_session(settings: Mapping[str, str] | None = None, *, small: bool = Fa
     if running := SparkSession.getActiveSession():
         for name, value in (WHERE_REMOTE if is_remote(running) else ALWAYS).items():
             running.conf.set(name, value)
+        if is_remote(running):
+            _allow_deep_plans()
         return running
     if remote := settings.pop(REMOTE, None) or os.environ.get("SPARK_REMOTE"):
         return _remote_session(remote, (WHERE_SMALL if small else {}) | settings)
@@ -165,6 +168,7 @@ def _remote_session(url: str, settings: Mapping[str, str]) -> SparkSession:
         # Spark itself would go on trying for minutes.
         socket.create_connection((place.hostname or "", place.port or 15002), timeout=10).close()
         session = SparkSession.builder.remote(url).getOrCreate()
+        _allow_deep_plans()
         for name, value in (own | WHERE_REMOTE).items():
             session.conf.set(name, value)
         catalog = session.conf.get("spark.sql.catalog.spark_catalog", "")
@@ -181,6 +185,12 @@ def _remote_session(url: str, settings: Mapping[str, str]) -> SparkSession:
             remedy="start it with Delta's jars, spark.sql.extensions and spark.sql.catalog.spark_catalog",
         )
     return session
+
+
+def _allow_deep_plans() -> None:
+    """A plan is a message within a message for each of its steps, of which protobuf takes fifty by default."""
+    with suppress(ImportError, AttributeError):  # other implementations than its own have other ways
+        import_module("google._upb._message").SetAllowOversizeProtos(True)
 
 
 @contextmanager
