@@ -1,6 +1,6 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo check test test-broad test-all test-soak test-connect test-s3 test-airflow test-versions conformance lint types fmt bench bench-full bench-history bench-sliding clean
+.PHONY: help setup java demo check test test-broad test-all test-soak test-connect test-s3 test-catalogs test-airflow test-versions conformance lint types fmt bench bench-full bench-history bench-sliding clean
 
 BIN := .venv/bin
 # Two processes, each with a JVM of its own: a job over a few rows keeps hardly more than one core busy. A process takes
@@ -43,6 +43,9 @@ test-connect: setup java ## run tests of commits, corrections and windows by a r
 
 test-s3: setup java ## run the tests upon tables in an S3 server of this machine; fetches 700 MB the first time
 	$(BIN)/python -m pytest tests/s3
+
+test-catalogs: setup java ## run the tests upon tables by name in a metastore of this machine; ten minutes
+	$(BIN)/python -m pytest tests/catalogs
 
 test-airflow: setup java .venv-airflow/.stamp ## run the DAGs by a real Airflow, in an environment of its own
 	$(BIN)/python -m pytest tests/airflow

@@ -1,6 +1,7 @@
 """The few Delta primitives; nothing else in the project reads or writes a table."""
 
 from sessionizer.tables.delta.appends import Unreadable, appended
+from sessionizer.tables.delta.catalog import check_lasting
 from sessionizer.tables.delta.changes import changed, first_retyped
 from sessionizer.tables.delta.commits import (
     BYTES_WRITTEN,
@@ -44,6 +45,7 @@ __all__ = [
     "appended",
     "arrow_schema",
     "changed",
+    "check_lasting",
     "cores_of",
     "first_retyped",
     "read_any_version",

@@ -8,6 +8,7 @@ from pyspark.sql import types as T
 from sessionizer.lib import columns as C
 from sessionizer.lib.engine import is_remote
 from sessionizer.lib.errors import TableError
+from sessionizer.tables.delta.catalog import has_table
 from sessionizer.tables.delta.jvm_log import JvmLog
 from sessionizer.tables.delta.place import Place, check_nothing_else
 from sessionizer.tables.delta.public_log import PublicLog
@@ -24,7 +25,7 @@ class DeltaLog(Place):
     def exists(self) -> bool:
         """Whether there is a Delta table. Errors: TableError if something else is there."""
         if self.by_name:
-            return self.spark.catalog.tableExists(self.location)
+            return has_table(self.spark, self.location, self.field)
         if self._log.exists():
             return True
         if (folder := self.local_path) is not None:
