@@ -1,12 +1,12 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo check test test-broad test-all test-soak test-connect test-s3 test-airflow test-versions conformance lint types fmt bench bench-full bench-history bench-sliding clean
+.PHONY: help setup java demo check test test-broad test-all test-soak test-connect test-s3 test-catalogs test-airflow test-versions conformance lint types fmt bench bench-full bench-history bench-sliding clean
 
 BIN := .venv/bin
 # Two processes, each with a JVM of its own: a job over a few rows keeps hardly more than one core busy. A process takes
 # whole files, as what a file's tests share is made once in each process; tests/conftest.py says in which order.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
-# Pins of the oldest Spark and Delta that are taken (sessionizer/jobs/versions.py); constraints.txt has the newest.
+# Pins of the oldest Spark and Delta that are taken (sessionizer/jobs/starting/versions.py); constraints.txt has the newest.
 OLDEST := pyspark==4.0.1 delta_spark==4.0.1
 OLD_PINS := grep -v -e ^pyspark= -e ^delta_spark= constraints.txt; printf "%s\n" $(OLDEST)
 # PySpark 4.0 leaves sockets that it has read to the garbage collector, which is a warning, and warnings are errors.
@@ -44,6 +44,9 @@ test-connect: setup java ## run tests of commits, corrections and windows by a r
 
 test-s3: setup java ## run the tests upon tables in an S3 server of this machine; fetches 700 MB the first time
 	$(BIN)/python -m pytest tests/s3
+
+test-catalogs: setup java ## run the tests upon tables by name in a metastore of this machine; ten minutes
+	$(BIN)/python -m pytest tests/catalogs
 
 test-airflow: setup java .venv-airflow/.stamp ## run the DAGs by a real Airflow, in an environment of its own
 	$(BIN)/python -m pytest tests/airflow

@@ -82,7 +82,7 @@ def _not_there(error: ImportError) -> str:
     extra = EXTRAS.get(str(error.name).split(".")[0])
     if extra is None:
         raise error
-    from sessionizer.jobs.versions import check_installed
+    from sessionizer.jobs.starting.versions import check_installed
 
     try:
         check_installed()

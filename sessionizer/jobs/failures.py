@@ -7,7 +7,7 @@ from pyspark.errors import PySparkException
 
 from sessionizer.lib.errors import RunFailed
 from sessionizer.tables.delta import CUT_OFF, told
-from sessionizer.tables.object_store import refusal
+from sessionizer.tables.places.object_store import refusal
 
 AGAIN = "start the command again: what was committed stays, what was not is written anew"
 BACK = (

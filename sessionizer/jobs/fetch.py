@@ -10,7 +10,7 @@ from typing import Any
 
 from sessionizer.lib.config import location_kind
 from sessionizer.lib.errors import SessionizerError, UsageError
-from sessionizer.tables.object_store import ObjectStore, arrow_path, is_stored, refusing
+from sessionizer.tables.places.object_store import ObjectStore, arrow_path, is_stored, refusing
 
 HIDDEN = ("_", ".")  # what names of files begin with that hold no rows
 

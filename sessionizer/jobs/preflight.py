@@ -15,7 +15,7 @@ from sessionizer.lib.config import Config
 from sessionizer.lib.errors import ConfigError, SessionizerError, TableError
 from sessionizer.tables.delta import Commit
 from sessionizer.tables.manifest import Manifest
-from sessionizer.tables.object_store import is_stored
+from sessionizer.tables.places.object_store import is_stored
 from sessionizer.tables.position import position_of
 from sessionizer.tables.queries.local import LocalTable, LocalTableSet, NeedsSpark
 from sessionizer.tables.source import require_source

@@ -4,26 +4,23 @@ import atexit
 import logging
 import os
 import shutil
-import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from importlib import import_module
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
 from filelock import FileLock
 from py4j.java_gateway import JavaClass, JavaMember
 from pyspark.sql import SparkSession
 
-from sessionizer.jobs.quick_start import java_options
-from sessionizer.jobs.versions import check_installed, delta_package
-from sessionizer.lib.engine import is_remote
+from sessionizer.jobs.starting.quick_start import java_options
+from sessionizer.jobs.starting.remote import ALWAYS, CATALOG_OF_DELTA, REMOTE, remote_session, taken_over
+from sessionizer.jobs.starting.versions import check_installed, delta_package
 from sessionizer.lib.errors import RunFailed
-from sessionizer.tables import object_store
+from sessionizer.tables.places import object_store
 
 # Spark ships these itself; without them the first start fetches 13 MB instead of 87.
 NOT_NEEDED = (
@@ -44,7 +41,7 @@ NOT_NEEDED = (
 )
 EVERYWHERE = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.catalog.spark_catalog": CATALOG_OF_DELTA,
     "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "20",
     "spark.sql.codegen.cache.maxEntries": "1000",  # of 100, a run that is repeated compiles up to 20 anew
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # half as wide as INT96, and with statistics
@@ -70,28 +67,7 @@ ASKED_FOR = (
     "PythonUtils",
     "PythonSQLUtils",
 )
-ALWAYS = {  # whatever the settings say
-    "spark.sql.session.timeZone": "UTC",  # of times without a zone
-    "spark.sql.ansi.enabled": "true",  # what an expression has no value for fails
-}
 WAREHOUSE, CATALOG = "spark.sql.warehouse.dir", "spark.sql.catalogImplementation"
-REMOTE = "spark.remote"
-OF_A_SESSION = ("spark.sql.", "spark.databricks.")  # all others are of the server's process
-# Of a server only what concerns our own session.
-WHERE_REMOTE = {
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.variable.substitute": "false",
-    "spark.sql.debug.maxToStringFields": "100000",  # expressions are checked by how they are shown
-    **ALWAYS,
-}
-# Few rows are through before code for them is compiled, a task or a plan is made anew.
-WHERE_SMALL = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.databricks.delta.snapshotPartitions": "1",  # of 50 tasks, as it is otherwise, 49 find nothing
-}
 LOGS_KEPT = 20
 JARS_DONE = "complete"  # beside the jars, once all are there
 
@@ -126,13 +102,9 @@ def spark_session(settings: Mapping[str, str] | None = None, *, small: bool = Fa
         logging.getLogger(name).setLevel(logging.CRITICAL)  # errors are told once, by us
     builder = SparkSession.builder.appName("sessionizer")
     if running := SparkSession.getActiveSession():
-        for name, value in (WHERE_REMOTE if is_remote(running) else ALWAYS).items():
-            running.conf.set(name, value)
-        if is_remote(running):
-            _allow_deep_plans()
-        return running
+        return taken_over(running)
     if remote := settings.pop(REMOTE, None) or os.environ.get("SPARK_REMOTE"):
-        return _remote_session(remote, (WHERE_SMALL if small else {}) | settings)
+        return remote_session(remote, settings, small=small)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     local = {} if submitted or "spark.master" in settings else local_settings()
@@ -156,41 +128,6 @@ def spark_session(settings: Mapping[str, str] | None = None, *, small: bool = Fa
         (cache_folder() / JARS_DONE).touch()
     _remember_classes(session)
     return session
-
-
-def _remote_session(url: str, settings: Mapping[str, str]) -> SparkSession:
-    """A session of a server behind Spark Connect, with the settings that may be changed there.
-
-    Errors: RunFailed where it is not reached, or has no Delta.
-    """
-    place, own = urlparse(url), {n: v for n, v in settings.items() if n.startswith(OF_A_SESSION)}
-    try:
-        # Spark itself would go on trying for minutes.
-        socket.create_connection((place.hostname or "", place.port or 15002), timeout=10).close()
-        session = SparkSession.builder.remote(url).getOrCreate()
-        _allow_deep_plans()
-        for name, value in (own | WHERE_REMOTE).items():
-            session.conf.set(name, value)
-        catalog = session.conf.get("spark.sql.catalog.spark_catalog", "")
-    except Exception as error:
-        raise RunFailed(
-            "the Spark server was not reached",
-            value=url,
-            remedy=f"start it, or name another in spark.remote or SPARK_REMOTE: {str(error).splitlines()[0]}",
-        ) from error
-    if catalog != EVERYWHERE["spark.sql.catalog.spark_catalog"]:
-        raise RunFailed(
-            "the Spark server has no Delta",
-            value=url,
-            remedy="start it with Delta's jars, spark.sql.extensions and spark.sql.catalog.spark_catalog",
-        )
-    return session
-
-
-def _allow_deep_plans() -> None:
-    """A plan is a message within a message for each of its steps, of which protobuf takes fifty by default."""
-    with suppress(ImportError, AttributeError):  # other implementations than its own have other ways
-        import_module("google._upb._message").SetAllowOversizeProtos(True)
 
 
 @contextmanager

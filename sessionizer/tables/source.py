@@ -30,7 +30,7 @@ def named_by(config: Config, source: "Table | LocalTable") -> Config:
 
 def require_source(table: "Table | LocalTable", config: Config, *, changes: bool = True) -> None:
     """Raise unless the source is there, and (changes) records its changes where these are read."""
-    table.require(f"check the path, or {MAKE_IT}")
+    table.require(f"check the path or name, or {MAKE_IT}")
     if changes and config.source.changes == "feed" and table.setting(CHANGE_FEED) != "true":
         raise SourceError(
             "the source must record its changes, and its change data feed is off",

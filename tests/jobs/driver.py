@@ -103,8 +103,14 @@ def _command(_: SparkSession, __: Config, folder: str, arguments: list[str]) -> 
     raise AssertionError("a command ends by an exit code")
 
 
+def _sql(spark: SparkSession, _: Config, text: str) -> list[list[Any]]:
+    """What Spark itself says, row by row."""
+    return [list(row) for row in spark.sql(text).collect()]
+
+
 JOBS: dict[str, Job] = {
     "command": _command,
+    "sql": _sql,
     "run": _run,
     "slide": _slide,
     "backfill": _backfill,

@@ -63,6 +63,13 @@ def test_from_a_file_to_sessions(shell: Shell) -> None:
     assert "0 open, 0 closed, 2 final" in out
 
 
+@pytest.mark.parametrize("table", ["default.events", "spark_catalog.default.events"])
+def test_a_name_that_ends_with_the_command_is_refused(shell: Shell, table: str) -> None:
+    (shell.folder / "sessionizer.yaml").write_text(CONFIG.replace("lake/events", table))
+    code, _, err = shell("ingest", "clicks.csv")
+    assert (code, "source.table must be a path, or a name in a catalog that outlasts the command" in err) == (2, True)
+
+
 @pytest.mark.broad
 def test_sql_reads_and_changes_nothing(shell: Shell) -> None:
     shell.json("ingest", "clicks.csv", "--format", "csv", "--schema", "amount decimal(10,2)")

@@ -28,6 +28,7 @@ OF_AIRFLOW, OF_A_CLUSTER = "needs Airflow: make test-airflow runs the DAGs", "ne
 PARSED_ONLY = {
     **{f"docs/airflow.md bash {n}": OF_AIRFLOW for n in (1, 2, 3, 4, 5, 6, 8, 9, 10)},
     "docs/airflow.md bash 7": OF_A_CLUSTER,
+    "docs/catalogs.md bash 1": "Spark's own command line, upon a metastore in a folder of somebody's",
     "docs/operations.md bash 6": OF_A_CLUSTER,
     "docs/operations.md bash 7": "a server: tests/connect_server.py starts one so",
     "docs/operations.md sql 1": "restores a table of somebody's to a version of theirs",

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from sessionizer.jobs import quick_start
-from sessionizer.jobs.quick_start import java_options
 from sessionizer.jobs.spark import (
     COLLECTOR,
     JAVA_OPTIONS,
@@ -20,6 +18,8 @@ from sessionizer.jobs.spark import (
     _log_file,
     cache_folder,
 )
+from sessionizer.jobs.starting import quick_start
+from sessionizer.jobs.starting.quick_start import java_options
 
 OLD = time.time() - 60
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from sessionizer.jobs.versions import NEWEST, check_installed, check_pair, delta_package
+from sessionizer.jobs.starting.versions import NEWEST, check_installed, check_pair, delta_package
 from sessionizer.lib import columns as C
 from sessionizer.lib.aggregates.binding import bind
 from sessionizer.lib.config import Aggregate

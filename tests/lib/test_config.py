@@ -394,7 +394,9 @@ def test_a_wrong_key_is_refused(refusal: Refusal, key: str, fragments: list[str]
     assert_says(refusal(f"source: {{table: db.e, key: {key}}}\nsessions: {{table: db.s}}"), *fragments)
 
 
-@pytest.mark.parametrize("table", ["''", "s3a://bucket", "s3a://bucket/", "/", "a..b", "a.b.c.d", "a b.c"])
+@pytest.mark.parametrize(
+    "table", ["''", "s3a://bucket", "s3a://bucket/", "/", "a..b", "a.b.c.d", "a b.c", "a.b-c", "a.1"]
+)
 def test_a_location_that_names_no_table_is_refused(refusal: Refusal, table: str) -> None:
     assert_says(refusal(f"source: {{table: db.e, key: []}}\nsessions: {{table: {table}}}"), "sessions.table must")
 
@@ -406,6 +408,7 @@ def test_a_location_that_names_no_table_is_refused(refusal: Refusal, table: str)
         ("file:///lake/x", "/lake/x"),
         ("s3a://lake/x", "s3a://lake/x/"),
         ("db.x", "DB.X"),
+        ("db.x", "spark_catalog.`DB`.x"),
         ("lake", "lake/x"),
     ],
 )

@@ -13,7 +13,7 @@ from sessionizer.jobs.config_file import load_config
 from sessionizer.lib.config import Config
 from sessionizer.tables.delta.lease import Lease
 from sessionizer.tables.delta.place import LOCK_FILE
-from sessionizer.tables.object_store import ObjectStore
+from sessionizer.tables.places.object_store import ObjectStore
 from tests.few_rows import FOR_FEW_ROWS
 from tests.processes import Worker
 from tests.s3.server import BUCKET, PACKAGE, SECRET, Server

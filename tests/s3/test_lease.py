@@ -18,14 +18,14 @@ from sessionizer.lib.errors import RunFailed
 from sessionizer.tables.delta import lease as leases
 from sessionizer.tables.delta.commits import Superseded
 from sessionizer.tables.delta.lease import FREE, Lease
-from sessionizer.tables.object_store import HADOOP, ObjectStore
+from sessionizer.tables.places.object_store import HADOOP, ObjectStore
 from tests.processes import ROOT
 from tests.s3.server import BUCKET, SECRET, Server
 
 HOLDS = """
 import os, sys, time
 from sessionizer.tables.delta.lease import Lease
-from sessionizer.tables.object_store import HADOOP, ObjectStore
+from sessionizer.tables.places.object_store import HADOOP, ObjectStore
 with Lease(ObjectStore.of({}, os.environ).writing(sys.argv[1]), sys.argv[2]):
     print("held", flush=True)
     time.sleep(600)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
+from sessionizer.jobs.commands.look_back import rebuild
 from sessionizer.jobs.run import side_tables
 from sessionizer.jobs.run.phases import RunReport
 from sessionizer.lib import columns as C
@@ -266,6 +267,21 @@ def test_a_table_by_name_is_replaced_alike(
         assert warehouse.sessions("user", "event_count") == [("ann", 2), ("cat", 3), ("dan", 1)]
     finally:
         spark.sql("DROP DATABASE replaced_lake CASCADE")
+
+
+@pytest.mark.broad
+def test_a_table_by_name_is_rebuilt_and_its_rows_are_counted(spark: Any, tmp_path: Path) -> None:
+    spark.sql(f"CREATE DATABASE rebuilt_lake LOCATION '{tmp_path}/catalog'")
+    try:
+        warehouse = Warehouse(spark, tmp_path, **SECTIONS | {"sessions": {"table": "rebuilt_lake.sessions"}})
+        warehouse.append(FIRST_EVENTS)
+        warehouse.init().run()
+        before = warehouse.sessions_table()
+        report = rebuild(warehouse.kind)
+        assert warehouse.sessions_table() == before
+        assert report.manifest.sessions["created"] == len(before)
+    finally:
+        spark.sql("DROP DATABASE rebuilt_lake CASCADE")
 
 
 def test_a_second_run_finds_nothing_and_leaves_no_commit(after_two_runs: Warehouse) -> None:

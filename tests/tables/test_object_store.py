@@ -6,7 +6,14 @@ import pytest
 
 from sessionizer.jobs.failures import known_failure
 from sessionizer.jobs.fetch import Fetched
-from sessionizer.tables.object_store import FOR_SPARK, ObjectStore, arrow_path, is_stored, refusal, spark_settings
+from sessionizer.tables.places.object_store import (
+    FOR_SPARK,
+    ObjectStore,
+    arrow_path,
+    is_stored,
+    refusal,
+    spark_settings,
+)
 
 SECRET = "hush"
 WHO = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_SESSION_TOKEN": "passing"}

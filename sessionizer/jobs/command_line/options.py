@@ -140,11 +140,13 @@ def session(
     before = ready(config, needs, windows=windows, columns=columns) if isinstance(config, Path) else config
     with progress(first, quiet=quiet) as say:
         from sessionizer.jobs.spark import spark_session
+        from sessionizer.tables.places.catalog import check_lasting
         from sessionizer.tables.queries.status import is_small
         from sessionizer.tables.table_set import TableSet
 
         small = reads != "any" and before.tables is not None and is_small(before.tables, whole=reads == "all")
         spark = spark_session(before.config.spark, small=small)
+        check_lasting(spark, before.config.tables)
         with _ending_with_us(spark):
             yield spark, TableSet(spark, before.config).config, say
 

@@ -186,7 +186,7 @@ def check_config(
 
     loaded = load_config(config)
     seen = not file_only and check_all(loaded)
-    unseen = "" if seen or file_only else "; only Spark can look at its tables"
+    unseen = "" if seen or file_only else "; only Spark can look at its tables, as `sessionizer status` does"
     tables = {name: without_passwords(location) for name, location in loaded.locations().items()}
     document = {"config": str(config), "looked_at_tables": seen, "tables": tables}
     opt.result(document, as_json, lambda: print(f"Nothing stands in the way in {config}{unseen}."))

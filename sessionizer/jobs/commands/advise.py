@@ -30,7 +30,7 @@ def advice(spark: SparkSession, config: Config, most: int, now: int) -> Advice:
     """Advice from about `most` events of the source: all events of a share of the keys. Needs no sessions table."""
     tables = TableSet(spark, config)
     table, config = tables.events.table, tables.config
-    table.require(f"check the path, or {MAKE_IT}")
+    table.require(f"check the path or name, or {MAKE_IT}")
     events, rule = table.read(), replace(Rule.of(config), gap=30 * MINUTE)
     share = min(1.0, most / max(events.count(), 1)) if rule.key else 1.0
     found = intervals(events, rule, WatermarkState(now), share).persist()

@@ -191,7 +191,9 @@ def _look_back(kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: Look
             check_filter(context)
     say("reading events again")
     with phases("sessionize"), kind.tables.events.reading(context.increment):
-        result = context.result(at_once=mode == "rebuild" and may_write_at_once(kind))
+        # Spark replaces a table by name through its catalog, which forgets what it has observed of the rows.
+        replaces = mode == "rebuild" and not kind.home.table.by_name
+        result = context.result(at_once=replaces and may_write_at_once(kind))
     if mode == "rebuild":
         check_policies(result, context)
     manifest = manifest_of(context, result, phases.started)

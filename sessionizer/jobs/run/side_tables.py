@@ -16,7 +16,7 @@ from sessionizer.lib.windows.sessions.memberships import event_sessions, session
 from sessionizer.tables.delta import Commit, Superseded, Table
 from sessionizer.tables.event_outputs import EventOutput
 from sessionizer.tables.manifest import Manifest
-from sessionizer.tables.object_store import is_stored
+from sessionizer.tables.places.object_store import is_stored
 from sessionizer.tables.rejected_events import BY_MARK, FOR_GOOD, RejectedEvents
 from sessionizer.tables.runs import Timing
 

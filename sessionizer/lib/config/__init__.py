@@ -7,7 +7,7 @@ from sessionizer.lib.config.key import MadeKey
 from sessionizer.lib.config.outputs import Limits
 from sessionizer.lib.config.sliding import Sliding
 from sessionizer.lib.config.source import Dedupe, Source
-from sessionizer.lib.config.types import DynamicGap, StartTimestamp, StartVersion, location_kind
+from sessionizer.lib.config.types import DynamicGap, StartTimestamp, StartVersion, database_of, location_kind
 
 __all__ = [
     "Aggregate",
@@ -21,6 +21,7 @@ __all__ = [
     "Source",
     "StartTimestamp",
     "StartVersion",
+    "database_of",
     "json_schema",
     "location_kind",
     "policies",

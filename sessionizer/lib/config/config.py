@@ -74,14 +74,19 @@ class Config(Section):
         defaults = {name: beside(table, name) for name in ("rejected_events", "runs")}
         return defaults | {name: location for name, location in given.items() if location}
 
-    @model_validator(mode="after")
-    def _tables_lie_apart(self) -> Self:
+    @property
+    def tables(self) -> dict[str, str]:
+        """Where its tables lie, by the keys that name them."""
         tables = {"source.table": self.source.table, "sessions.table": self.sessions.table} | {
             f"outputs.{name}": location for name, location in self.outputs if location is not None
         }
         if self.sliding is not None:
             tables |= {f"sliding.{name}": getattr(self.sliding, name) for name in ("table", *BESIDE)}
-        for (one, here), (other, there) in combinations(tables.items(), 2):
+        return tables
+
+    @model_validator(mode="after")
+    def _tables_lie_apart(self) -> Self:
+        for (one, here), (other, there) in combinations(self.tables.items(), 2):
             if overlap(here, there):
                 raise broken_rule(
                     f"{one} and {other} must not be the same place, nor one inside the other",

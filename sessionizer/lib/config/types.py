@@ -25,7 +25,8 @@ from sessionizer.lib.durations import PATTERN, format_duration, parse_duration
 from sessionizer.lib.errors import printable
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters at least: C:/ is a drive
-_PART = r"(?:`[^`]+`|[^.`\s]+)"
+_PART = r"(?:`[^`]+`|[0-9]*[A-Za-z_][A-Za-z0-9_]*)"
+DEFAULT_CATALOG = "spark_catalog."  # Spark's own; names without a catalog are of it
 _NAME = re.compile(rf"{_PART}(?:\.{_PART}){{1,2}}")
 
 
@@ -60,7 +61,10 @@ def _located(text: str, info: ValidationInfo) -> str:
     if printable(text) != text:
         raise broken_rule("must not hold control characters", "Write plain text")
     if kind == "name" and not _NAME.fullmatch(text):
-        raise broken_rule("must be a path, a URL, db.table or catalog.db.table", "Write ./ before a path with dots")
+        raise broken_rule(
+            "must be a path, a URL, db.table or catalog.db.table",
+            "Write ./ before a path with dots, and in backticks a part of a name with other than letters, digits and _",
+        )
     if (kind == "url" and not urlsplit(text).path.strip("/")) or not text.strip("/"):
         raise broken_rule("must be a folder, not a whole bucket or disk", "Add a folder for the table")
     if kind == "path":
@@ -70,10 +74,15 @@ def _located(text: str, info: ValidationInfo) -> str:
     return text
 
 
+def database_of(name: str) -> str:
+    """The database of a catalog name, with its catalog where that is said."""
+    return ".".join(re.findall(_PART, name)[:-1])
+
+
 def beside(table: str, name: str) -> str:
     """Locate a table of this name in the same folder, or in the same catalog database."""
     if location_kind(table) == "name":
-        return ".".join([*re.findall(_PART, table)[:-1], name])
+        return f"{database_of(table)}.{name}"
     return os.path.join(os.path.dirname(table.rstrip("/")), name)
 
 
@@ -82,7 +91,7 @@ def overlap(one: str, other: str) -> bool:
     places = []
     for location in (one, other):
         if location_kind(location) == "name":
-            places.append(location.replace("`", "").lower() + "/")
+            places.append(location.replace("`", "").lower().removeprefix(DEFAULT_CATALOG) + "/")
         else:
             places.append(re.sub(r"^file:/+", "/", location).rstrip("/") + "/")
     return places[0].startswith(places[1]) or places[1].startswith(places[0])

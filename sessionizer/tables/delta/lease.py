@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from sessionizer.lib.errors import RunFailed
 from sessionizer.tables.delta.commits import Superseded
-from sessionizer.tables.object_store import ObjectStore, is_stored, refusal
+from sessionizer.tables.places.object_store import ObjectStore, is_stored, refusal
 
 SIGN_EVERY, DEAD_AFTER, LOOK_EVERY = 5.0, 30.0, 0.5  # seconds
 FREE = b"free "

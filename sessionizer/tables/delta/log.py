@@ -12,6 +12,7 @@ from sessionizer.tables.delta.jvm_log import JvmLog
 from sessionizer.tables.delta.place import Place, check_nothing_else
 from sessionizer.tables.delta.public_log import PublicLog
 from sessionizer.tables.delta.settings import SMALL, physical
+from sessionizer.tables.places.catalog import has_table
 
 
 class DeltaLog(Place):
@@ -24,7 +25,7 @@ class DeltaLog(Place):
     def exists(self) -> bool:
         """Whether there is a Delta table. Errors: TableError if something else is there."""
         if self.by_name:
-            return self.spark.catalog.tableExists(self.location)
+            return has_table(self.spark, self.location, self.field)
         if self._log.exists():
             return True
         if (folder := self.local_path) is not None:

@@ -13,6 +13,7 @@ from sessionizer.lib.config import location_kind
 from sessionizer.lib.engine import is_remote
 from sessionizer.lib.errors import TableError
 from sessionizer.tables.delta.lease import Lease, lease
+from sessionizer.tables.places.catalog import has_table, path_of
 
 LOG = "_delta_log"
 LOCK_FILE = "_sessionizer.lock"
@@ -38,16 +39,14 @@ class Place:
     def _on_disk(self) -> Path | None:
         if location_kind(self.location) == "path":
             return Path(self.location)  # in which # and % are letters like others
-        known = not self.by_name or self.spark.catalog.tableExists(self.location)
+        known = not self.by_name or has_table(self.spark, self.location, self.field)
         parsed = urlparse((self.path if known else "none://").replace("#", "%23").replace("?", "%3F"))
         return Path(unquote(parsed.path)) if parsed.scheme in ("", "file") else None
 
     @cached_property
     def path(self) -> str:
-        """The folder or URL."""
-        if not self.by_name:
-            return self.location
-        return str(self.spark.sql(f"DESCRIBE DETAIL {self.location}").select("location").collect()[0][0])
+        """The folder or URL. Errors: TableError where the catalog has something else by the name."""
+        return path_of(self.spark, self.location, self.field) if self.by_name else self.location
 
     @cached_property
     def root(self) -> str:

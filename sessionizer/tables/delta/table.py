@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import deltalake
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -17,6 +18,7 @@ from sessionizer.tables.delta import settings
 from sessionizer.tables.delta.commits import BARRIER, Commit, Superseded, racing
 from sessionizer.tables.delta.place import LOG, is_unfinished
 from sessionizer.tables.delta.read import Reading, is_in
+from sessionizer.tables.places.catalog import NOT_EMPTY, left_over
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +35,10 @@ class Table(Reading):
     """
 
     def create(self, schema: T.StructType, partition_by: list[str], properties: Mapping[str, str]) -> None:
-        """Make the table, empty; one that exists stays as it is."""
+        """Make the table, empty; one that exists stays as it is.
+
+        Errors: TableError where the catalog has no such database, or has other files where the table would lie.
+        """
         bare = T.StructType(
             [T.StructField(f.name, f.dataType, f.nullable) for f in schema.fields]
         )  # comments are theirs
@@ -44,7 +49,12 @@ class Table(Reading):
         with self._making():
             if (folder := self.local_path) is not None and is_unfinished(folder):
                 shutil.rmtree(folder / LOG)  # Delta wants an empty folder
-            self.spark.sql(f"CREATE TABLE IF NOT EXISTS {self.sql_name()} ({bare.toDDL()}) USING delta{by}{having}")
+            try:
+                self.spark.sql(f"CREATE TABLE IF NOT EXISTS {self.sql_name()} ({bare.toDDL()}) USING delta{by}{having}")
+            except AnalysisException as error:
+                if not self.by_name or NOT_EMPTY not in str(error):
+                    raise
+                raise left_over(self.location, self.field, error) from error
 
     def create_if_missing(self, schema: T.StructType, properties: Mapping[str, str]) -> bool:
         """Make the table, empty, unless it is there; whether it was made."""

@@ -17,7 +17,7 @@ from sessionizer.lib.errors import TableError
 from sessionizer.tables.delta.commits import Commit, Entry, entry_of
 from sessionizer.tables.delta.place import check_nothing_else
 from sessionizer.tables.delta.settings import CHANGE_FEED, COLUMN_MAPPING
-from sessionizer.tables.object_store import ObjectStore, arrow_path, is_stored, refusing
+from sessionizer.tables.places.object_store import ObjectStore, arrow_path, is_stored, refusing
 from sessionizer.tables.queries.file import File
 from sessionizer.tables.queries.servers import elsewhere, servers
 from sessionizer.tables.source import named_by, require_source

@@ -1,0 +1,1 @@
+"""Where tables may lie: object stores that speak S3, and catalogs."""
