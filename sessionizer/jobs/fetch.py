@@ -1,4 +1,4 @@
-"""Files of an object store, on this machine for as long as they are read."""
+"""Files of an object store, on this machine for as long as they are read or written."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,14 +50,40 @@ def fetched(names: Sequence[str], settings: Mapping[str, str]) -> Iterator[Fetch
             raise
 
 
-def _store(name: str, settings: Mapping[str, str]) -> ObjectStore:
+@contextmanager
+def delivered(name: str, settings: Mapping[str, str]) -> Iterator[Path]:
+    """A file to write; one of a store (`s3://…`) is of this machine inside, and copied there as a whole at the end.
+
+    Errors: UsageError for another URL, RunFailed where the store refuses.
+    """
+    if location_kind(name) != "url":
+        yield Path(name)
+        return
+    files = _store(name, settings, "a file to write lies").files()
+    from pyarrow.fs import LocalFileSystem, copy_files  # noqa: PLC0415  (as below)
+
+    with TemporaryDirectory(prefix="sessionizer-") as folder:
+        file = Path(folder, name.rstrip("/").rpartition("/")[2])
+        yield file
+        with refusing():
+            copy_files(str(file), arrow_path(name), LocalFileSystem(), files)
+
+
+def check_deliverable(name: str, settings: Mapping[str, str]) -> None:
+    """Raise where a file of this name could not be delivered, as far as that can be known. Errors: UsageError."""
+    if location_kind(name) == "url":
+        _store(name, settings, "a file to write lies")
+
+
+def _store(name: str, settings: Mapping[str, str], what: str = "files to ingest lie") -> ObjectStore:
     if not is_stored(name):
-        raise UsageError("files to ingest lie on this machine or at s3://", value=name, remedy="copy them there first")
+        raise UsageError(f"{what} on this machine or at s3://", value=name, remedy="copy it by other means")
     if (store := ObjectStore.of(settings, os.environ)) is None:
         raise UsageError(
-            "files at s3:// are read without Spark, and the config names credentials that only Spark understands",
+            "files at s3:// are read and written without Spark, and the config names credentials that only Spark "
+            "understands",
             value=name,
-            remedy="copy them to this machine first, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead",
+            remedy="copy them by other means, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead",
         )
     return store
 

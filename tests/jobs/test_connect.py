@@ -146,6 +146,12 @@ def test_tables_of_a_server_on_this_machine_are_looked_at_without_it(folder: Pat
 
 
 @pytest.mark.slow
+def test_the_demo_by_a_server(tmp_path: Path, server: str) -> None:
+    code, out, err = said(tmp_path, server, "demo", str(tmp_path / "demo"))
+    assert (code, "Run 3" in out) == (0, True), err
+
+
+@pytest.mark.slow
 def test_history_is_made_right_by_a_server_alone(folder: Path, server: str) -> None:
     for command in (
         ("ingest", "clicks.csv", "--format", "csv", "--schema", TYPES),

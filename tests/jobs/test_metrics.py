@@ -65,7 +65,7 @@ def test_the_metrics_say_what_the_ledger_says(lake_to_see: Warehouse, tmp_path: 
 @pytest.mark.parametrize("place", ["nowhere/sessionizer.prom", "."])
 def test_a_file_that_cannot_be_written_is_named_before_the_run(tmp_path: Path, place: str) -> None:
     with pytest.raises(UsageError, match="--metrics-file"):
-        check_writable(tmp_path / place)
+        check_writable(str(tmp_path / place), {})
 
 
 def test_a_run_writes_a_line_of_json_and_its_metrics(

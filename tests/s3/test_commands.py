@@ -132,6 +132,12 @@ def test_a_life_in_a_store(way: Server, lake: Lake) -> None:
     assert "ann" in lake("sessions", "--key", "ann")
     assert "wrote page.html" in lake("report", "-o", "page.html")
     assert SECRET not in (lake.folder / "page.html").read_text()
+    lake("report", "-o", f"s3://{BUCKET}/{lake.name}/pages/shop.html")
+    page = way.client.get_object(Bucket=BUCKET, Key=f"{lake.name}/pages/shop.html")["Body"].read().decode()
+    assert "<html" in page
+    lake("run", "--metrics-file", f"s3a://{BUCKET}/{lake.name}/sessions.prom")
+    metrics = way.client.get_object(Bucket=BUCKET, Key=f"{lake.name}/sessions.prom")["Body"].read().decode()
+    assert "sessionizer_live_sessions{" in metrics
     assert len(lake("changes", "--mode", "update").splitlines()) > 1
     # Without Spark and with it the same is said.
     by_spark = lake("sql", "--csv", "SELECT user, event_count, total FROM sessions ORDER BY user, session_start")
@@ -222,3 +228,12 @@ def test_a_commit_that_was_written_over_is_told_and_made_good_by_a_restore(way: 
     lake("run")
     lake("verify")
     assert lake.totals() == [["ann", "3", "7"], ["bob", "1", "3"], ["bob", "1", "5"]]
+
+
+def test_the_demo_in_a_store(way: Server, lake: Lake) -> None:
+    place = f"s3a://{BUCKET}/{lake.name}/demo"
+    told = lake("demo", str(lake.folder / "demo"), "--tables", place)
+    assert "Run 3" in told
+    assert f"{lake.name}/demo/sessions/_delta_log/00000000000000000000.json" in way.keys(f"{lake.name}/demo/")
+    code, told = lake.tried("demo", str(lake.folder / "demo"), "--tables", place)
+    assert (code, "the demo needs a place without tables" in told) == (2, True), told

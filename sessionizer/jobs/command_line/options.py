@@ -24,7 +24,9 @@ BEGIN, KEEP, HISTORY = "Begin", "Keep the tables up to date", "Change history"
 TRUST, ASK = "See whether they are right", "Ask them"
 Config = Annotated[Path, typer.Option("--config", "-c", help="The config file.", metavar="FILE")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for machines.")]
-Metrics = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the metrics to this Prometheus text file.")]
+Metrics = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Write the metrics to this Prometheus text file, here or at s3://.")
+]
 Once = Annotated[bool, typer.Option("--once", help="One increment, not until caught up.")]
 ToVersion = Annotated[int | None, typer.Option(min=0, help="Read the source up to this version.")]
 Advance = Annotated[str | None, typer.Option(metavar="TIME", help="Have the watermark reach at least this (ISO-8601).")]

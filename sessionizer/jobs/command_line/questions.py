@@ -112,9 +112,9 @@ def advise(
     epilog='Example: sessionizer report -o report.html · sessionizer report -o shop.html --title "Our shop"',
 )
 def report(
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")] = Path(
-        "report.html"
-    ),
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="The page to write, here or at s3://.")
+    ] = "report.html",
     title: Annotated[
         str | None,
         typer.Option(metavar="TEXT", help="The heading of the page; default: the name of the sessions table."),
@@ -124,16 +124,18 @@ def report(
 ) -> None:
     """Write one page about the sessions: when, how long, how many, late ones, runs, quality; to look at or to send."""
     from sessionizer.jobs.commands.report import by_duckdb, by_spark, write_report
+    from sessionizer.jobs.fetch import delivered
     from sessionizer.jobs.run.phases import wall_clock
     from sessionizer.tables.queries.local import NeedsSpark
 
     loaded = opt.ready(config).config
-    try:
-        figures = write_report(by_duckdb(loaded), loaded, output, wall_clock(), title)
-    except NeedsSpark as reason:
-        with opt.session(config, f"starting Spark, since {reason}", quiet=as_json) as (spark, loaded, _):
-            figures = write_report(by_spark(spark, loaded), loaded, output, wall_clock(), title)
-    opt.result(figures, as_json, lambda: print(f"wrote {output}"))
+    with delivered(output, loaded.spark) as file:
+        try:
+            figures = write_report(by_duckdb(loaded), loaded, file, wall_clock(), title)
+        except NeedsSpark as reason:
+            with opt.session(config, f"starting Spark, since {reason}", quiet=as_json) as (spark, loaded, _):
+                figures = write_report(by_spark(spark, loaded), loaded, file, wall_clock(), title)
+    opt.result(figures | {"report": output}, as_json, lambda: print(f"wrote {output}"))
 
 
 @app.command(
@@ -203,8 +205,11 @@ def schema() -> None:
 @app.command(rich_help_panel=opt.BEGIN, epilog="Example: sessionizer demo /tmp/shop")
 def demo(
     folder: Annotated[Path, typer.Argument(help="Where the demo's files and tables go.")] = Path("sessionizer-demo"),
+    tables: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where its tables go instead, such as s3a://bucket/demo; empty.")
+    ] = None,
 ) -> None:
     """Make a click-stream, run three increments over it and show what happens."""
     from sessionizer.jobs.demo.demo import demo as play
 
-    play(folder)
+    play(folder, tables)

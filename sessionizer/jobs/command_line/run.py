@@ -63,7 +63,7 @@ def _increments(
     advance_watermark_to: str | None,
     dry_run: bool,
     now: str | None,
-    metrics_file: Path | None,
+    metrics_file: str | None,
     log_json: bool,
     as_json: bool,
 ) -> None:
@@ -76,13 +76,14 @@ def _increments(
     from sessionizer.lib.time.watermarks import WatermarkOverride
     from sessionizer.tables.manifest import Manifest
 
-    if metrics_file is not None:
-        from sessionizer.jobs.reporting.metrics import check_writable, write_metrics
-
-        check_writable(metrics_file)
     override = WatermarkOverride(opt.instant(advance_watermark_to, "--advance-watermark-to"), flush)
     options = RunOptions(once, to_version, override, dry_run, opt.instant(now, "--now"))
     before = opt.ready(config, "source" if make_tables else "run", windows=windows, columns=to_version is None)
+    if metrics_file is not None:
+        from sessionizer.jobs.fetch import delivered
+        from sessionizer.jobs.reporting.metrics import check_writable, write_metrics
+
+        check_writable(metrics_file, before.config.spark)
     is_plain = metrics_file is None and not (flush or advance_watermark_to or to_version or make_tables)
     if before.tables is not None and is_plain:
         done = nothing_new(before.tables, ruled(before.config, windows=windows))
@@ -95,5 +96,6 @@ def _increments(
         finished: list[Manifest] = []
         reports = increments(kind, options, say, lambda r: log_line(r, kind) if log_json else None, finished.append)
         if metrics_file is not None:
-            write_metrics(kind, metrics_file, wall_clock())
+            with delivered(metrics_file, before.config.spark) as file:
+                write_metrics(kind, file, wall_clock())
         opt.result(as_document(reports, finished), as_json, lambda: show(kind, reports, notes=not log_json))

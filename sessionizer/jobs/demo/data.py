@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from sessionizer.tables.places.object_store import is_stored
+
 MARKER = "# Made by sessionizer demo"
 CONFIG_FILE = "sessionizer.yaml"
 WAREHOUSE = "warehouse"
@@ -71,9 +73,17 @@ class Click:
     file: int
 
 
-def write_files(folder: Path, clicks: list[Click]) -> list[Path]:
+def config_of(tables: str | None) -> str:
+    """The demo's config; tables: a URL below which they lie, else beside it."""
+    if tables is None:
+        return CONFIG
+    client = "spark:\n  spark.jars.packages: org.apache.hadoop:hadoop-aws:3.5.0\n" if is_stored(tables) else ""
+    return CONFIG.replace(f"{WAREHOUSE}/", f"{tables.rstrip('/')}/") + client
+
+
+def write_files(folder: Path, clicks: list[Click], tables: str | None = None) -> list[Path]:
     """Write the config and a CSV file per increment; the paths of the CSV files."""
-    (folder / CONFIG_FILE).write_text(CONFIG, encoding="utf-8")
+    (folder / CONFIG_FILE).write_text(config_of(tables), encoding="utf-8")
     paths = [folder / name for name in INCREMENTS]
     for file, path in enumerate(paths):
         with path.open("w", encoding="utf-8", newline="") as text:

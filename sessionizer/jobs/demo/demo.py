@@ -75,13 +75,14 @@ ORDER BY events DESC""",
 }
 
 
-def demo(folder: Path) -> None:
+def demo(folder: Path, tables: str | None = None) -> None:
     """Make the demo in this folder and show it; one that is there already is made anew.
 
-    Errors: UsageError for a folder that holds anything else.
+    tables: a URL below which its tables lie instead. Errors: UsageError for a folder that holds anything else, and for
+    a URL that has tables of the demo's names.
     """
     begun, out = time.monotonic(), stdout()
-    spark, config = play(folder, out)
+    spark, config = play(folder, out, tables)
     for question in QUESTIONS:
         answer(spark, config, question, out)
     _heading(f"All of it took {time.monotonic() - begun:.0f} s. What to try next:", out)
@@ -89,16 +90,18 @@ def demo(folder: Path) -> None:
         out.print(Text(f"  {command}"), soft_wrap=True)
 
 
-def play(folder: Path, out: Console) -> tuple[SparkSession, Config]:
+def play(folder: Path, out: Console, tables: str | None = None) -> tuple[SparkSession, Config]:
     """Write the files, ingest and run them one by one, and draw what each run has made."""
     make_room(folder)
     events = clicks()
-    files = write_files(folder, events)
+    files = write_files(folder, events, tables)
     config = load_config(folder / CONFIG_FILE, env={})
     out.print(f"A small web shop: {len(events):,} clicks since Monday in three files, and five visitors to watch.")
     out.print(legend())
     with progress("starting Spark (the first time it fetches Delta's jars)"):
-        spark = spark_session(QUICK_START)
+        spark = spark_session(QUICK_START | config.spark)
+    if tables is not None and TableSet(spark, config).sessions.table.exists():
+        raise UsageError("the demo needs a place without tables", value=tables, remedy="name another one, or empty it")
     cells = (min(out.width, WIDEST) - NAME_WIDTH - MARGIN) // HOURS
     window = Window(microseconds(THURSDAY + timedelta(hours=FIRST_HOUR)), HOURS, max(cells, 6))
     watched = [(c.file, c.user, microseconds(c.at)) for c in events if c.user in CAST]

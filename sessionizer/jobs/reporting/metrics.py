@@ -9,8 +9,10 @@ from prometheus_client import CollectorRegistry, write_to_textfile
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from sessionizer.jobs.fetch import check_deliverable
 from sessionizer.jobs.queries.holding import behind, held_by
 from sessionizer.jobs.run.kinds import Kind, Ruled
+from sessionizer.lib.config import location_kind
 from sessionizer.lib.errors import UsageError, without_passwords
 from sessionizer.lib.windows.sessions.lifecycle import OPEN
 from sessionizer.tables.manifest import Manifest
@@ -34,8 +36,15 @@ Values = float | None | Mapping[str, float | None]
 NAMES = {"accepted": "events_accepted", "late": "late_events", "invalid": "invalid_events", "amended": "amended_events"}
 
 
-def check_writable(file: Path) -> None:
-    """Raise unless the file can be made: before the run, not after it."""
+def check_writable(name: str, settings: Mapping[str, str]) -> None:
+    """Raise unless the file can be made, as far as that can be known: before the run, not after it.
+
+    settings: the config's `spark:`, for one in an object store.
+    """
+    check_deliverable(name, settings)
+    if location_kind(name) == "url":
+        return
+    file = Path(name)
     folder = file.absolute().parent
     if file.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
         raise UsageError(
