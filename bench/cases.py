@@ -34,6 +34,7 @@ Case = Callable[[Lab], Iterator[Result]]
 USERS_PER_EVENT = 1 / 40
 DAYS = 30
 TO_WARM_UP = 10  # tiny increments
+TO_WARM_A_SERVER = 6  # runs
 # Ratios to our time that are the goals of a first load; None: shown alone.
 FIRST_LOAD: dict[type[Way], float | None] = {
     SessionWindow: 3.5,
@@ -349,59 +350,47 @@ assert spark.read.format("delta").load(sys.argv[1]).count() == 1000
 
 
 def cold(lab: Lab) -> Iterator[Result]:
-    """A process from its start to its exit: `sessionizer run` of 1,000 events, and plain PySpark beside it."""
-    name, growing = "cold process", Growing(lab, "cold", history(lab, lab.events // 100))
-    config = lab.folder / "cold.yaml"
-    shown = growing.ours.config.model_dump(mode="json", exclude_unset=True)
-    config.write_text(json.dumps({**shown, "spark": {"spark.driver.memory": "1g"}}))
+    """A process from its start to its exit: `sessionizer run` of 1,000 events, alone and by a Spark that is up.
+
+    Plain PySpark is beside it.
+    """
+    name = "cold process"
+    growing = [Growing(lab, f"cold-{n}", history(lab, lab.events // 100)) for n in ("alone", "by-server")]
+    arrive = [each.by(1000, 1 / 24) for each in growing]
+    configs = [lab.folder / f"{each.source.name}.yaml" for each in growing]
+    for each, config in zip(growing, configs, strict=True):
+        shown = each.ours.config.model_dump(mode="json", exclude_unset=True)
+        config.write_text(json.dumps({**shown, "spark": {"spark.driver.memory": "1g"}}))
     plain_number = iter(range(100))
 
-    def run() -> None:
+    def run(config: Path, environment: dict[str, str]) -> None:
         command = [sys.executable, "-m", "sessionizer.jobs.cli", "run", "--config", str(config), "--json"]
-        done = json.loads(_process(command, {}))
-        if not done:
+        if not json.loads(_process(command, environment)):
             raise SystemExit("the cold run has found nothing to do")
 
     def plain() -> None:
         target = str(lab.folder / f"cold-plain-{next(plain_number)}")
         _process([sys.executable, "-c", PLAIN, target], {"SESSIONIZER_CLASS_ARCHIVE": "off"})
 
-    works = {"plain PySpark: write, MERGE, read": plain, "sessionizer run": run}
-    costs = lab.in_turn(name, works, growing.by(1000, 1 / 24), warm_up=1)
-    # Of processes that come and go the meter sees nothing but the time.
-    theirs, mine = (Result.of(name, n, [Cost(each.seconds) for each in c]) for n, c in costs.items())
-    yield theirs
-    yield mine.judge(mine.seconds / theirs.seconds, at_most=0.75)
-
-
-def server(lab: Lab) -> Iterator[Result]:
-    """The same run by a Spark Connect server that is up, which starts no Java, beside the one that does."""
-    name = "warm server"
-    growing = [Growing(lab, f"server-{n}", history(lab, lab.events // 100)) for n in ("without", "with")]
-    arrive = [each.by(1000, 1 / 24) for each in growing]
-    configs = [lab.folder / f"{each.source.name}.yaml" for each in growing]
-    for each, config in zip(growing, configs, strict=True):
-        shown = each.ours.config.model_dump(mode="json", exclude_unset=True)
-        config.write_text(json.dumps({**shown, "spark": {"spark.driver.memory": "1g"}}))
-
-    def run(config: Path, environment: dict[str, str]) -> None:
-        command = [sys.executable, "-m", "sessionizer.jobs.cli", "run", "--config", str(config), "--json"]
-        if not json.loads(_process(command, environment)):
-            raise SystemExit("the run has found nothing to do")
-
     def both_arrive(number: int) -> None:
         for of in arrive:
             of(number)
 
     with connect_server(lab.folder, tuning={"spark.sql.shuffle.partitions": "2"}) as url:
+        for number in range(TO_WARM_A_SERVER):
+            arrive[1](number)
+            run(configs[1], {"SPARK_REMOTE": url})
         works = {
+            "plain PySpark: write, MERGE, read": plain,
             "sessionizer run": lambda: run(configs[0], {}),
             "by a warm Spark Connect server": lambda: run(configs[1], {"SPARK_REMOTE": url}),
         }
-        costs = lab.in_turn(name, works, both_arrive)
-    cold, warm = (Result.of(name, n, [Cost(each.seconds) for each in c]) for n, c in costs.items())
-    yield cold
-    yield warm.judge(warm.seconds / cold.seconds, at_most=0.35)
+        costs = lab.in_turn(name, works, both_arrive, warm_up=1)
+    # Of processes that come and go the meter sees nothing but the time.
+    theirs, mine, warm = (Result.of(name, n, [Cost(each.seconds) for each in c]) for n, c in costs.items())
+    yield theirs
+    yield mine.judge(mine.seconds / theirs.seconds, at_most=0.75)
+    yield warm.judge(warm.seconds / mine.seconds, at_most=0.35)
 
 
 def emptied(ways: tuple[Way, ...]) -> Callable[[int], None]:
@@ -438,7 +427,6 @@ FULL: dict[str, Case] = {
     "wide": wide,
     "fixed": fixed,
     "cold": cold,
-    "server": server,
     "live": live_sessions,
     "history": final_sessions,
     "scale": scale,
