@@ -69,6 +69,13 @@ class Worker:
         self.wait_ready().ask(job, config, **options)
         return self.answer()
 
+    def die(self, job: str, config: Config, nth: int, *, after: bool) -> None:
+        """Have it begin a job, and end for good, with its JVM, at the nth write of it."""
+        self.ask(job, config, (nth, after, []))
+        assert self.ended() == -9
+        self.kill()
+        self.close()
+
     def ended(self) -> int:
         """Its exit code, when it has died."""
         return self.process.wait(PATIENCE)

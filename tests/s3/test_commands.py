@@ -89,10 +89,7 @@ class Lake:
 
     def killed(self, job: str, nth: int, *, after: bool) -> None:
         """The job dies at this write, and its process with it; another takes its place."""
-        self.worker.wait_ready().ask(job, self.config, (nth, after, []))
-        assert self.worker.ended() == -9
-        self.worker.kill()
-        self.worker.close()
+        self.worker.wait_ready().die(job, self.config, nth, after=after)
         self.worker = self.begun()
 
 
