@@ -25,6 +25,7 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.config import Config
 from sessionizer.lib.reading.lookups import Instant, find_sessions, find_windows, microseconds
 from sessionizer.lib.time.watermarks import WatermarkOverride
+from sessionizer.tables.places.catalog import check_lasting
 from sessionizer.tables.table_set import TableSet
 
 
@@ -40,6 +41,7 @@ class Project:
         """By a config file; with the Spark session that runs, or one of its own."""
         loaded = load_config(config)
         spark = spark_session(loaded.spark)
+        check_lasting(spark, loaded.tables)
         return cls(TableSet(spark, loaded).config, spark)
 
     def init(self) -> list[str]:

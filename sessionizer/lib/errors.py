@@ -105,3 +105,9 @@ class TableError(SessionizerError):
 
 class RunFailed(SessionizerError):
     """A run stopped; nothing that it would have written is visible."""
+
+
+class Stopped(SessionizerError):
+    """Somebody has stopped a command, by Ctrl-C or SIGTERM."""
+
+    exit_code = 130

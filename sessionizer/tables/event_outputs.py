@@ -29,13 +29,16 @@ class EventOutput:
 
     def check_types(self, made: T.StructType, remedy: str) -> None:
         """Raise unless the columns that the table has of these are of their types. Errors: TableError."""
-        there = {field.name: field.dataType.simpleString() for field in self.table.schema.fields}
-        wrong = {f.name: f.dataType.simpleString() for f in made.fields}
-        wrong = {name: of for name, of in wrong.items() if there.get(name, of) != of}
+        there = {field.name.lower(): field.dataType for field in self.table.schema.fields}
+        wrong = {f.name: (there[f.name.lower()], f.dataType) for f in made.fields if f.name.lower() in there}
+        wrong = {name: types for name, types in wrong.items() if _clash(*types)}
         if wrong:
             raise TableError(
                 f"{self.table.field} must have the columns that the configuration and the source make: "
-                + "; ".join(f"{name} is {there[name].upper()} and must be {of.upper()}" for name, of in wrong.items()),
+                + "; ".join(
+                    f"{name} is {had.simpleString().upper()} and must be {of.simpleString().upper()}"
+                    for name, (had, of) in wrong.items()
+                ),
                 value=self.table.location,
                 remedy=remedy,
             )
@@ -85,3 +88,11 @@ class EventOutput:
             update=(C.SESSION_ID, C.RUN_ID),
             add_columns=adds,
         )
+
+
+def _clash(there: T.DataType, made: T.DataType) -> bool:
+    """Whether values of one type do not go where the other is; of structs fields may come and go."""
+    if not (isinstance(there, T.StructType) and isinstance(made, T.StructType)):
+        return there.simpleString() != made.simpleString()
+    types = {field.name.lower(): field.dataType for field in there.fields}
+    return any(_clash(types[f.name.lower()], f.dataType) for f in made.fields if f.name.lower() in types)

@@ -1,12 +1,16 @@
 """One commit is the truth: whatever stops, repeats or overtakes a run, its events count exactly once."""
 
+import os
+import signal
+import threading
 import time
 from contextlib import nullcontext
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from sessionizer.jobs.commands.look_back import rebuild
@@ -687,3 +691,33 @@ def test_of_two_processes_at_once_one_wins_and_the_other_starts_over(
     ids = sorted(m.run_id for m in seen if m is not None)
     assert sorted(r[0] for r in warehouse.ledger(C.RUN_ID)) == ids
     assert len(ids) == 2
+
+
+@pytest.mark.parametrize(("how", "finds_a_job"), [("append", True), ("append", False), ("merge", False)])
+def test_a_commit_that_somebody_interrupts_has_its_fence_or_is_none(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, finds_a_job: bool
+) -> None:
+    """Between two jobs nothing stops the statement: no setting is put back, no lock given, before it has ended."""
+    if not finds_a_job:
+        monkeypatch.setattr(type(spark), "interruptAll", lambda _: [])
+    table = Table(spark, str(tmp_path / "table"), "sessions.table")
+    table.create(spark.range(0).schema, [], {})
+    slow = "IF(reflect('java.util.concurrent.locks.LockSupport', 'parkNanos', 4000000000L) = 'x', 0L, id) AS id"
+    rows, commit = spark.range(1).selectExpr(slow), Commit("somebody", 1, "said")
+    merge = partial(table.merge, rows, "t.id = s.id", commit, delete_when="false")
+    write = merge if how == "merge" else partial(table.append, rows, commit)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's own has the jobs cancelled
+    alarm = threading.Timer(1.5, os.kill, [os.getpid(), signal.SIGINT])
+    try:
+        alarm.start()
+        with pytest.raises(KeyboardInterrupt):
+            write()
+    finally:
+        alarm.join()
+        signal.signal(signal.SIGINT, before)
+    entries = [entry for entry in table.history() if entry.version]
+    assert [entry.metadata for entry in entries] in ([["said"], []] if finds_a_job else [["said"]])
+    assert table.has_fence(commit) == bool(entries)
+    assert not any(spark.conf.get(name, None) for name in FENCE_SETTINGS)
+    table.append(spark.range(1), commit)
+    assert table.read().count() == 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sessionizer.lib.errors import UsageError
+from sessionizer.lib.errors import Stopped, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -155,20 +155,23 @@ def session(
 
 @contextmanager
 def _ending_with_us(spark: "SparkSession") -> "Iterator[None]":
-    """A command that is stopped, by SIGTERM too, has a Spark that is elsewhere stop: it would go on for minutes."""
+    """A command that is stopped, by SIGTERM too, has a Spark that is elsewhere stop: it would go on for minutes.
+
+    Errors: Stopped; a JVM of our own ends by itself.
+    """
     from sessionizer.lib.engine import is_remote
 
-    if not is_remote(spark):  # a JVM of our own ends by itself
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    elsewhere = is_remote(spark)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler) if elsewhere else None
     try:
         yield
     except KeyboardInterrupt:
-        spark.stop()
-        raise
+        if elsewhere:
+            spark.stop()
+        raise Stopped("stopped; what was committed stays, the next run goes on from there") from None
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if elsewhere:
+            signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from itertools import takewhile
 from operator import or_
 from typing import Any
 
@@ -29,6 +30,7 @@ from sessionizer.lib.errors import SessionizerError, UsageError
 from sessionizer.tables.manifest import Manifest, Mode
 from sessionizer.tables.position import Log, Position, changed_by_others, in_force
 
+AS_IT_WAS = ("rule_fingerprint", "source_columns", "filled")  # of a manifest, for a backfill to go on
 IMPOSSIBLE = (SessionizerError, PySparkException, Py4JJavaError)  # what stops a repair, but for races
 
 
@@ -38,7 +40,8 @@ class LookBack:
 
     chunk: how much time is committed at once (None: whole days, as many as few rows lie in). deletes: of `readmit`, to
     make the deletes that were ignored, and nothing else. columns: of `backfill`, aggregates to be filled, by the events
-    that count anyway: late ones are not taken in.
+    that count anyway: late ones are not taken in. began: the version of the table that a backfill came upon when it was
+    begun.
     """
 
     low: int
@@ -49,13 +52,15 @@ class LookBack:
     now: int | None = None
     deletes: bool = False
     columns: tuple[str, ...] = ()
+    began: int | None = None
 
     def arguments(self, low: int, high: int) -> dict[str, Any]:
         """What the manifest of one chunk keeps."""
         keys = {} if self.keys is None else {"keys": list(self.keys)}
         deletes = {"deletes": True} if self.deletes else {}
         columns = {"columns": list(self.columns)} if self.columns else {}
-        return {"low": low, "high": high, "from": self.low, "to": self.high, **keys, **deletes, **columns}
+        began = {} if self.began is None else {"began": self.began}
+        return {"low": low, "high": high, "from": self.low, "to": self.high, **keys, **deletes, **columns, **began}
 
 
 def backfill(
@@ -74,7 +79,8 @@ def backfill(
         raise UsageError("--from must be earlier than --to")
     kind.require()
     asked = left(kind, kind.home.position().manifest, asked)
-    spans = _chunks(kind, asked, say)
+    spans, began = _chunks(kind, asked, say)
+    asked = replace(asked, began=began)
     reports = []
     for number, (low, high) in enumerate(spans, 1):
         say(f"recomputing span {number} of {len(spans)}")
@@ -221,35 +227,36 @@ def _repair_if_possible(kind: Kind, position: Position, say: Say) -> None:
         ) from error
 
 
-def _chunks(kind: Kind, asked: LookBack, say: Say) -> list[Chunk]:
-    """The spans to commit one by one: without those that just this backfill has done, if it was cut off."""
+def _chunks(kind: Kind, asked: LookBack, say: Say) -> tuple[list[Chunk], int]:
+    """The spans to commit one by one, without those that just this backfill has done if it was cut off; its `began`."""
     position = kind.home.position() if asked.dry_run else settled(kind, say)
     if position.manifest is not None:
         check_fits(kind, position.manifest)
-    done, arguments = done_to(kind.home.table, asked), asked.arguments(asked.low, asked.high)
-    context = RunContext.look_back(kind, position, wall_clock(), "backfill", arguments)
+    done, began = done_to(kind.home.table, asked)
+    context = RunContext.look_back(kind, position, wall_clock(), "backfill", asked.arguments(asked.low, asked.high))
     spans = chunks(context, asked.low, asked.high, asked.chunk)
     left = [(max(low, done), high) for low, high in spans if high > done]
-    return spans if asked.dry_run or not left else left
+    return (spans, position.version) if asked.dry_run or began is None or not left else (left, began)
 
 
-def done_to(log: Log, asked: LookBack) -> int:
-    """To where just this backfill was done when it was cut off, if it was, by the history of the table.
+def done_to(log: Log, asked: LookBack) -> tuple[int, int | None]:
+    """To where just this backfill was done when it was cut off, if it was, and its `began`, by the table's history.
 
-    Nowhere if events may have been left out since that it would take in, columns have changed, as what failed may not,
-    or others have changed rows.
+    Nowhere, and none, if since it was begun events may have been left out that it would take in, columns have changed,
+    as what failed may not, or others have changed rows.
     """
-    latest, since = None, set[str]()
-    for done, _ in in_force(log, log.version):
-        latest = latest or done
-        if done is None or done.mode == "backfill":
+    nowhere, manifests = (asked.low, None), (found for found, _ in in_force(log, log.version) if found is not None)
+    later, chunk = list[Manifest](), None
+    for chunk in manifests:
+        if chunk.mode == "backfill":
             break
-        since |= done.rejected.keys()
-    if latest is None or done is None or changed_by_others(log, done.sessions_version):
-        return asked.low
-    if any(getattr(done, name) != getattr(latest, name) for name in ("rule_fingerprint", "source_columns", "filled")):
-        return asked.low
-    if since & {LATE, IN_THE_FUTURE} or asked.high > done.now:
-        return asked.low
-    low, high = int(done.arguments["low"]), int(done.arguments["high"])
-    return high if done.arguments == asked.arguments(low, high) else asked.low
+        later.append(chunk)
+    if chunk is None or (began := chunk.arguments.get("began")) is None or asked.high > chunk.now:
+        return nowhere
+    low, high = int(chunk.arguments["low"]), int(chunk.arguments["high"])
+    since = [*later, *takewhile(lambda earlier: earlier.sessions_version >= began, manifests)]
+    left_out = {reason for manifest in since if manifest.mode != "backfill" for reason in manifest.rejected}
+    is_other = any(getattr(m, name) != getattr(chunk, name) for m in since for name in AS_IT_WAS)
+    if chunk.arguments != replace(asked, began=began).arguments(low, high) or is_other:
+        return nowhere
+    return nowhere if left_out & {LATE, IN_THE_FUTURE} or changed_by_others(log, began) else (high, began)

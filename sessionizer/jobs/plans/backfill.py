@@ -55,7 +55,7 @@ def plan(tables: LocalTableSet, of: Ruled, asked: LookBack) -> Plan:
     done, version = of.consumed(position.manifest)
     check_same(tables.events, done)
     asked = left(of, done, asked)
-    begin = done_to(home, asked)
+    begin, _ = done_to(home, asked)
     todo = replace(asked, low=begin) if begin < asked.high else asked
     part = part_within(tables, version, [(todo.low, todo.high - 1)])
     keys = of_any(todo.keys, home.schema)

@@ -18,6 +18,10 @@ ALWAYS = {  # whatever the settings say
 REMOTE = "spark.remote"
 CATALOG_OF_DELTA = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 OF_A_SESSION = ("spark.sql.", "spark.databricks.")  # all others are of the server's process
+OF_THE_SERVER = (  # and these of them
+    *("spark.sql.catalogImplementation", "spark.sql.warehouse.dir", "spark.sql.extensions"),
+    *("spark.sql.hive.metastore.", "spark.sql.queryExecutionListeners", "spark.sql.streaming.streamingQueryListeners"),
+)
 # Of a server only what concerns our own session.
 WHERE_REMOTE = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -50,6 +54,7 @@ def remote_session(url: str, settings: Mapping[str, str], *, small: bool) -> Spa
     Errors: RunFailed where it is not reached, or has no Delta.
     """
     place, own = urlparse(url), {n: v for n, v in settings.items() if n.startswith(OF_A_SESSION)}
+    own = {name: value for name, value in own.items() if not name.startswith(OF_THE_SERVER)}
     own = (WHERE_SMALL if small else {}) | own
     try:
         # Spark itself would go on trying for minutes.

@@ -1,13 +1,15 @@
 """Properties of tables, and settings of Spark for single commits: the fence, what it says, how a MERGE writes."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import TYPE_CHECKING, TypeVar
 
 import deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.util import inheritable_thread_target
 
 from sessionizer.lib.engine import is_remote
 from sessionizer.tables.delta.commits import Commit
@@ -30,6 +32,7 @@ WITHIN_RETENTION = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeleted
 THOUGH_RETYPED = "spark.databricks.delta.changeDataFeed.unsafeBatchReadOnIncompatibleSchemaChanges.enabled"
 AS_IT_IS = {"spark.databricks.delta.merge.materializeSource": "none"}
 ALSO_OTHERS = {"spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false"}
+Done = TypeVar("Done")
 # Of two partitions a task writes both at once, so that Spark need not sort the rows, which are in order of time.
 BOTH_AT_ONCE = {"spark.sql.maxConcurrentOutputFileWriters": "3"}  # one more than are open
 
@@ -81,6 +84,23 @@ def having(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, was)
+
+
+def to_its_end(spark: SparkSession, statement: Callable[[], Done]) -> Done:
+    """What a statement returns. Interrupted, it is told to stop and waited for.
+
+    What has begun to commit goes on whoever waits: it must find its fence in the session, and the lock taken.
+    """
+    with ThreadPoolExecutor(1) as beside:
+        running = beside.submit(inheritable_thread_target(spark)(statement))
+        try:
+            return running.result()  # type: ignore[no-any-return]
+        except KeyboardInterrupt:
+            spark.interruptAll()
+            while not running.done():
+                with suppress(KeyboardInterrupt):
+                    wait([running])
+            raise
 
 
 def cores_of(spark: SparkSession) -> int:

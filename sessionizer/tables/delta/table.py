@@ -3,12 +3,13 @@
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import deltalake
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, DataFrameWriter
+from pyspark.sql import DataFrame, DataFrameWriter, Row
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -83,7 +84,7 @@ class Table(Reading):
     def change_settings(self, properties: Mapping[str, str], metadata: str | None = None) -> None:
         """Set table properties in one commit."""
         with self.lock(), settings.saying(self.spark, metadata), racing():
-            self.spark.sql(f"ALTER TABLE {self.sql_name()} SET TBLPROPERTIES ({_pairs(properties)})")
+            self._do(f"ALTER TABLE {self.sql_name()} SET TBLPROPERTIES ({_pairs(properties)})")
 
     def append(
         self, rows: DataFrame, commit: Commit, *, add_columns: bool = False, rows_per_file: int | None = None
@@ -173,7 +174,7 @@ class Table(Reading):
         """Undo the transactions of the application after `last`, and what came after them; once."""
         with self.lock(), settings.saying(self.spark, undoing.note), racing():
             if (version := self.version_before(undoing, last)) is not None:
-                self.spark.sql(f"RESTORE TABLE {self.sql_name()} TO VERSION AS OF {version}")
+                self._do(f"RESTORE TABLE {self.sql_name()} TO VERSION AS OF {version}")
 
     def bar(self, undoing: Commit, last: int) -> None:
         """From here on nothing older of the application gets in: what stalled before this undoing comes too late.
@@ -192,13 +193,13 @@ class Table(Reading):
         """
         fence = nullcontext() if commit is None else settings.committing(self.spark, commit)
         with self.lock(), fence, racing():
-            self.spark.sql(f"DELETE FROM {self.sql_name()} WHERE {condition}")
+            self._do(f"DELETE FROM {self.sql_name()} WHERE {condition}")
 
     def update(self, condition: str, values: Mapping[str, str]) -> None:
         """Set columns, to SQL expressions, where the condition is true; no commit where it is not."""
         with self.lock(), racing():
             changed = ", ".join(f"{C.quoted(name)} = {value}" for name, value in values.items())
-            self.spark.sql(f"UPDATE {self.sql_name()} SET {changed} WHERE {condition}")
+            self._do(f"UPDATE {self.sql_name()} SET {changed} WHERE {condition}")
 
     def compact(self, condition: str, metadata: str | None = None) -> None:
         """Make few files of many small ones, in the partitions that the condition on partition columns allows."""
@@ -208,7 +209,7 @@ class Table(Reading):
         }
         where = f" WHERE {condition}" if condition != "true" else ""
         with self.lock(), settings.saying(self.spark, metadata), settings.having(self.spark, sizes), racing():
-            self.spark.sql(f"OPTIMIZE {self.sql_name()}{where}").collect()
+            self._do(f"OPTIMIZE {self.sql_name()}{where}")
 
     def keep_removed(self, us: int, metadata: str | None = None) -> None:
         """Have Delta keep removed files, and the log that names them, for so long (microseconds)."""
@@ -230,7 +231,7 @@ class Table(Reading):
             name = F.element_at(F.split("path", "/"), -1)
             number = self.spark.sql(f"{command} DRY RUN").where(name.contains(".") & ~name.contains("=")).count()
             if number and not dry_run:  # where there are none, two commits would only say so
-                self.spark.sql(command).collect()
+                self._do(command)
         return number
 
     def _merge(
@@ -242,7 +243,7 @@ class Table(Reading):
         text = f"MERGE {evolving}INTO {self.sql_name()} AS t USING {name} AS s ON {condition} {' '.join(clauses)}"
         try:
             with settings.committing(self.spark, commit), racing():
-                result = self.spark.sql(text).collect()
+                result = self._do(text)
         finally:
             self.spark.catalog.dropTempView(name)
         if not result:
@@ -253,10 +254,12 @@ class Table(Reading):
         if rows_per_file is not None:
             writer = writer.option("maxRecordsPerFile", rows_per_file)
         with settings.having(self.spark, settings.BOTH_AT_ONCE if rows_per_file is not None else {}):
-            if self.by_name:
-                writer.saveAsTable(self.location)
-            else:
-                writer.save(self.location)
+            save = writer.saveAsTable if self.by_name else writer.save
+            settings.to_its_end(self.spark, partial(save, self.location))
+
+    def _do(self, command: str) -> list[Row]:
+        """Do a command of SQL, to its end."""
+        return settings.to_its_end(self.spark, lambda: self.spark.sql(command).collect())
 
 
 def _pairs(properties: Mapping[str, str]) -> str:
