@@ -86,6 +86,14 @@ class Worker:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(PATIENCE)
 
+    def is_gone(self) -> bool:
+        """Whether its JVM has ended, too, which takes longer where that leaves an archive of its classes."""
+        try:
+            os.killpg(self.process.pid, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
     def __enter__(self) -> "Worker":
         return self
 

@@ -11,7 +11,7 @@ import yaml
 from sessionizer.jobs.config_file import load_config
 from sessionizer.lib.config import Config
 from tests.few_rows import FOR_FEW_ROWS
-from tests.processes import ROOT, Worker, without_remote
+from tests.processes import ROOT, Worker, wait_until, without_remote
 
 CONFIG = "sessionizer.yaml"
 DATABASE = "lake"
@@ -104,6 +104,7 @@ class Lake:
     def by_itself(self, *arguments: str) -> str:
         """What a command prints that is a process of its own. Derby lets one in at a time: the other ends first."""
         self.worker.close()
+        wait_until("the other process has not ended", self.worker.is_gone)
         done = subprocess.run(
             [sys.executable, "-c", "from sessionizer.jobs.cli import main; main()", *arguments],
             cwd=self.folder,
