@@ -96,7 +96,8 @@ def to_its_end(spark: SparkSession, statement: Callable[[], Done]) -> Done:
         try:
             return running.result()  # type: ignore[no-any-return]
         except KeyboardInterrupt:
-            spark.interruptAll()
+            with suppress(Exception):  # a server that is gone has stopped, too
+                spark.interruptAll()
             while not running.done():
                 with suppress(KeyboardInterrupt):
                     wait([running])
