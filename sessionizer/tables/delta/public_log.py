@@ -72,7 +72,7 @@ class PublicLog:
 
     def exists(self) -> bool:
         """Whether there is a Delta table at the path."""
-        if self._here and not any(_ENTRY.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in self._names()):
+        if self._here and not self._versions():
             return False
         try:
             self._state()
@@ -175,10 +175,7 @@ class PublicLog:
 
     def _latest(self) -> int:
         if self._here:
-            numbers = [
-                match for name in self._names() if (match := _ENTRY.fullmatch(name) or _CHECKPOINT.fullmatch(name))
-            ]
-            return max(int(match[1]) for match in numbers)
+            return max(self._versions())
         try:
             found = self.spark.sql(f"DESCRIBE HISTORY {self.place.sql_name()} LIMIT 1").select("version").collect()
         except Exception as error:
@@ -231,8 +228,8 @@ class PublicLog:
             return [line for path in paths for line in self._text(path) if _TOLD.match(line)]
         import pyarrow.parquet as pq  # noqa: PLC0415
 
-        columns = [table for path in paths for table in [pq.read_table(path, columns=["metaData", "txn"])]]
-        rows = [row for table in columns for row in table.to_pylist(maps_as_pydicts="strict")]
+        tables = [pq.read_table(path, columns=["metaData", "txn"]) for path in paths]
+        rows = [row for table in tables for row in table.to_pylist(maps_as_pydicts="strict")]
         return [json.dumps(row) for row in rows if row.get("metaData") or row.get("txn")]
 
     def _names(self) -> list[str]:
@@ -241,6 +238,11 @@ class PublicLog:
             folder = Path(self._folder())
             return sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
         return [row["path"].rsplit("/", 1)[1] for row in self._listing().select("path").collect()]
+
+    def _versions(self) -> list[int]:
+        """Of its entries and checkpoints."""
+        found = (_ENTRY.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in self._names())
+        return [int(match[1]) for match in found if match]
 
     def _text(self, path: str) -> list[str]:
         return Path(path).read_text(encoding="utf-8").rstrip("\n").split("\n")
