@@ -1,6 +1,6 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo check test test-broad test-all test-soak test-connect test-s3 test-catalogs test-airflow test-versions conformance lint types fmt bench bench-full bench-history bench-sliding clean
+.PHONY: help setup java demo check test test-broad test-all test-soak test-connect test-s3 test-catalogs test-airflow test-versions conformance lint types fmt bench bench-full bench-history bench-sliding bench-airflow clean
 
 BIN := .venv/bin
 # Two processes, each with a JVM of its own: a job over a few rows keeps hardly more than one core busy. A process takes
@@ -87,6 +87,9 @@ bench-history: setup java ## time backfills and late events against the length o
 
 bench-sliding: setup java ## time sliding windows against Spark's hopping ones
 	$(BIN)/python -m bench.sliding
+
+bench-airflow: setup java .venv-airflow/.stamp ## time a task of Airflow's that starts Spark, and one by a warm Spark Connect server
+	$(BIN)/python -m bench.airflow
 
 clean: ## remove caches, build and demo output (not .venv)
 	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -85,11 +85,17 @@ class Deployment:
             process.wait(PATIENCE)
         return process.returncode, Path(log).read_text()
 
-    def test_dag(self, dag: str, **conf: Any) -> dict[str, Any]:
+    def test_dag(self, dag: str, environment: Mapping[str, str] | None = None, **conf: Any) -> dict[str, Any]:
         """`airflow dags test`; the state and, by task, the results of the run."""
-        _, said = self.airflow("dags", "test", dag, *(["--conf", json.dumps(conf)] if conf else []))
+        _, said = self.airflow("dags", "test", dag, *(["--conf", json.dumps(conf)] if conf else []), **environment or {})
         (run,) = self.rows("SELECT run_id, state FROM dag_run WHERE dag_id = ? ORDER BY id DESC LIMIT 1", dag)
         return {"state": run["state"], "said": said, "run_id": run["run_id"], **self.results(dag, run["run_id"])}
+
+    def seconds(self, dag: str, run_id: str) -> float:
+        """How long the one task of a run took, as Airflow has it."""
+        query = "SELECT duration FROM task_instance WHERE dag_id = ? AND run_id = ?"
+        (task,) = self.rows(query, dag, run_id)
+        return float(task["duration"])
 
     def results(self, dag: str, run_id: str) -> dict[str, Any]:
         """tasks: their states; xcoms: what they have returned, by task (mapped ones in a list) or by task.key."""
@@ -174,15 +180,21 @@ def until(holds: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any
     raise AssertionError(f"it did not happen in {seconds:.0f} s: {what}")
 
 
-@pytest.fixture(scope="package")
-def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """Airflow's database and pool, and a source with two users' events of three hours."""
-    if not AIRFLOW.exists():
-        pytest.fail(f"there is no Airflow at {AIRFLOW}: `make test-airflow` installs it")
-    made = Deployment(tmp_path_factory.mktemp("deployment"))
+def deployed(folder: Path) -> Deployment:
+    """With Airflow's database and pool."""
+    made = Deployment(folder)
     for arguments in (("db", "migrate"), ("pools", "set", "sessionizer", "1", "one command at a time")):
         code, said = made.airflow(*arguments)
         assert code == 0, said
+    return made
+
+
+@pytest.fixture(scope="package")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """A deployment, and a source with two users' events of three hours."""
+    if not AIRFLOW.exists():
+        pytest.fail(f"there is no Airflow at {AIRFLOW}: `make test-airflow` installs it")
+    made = deployed(tmp_path_factory.mktemp("deployment"))
     made.append(
         "ann,2026-01-01T10:00:00Z,1\nann,2026-01-01T10:10:00Z,2\nbob,2026-01-01T10:20:00Z,4\n"
         "ann,2026-01-01T11:30:00Z,8\nbob,2026-01-01T12:40:00Z,16\n,2026-01-01T12:00:00Z,32\n",

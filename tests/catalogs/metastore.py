@@ -61,7 +61,7 @@ class Lake:
         return found
 
     def tables(self, database: str = DATABASE) -> set[str]:
-        return {row[1] for row in self.sql(f"SHOW TABLES IN {database}")}
+        return {name for _, name, is_temporary in self.sql(f"SHOW TABLES IN {database}") if not is_temporary}
 
     def place(self, database: str, name: str) -> Path:
         """The folder of a table that the metastore places."""
