@@ -88,7 +88,8 @@ for of in SETTINGS:
             """What was expected, what was done, and each chunk."""
             instance = get_current_context()["ti"]
             looked = instance.xcom_pull(task_ids="dry_run")
-            done = [run for document in instance.xcom_pull(task_ids="recompute") or [] for run in document["runs"]]
+            of_chunks = instance.xcom_pull(task_ids=["recompute"])  # of one task alone it hands over a single one bare
+            done = [run for document in of_chunks if document for run in document["runs"]]
             return {
                 "expected": _changes(looked["runs"]),
                 "done": _changes(done),

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -10,12 +11,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 from airflow.sdk.exceptions import AirflowException
 
 KEEPER = str(Path(__file__).with_name("keeper.py"))
+_BEGIN = re.compile(r"^[{\[]", re.MULTILINE)
 ENDED = 15.0  # seconds that the keeper is waited for: a little longer than it takes to end a command by force
 
 
@@ -28,7 +31,7 @@ class Call:
         self.was_ended = False
         self._process: subprocess.Popen[bytes] | None = None
 
-    def document(self, seconds: float | None = None) -> tuple[int, dict[str, Any]]:
+    def document(self, seconds: float | None = None) -> tuple[int, Any]:
         """The exit code and the document. seconds: how long it may take.
 
         Errors: AirflowException where it takes longer, where nobody supervises the task, where there is no document.
@@ -81,14 +84,14 @@ class Call:
             self.log.info("%s", text)
 
 
-def _document(text: str, code: int, told: Sequence[str]) -> dict[str, Any]:
-    """The JSON document at the end of stdout; what a launcher may have printed before it is passed over."""
-    try:
-        found = json.loads(text[text.rfind("\n{\n") + 1 :])
-    except ValueError:
-        found = None
-    if isinstance(found, dict):
-        return found
+def _document(text: str, code: int, told: Sequence[str]) -> Any:
+    """The JSON document, an object or a list, at the end of stdout.
+
+    What a launcher may have printed before it is passed over.
+    """
+    for begin in _BEGIN.finditer(text):
+        with suppress(ValueError):
+            return json.loads(text[begin.start() :])
     if code:
         return {"error": "\n".join(told[-5:]) or "it said nothing"}
     raise AirflowException(f"sessionizer must print a JSON document: got {text[-500:]!r}")

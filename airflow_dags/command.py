@@ -27,14 +27,14 @@ AS_OF_LAST = (
 
 
 class SessionizerOperator(BaseOperator):
-    """Runs one command of `sessionizer`; its JSON document is the task's result.
+    """Runs one command of `sessionizer`; its JSON document is the task's result: of a look-up or `sql` a list of rows.
 
     arguments: of the command, a template; or a function of the context (and the Jinja environment) that returns them.
     config: the absolute path of the config file, a template. command: how the command line is started. skip_if_nothing:
     the task is skipped where there was nothing to do, so that its assets tell nobody of a change. catalog: what
     OpenLineage calls the catalog of tables that the config names (`db.events`); "": these are not told. options: those
     of any operator; give a pool of one slot, so that the commands of one sessions table wait for each other.
-    The figures of the runs become the extra of the asset events.
+    The figures of the runs become the extra of the asset events; a command that does none leaves it empty.
     """
 
     template_fields: Sequence[str] = ("arguments", "config")
@@ -56,9 +56,9 @@ class SessionizerOperator(BaseOperator):
         self.skip_if_nothing = skip_if_nothing
         self.catalog = catalog
         self._call: Call | None = None
-        self._document: Mapping[str, Any] | None = None
+        self._document: Any = None
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> Any:
         """Run the command. Errors: AirflowFailException where trying again is of no use, else AirflowException."""
         asked = self.arguments
         assert not callable(asked)  # rendered before it runs
@@ -72,11 +72,12 @@ class SessionizerOperator(BaseOperator):
             raise kind(f"sessionizer {asked[0]} ended with exit code {code}: {_reason(document)}")
         self._document = document
         # An earlier try, or a run that was cut off, may have written what nobody has been told of.
-        has_told = context["ti"].try_number == 1 and not document.get("finished")
-        if self.skip_if_nothing and not document["runs"] and has_told:
-            raise AirflowSkipException("nothing new")
-        for outlet in self.outlets:
-            context["outlet_events"][outlet].extra = figures(document["runs"])
+        if isinstance(document, dict) and "runs" in document:
+            has_told = context["ti"].try_number == 1 and not document.get("finished")
+            if self.skip_if_nothing and not document["runs"] and has_told:
+                raise AirflowSkipException("nothing new")
+            for outlet in self.outlets:
+                context["outlet_events"][outlet].extra = figures(document["runs"])
         return document
 
     def on_kill(self) -> None:
@@ -95,7 +96,7 @@ class SessionizerOperator(BaseOperator):
     def _to(self, asked: Sequence[str]) -> Call:
         return Call([*self.command, *asked, "--config", self.config, "--json"], self.log)
 
-    def _lineage(self, document: Mapping[str, Any] | None) -> Any:
+    def _lineage(self, document: Any) -> Any:
         """Where the tables lie the command line says, for it may be on another machine, with its config."""
         from airflow_dags.lineage import lineage, patience
 
@@ -119,7 +120,7 @@ def figures(runs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return {"runs": len(done), **summed, **{name: last[name] for name in AS_OF_LAST if name in last}}
 
 
-def _reason(document: Mapping[str, Any]) -> str:
+def _reason(document: Any) -> str:
     if "error" in document:
         return str(document["error"])
     broken = [f"{name} ({number} rows)" for name, number in document.get("rules", {}).items() if number]

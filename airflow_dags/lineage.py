@@ -25,10 +25,8 @@ def patience() -> float:
     return 0.7 * float(execution_timeout())
 
 
-def lineage(
-    arguments: Sequence[str], known: Mapping[str, tuple[str, str]], document: Mapping[str, Any] | None
-) -> OperatorLineage:
-    """The datasets of a command, among those known by namespace and name; with its document, what it has done."""
+def lineage(arguments: Sequence[str], known: Mapping[str, tuple[str, str]], document: Any) -> OperatorLineage:
+    """The datasets of a command, among those known by namespace and name; with its JSON document, what it has done."""
     reads, writes = reads_and_writes(arguments)
     done = figures(document["runs"]) if document and "runs" in document and writes else {}
     outputs = [OutputDataset(*known[name]) for name in writes if name in known]

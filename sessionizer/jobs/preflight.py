@@ -51,13 +51,18 @@ def check(config: Config, needs: Needs | None = None, *, windows: bool = False, 
 
 
 def check_all(config: Config) -> bool:
-    """The same for all that runs of this config need; whether its tables could be looked at."""
+    """The same for all that runs of this config need; whether its tables could be looked at.
+
+    Errors: ConfigError for one alone, too.
+    """
     try:
         tables = LocalTableSet(config)
         each = [ruled(tables.config, windows=windows) for windows in (False, True) if not windows or config.sliding]
         _raise_all([error for of in each for error in _problems(tables, of, "run", columns=True)])
     except NeedsSpark:
         return False
+    except SessionizerError as error:
+        raise ConfigError(error.rule, value=error.value, remedy=error.remedy) from error
     return True
 
 

@@ -85,9 +85,9 @@ class Deployment:
             process.wait(PATIENCE)
         return process.returncode, Path(log).read_text()
 
-    def test_dag(self, dag: str, environment: Mapping[str, str] | None = None, **conf: Any) -> dict[str, Any]:
+    def test_dag(self, dag: str, **conf: Any) -> dict[str, Any]:
         """`airflow dags test`; the state and, by task, the results of the run."""
-        _, said = self.airflow("dags", "test", dag, *(["--conf", json.dumps(conf)] if conf else []), **environment or {})
+        _, said = self.airflow("dags", "test", dag, *(["--conf", json.dumps(conf)] if conf else []))
         (run,) = self.rows("SELECT run_id, state FROM dag_run WHERE dag_id = ? ORDER BY id DESC LIMIT 1", dag)
         return {"state": run["state"], "said": said, "run_id": run["run_id"], **self.results(dag, run["run_id"])}
 

@@ -66,11 +66,16 @@ def test_tables_of_a_folder_have_names_and_assets_of_their_own(tmp_path: Path) -
 
 
 OWN = """
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Asset
 from airflow_dags.command import SessionizerOperator
 
 with DAG("own", schedule=None):
-    SessionizerOperator(task_id="count", arguments=["status"], config={config!r}, command={command!r})
+    of = dict(config={config!r}, command={command!r})
+    count = SessionizerOperator(task_id="count", arguments=["status"], **of)
+    upkeep = SessionizerOperator(
+        task_id="upkeep", arguments=["maintain"], skip_if_nothing=True, outlets=[Asset("kept")], **of
+    )
+    count >> upkeep >> SessionizerOperator(task_id="look", arguments=["sessions", "--limit", "1"], **of)
 """
 
 
@@ -84,6 +89,8 @@ def test_the_operator_serves_dags_of_ones_own(deployment: Deployment) -> None:
         file.unlink()
     assert done["state"] == "success", done["said"]
     assert "sessions" in done["xcoms"]["count"]
+    assert "sessions" in {table["table"] for table in done["xcoms"]["upkeep"]["tables"]}
+    assert done["xcoms"]["look"] == []
 
 
 def test_sessionize_consumes_what_is_new_and_tells_its_figures(deployment: Deployment) -> None:
@@ -117,18 +124,24 @@ def test_backfill_looks_first_then_recomputes_in_chunks(deployment: Deployment) 
     assert looked["xcoms"]["summary"] == {"expected": expected, "done": nothing, "chunks": []}
     assert len(deployment.asset_events()) == events
 
+    whole, added, changed = asked | {"chunk_days": 7}, {**nothing, "rows_added": 1}, {**nothing, "rows_changed": 1}
+    alone = deployment.test_dag("backfill", **whole, keys=["bob"])
+    assert alone["state"] == "success", alone["said"]
+    chunk = {"from": "2025-12-30T00:00:00Z", "to": "2026-01-02T00:00:00Z", **added}
+    assert alone["xcoms"]["summary"] == {"expected": added, "done": added, "chunks": [chunk]}
+
     done = deployment.test_dag("backfill", **asked)
     assert done["state"] == "success", done["said"]
     assert done["tasks"]["recompute"] == ["success", "success"]
     assert done["xcoms"]["summary"] == {
-        "expected": expected,
-        "done": expected,
+        "expected": changed,
+        "done": changed,
         "chunks": [
-            {"from": "2025-12-30T00:00:00Z", "to": "2026-01-01T00:00:00Z", **nothing, "rows_added": 1},
-            {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z", **nothing, "rows_changed": 1},
+            {"from": "2025-12-30T00:00:00Z", "to": "2026-01-01T00:00:00Z", **nothing},
+            {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z", **changed},
         ],
     }
-    assert [event["mode"] for event in deployment.asset_events()[events:]] == ["backfill", "backfill"]
+    assert [event["mode"] for event in deployment.asset_events()[events:]] == ["backfill", "backfill", "backfill"]
     labels = deployment.rows(
         "SELECT rendered_map_index FROM task_instance WHERE run_id = ? AND task_id = 'recompute' ORDER BY map_index",
         done["run_id"],

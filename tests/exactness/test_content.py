@@ -237,6 +237,47 @@ def test_a_gap_of_its_own_reaches_over_no_cut(made: Plays) -> None:
     done.assert_clean()
 
 
+OVER_A_CUT = {"gap": {"expr": "make_dt_interval(0, 0, n, 0)"}, "starts_when": "what = 'login'"}
+OVER_A_LOGIN = "u | at | n | what\n a | 0 | 60 | page\n a | 5 | 1 | login"
+
+
+def test_a_new_aggregate_lets_a_gap_of_its_own_reach_over_no_cut(made: Plays) -> None:
+    done = made(OVER_A_CUT, f"{OVER_A_LOGIN}\n t | 50 | 1 | page")
+    done.change(aggregates=[{"name": "least", "fn": "min", "of": "n"}]).run()
+    done.assert_clean()
+    done.runs("u | at | n | what\n a | 55 | 1 | page")
+    done.assert_sessions("""
+        u | start | end | count
+        a | 0     | 0   | 1
+        a | 5     | 5   | 1
+        a | 55    | 55  | 1
+        t | 50    | 50  | 1
+    """)
+    done.assert_clean()
+
+
+def test_a_backfill_leaves_what_lives_amid_the_reach_of_another_as_it_is(made: Plays) -> None:
+    idle = {"idle_timeout": {"after": "1d", "clock": "processing_time"}, "allowed_lateness": "24h"}
+    done = made(OVER_A_CUT, time=idle).at(1000).runs(f"{OVER_A_LOGIN}\n a | 20 | 1 | page")
+    three = "u | start | end | count\n a | 0 | 0 | 1\n a | 5 | 5 | 1\n a | 20 | 20 | 1"
+    done.at(1030).backfill(10, 30)
+    done.assert_sessions(three)
+    done.assert_clean()
+    done.runs("u | at | n | what\n t | 300 | 1 | page")
+    done.assert_sessions(three, u="a")
+
+
+def test_what_lies_amid_the_reach_of_what_is_made_again_is_no_arrival(made: Plays) -> None:
+    """Of a key whose last event came at 1000: fifty-nine minutes later one of them is deleted."""
+    idle = {"idle_timeout": {"after": "1h", "clock": "processing_time"}, "watermark": {"per": "key"}}
+    done = made(OVER_A_CUT, time=idle).at(1000)
+    done.runs("u | at | n | what\n a | 0 | 900 | page\n a | 60 | 1 | login\n a | 150 | 9 | page\n a | 152 | 9 | page")
+    done.at(1059).source("DELETE FROM {} WHERE hour(at) = 2 AND minute(at) = 30").run()
+    done.at(1062).runs("u | at | n | what\n t | 0 | 1 | page")
+    done.assert_sessions("u | start | final\n a | 0 | yes\n a | 60 | yes\n a | 152 | yes", u="a")
+    done.assert_clean()
+
+
 def test_a_condition_that_fails_for_an_event_rejects_that_event(made: Plays) -> None:
     done = made({"ends_when": "1 / n > 0.5"}, "a@0=1 a@1=0 a@2=5 t@90=2")
     done.assert_sessions("""

@@ -364,6 +364,17 @@ def test_a_delete_that_waited_reaches_a_late_session_that_outlasts_the_mark(play
     done.assert_clean()
 
 
+def test_what_is_forgotten_still_ends_a_session_that_would_reach_over_it(play: Plays) -> None:
+    by_days = {"session": {"gap": {"expr": "make_dt_interval(n, 0, 0, 0)"}, "starts_when": "n = 3"}}
+    done = play("a@0=100 a@2880=1 a@7200=3 tick@72000=1", now=90000, **by_days)
+    forget(done)
+    done.source("UPDATE {} SET n = 2 WHERE u = 'a' AND n = 1").run()
+    done.assert_clean()
+    done.runs("a@79200=1")
+    done.assert_sessions("u | start | end | count \n a | 0 | 2880 | 2 \n a | 79200 | 79200 | 1", u="a")
+    done.assert_clean()
+
+
 def test_no_session_is_forgotten_that_a_live_one_may_grow_over(play: Plays) -> None:
     """a's live session began before its final one, and reaches beyond it: its events would count as its own."""
     freezes = {"time": {"lateness": "session", "allowed_lateness": "0s"}}

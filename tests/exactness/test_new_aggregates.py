@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from sessionizer.jobs.commands.look_back import LookBack, backfill, lacking
 from sessionizer.jobs.commands.status import status
+from sessionizer.jobs.queries.changes import Asked, document
 from sessionizer.lib.errors import ConfigError, SourceMismatch, UsageError
 from tests.exactness.play import TOTAL, Play, at
 
@@ -51,6 +52,7 @@ def test_a_run_takes_new_aggregates_up_and_makes_live_sessions_again(before: Pla
         """
     )
     play.assert_clean()
+    assert [row["total"] for row in document(play.kind, Asked("complete", run="1"))["rows"]] == [5, 8, 7]
     # The live sessions go on from what they remember now.
     play.runs("b@95=5 a@10=4").assert_sessions(
         f"""

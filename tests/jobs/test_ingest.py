@@ -185,6 +185,15 @@ def test_a_last_line_that_is_still_being_written_is_held_back(logs: Lake) -> Non
     assert logs.torn() == ["cut"]
 
 
+def test_a_last_line_of_a_log_that_may_be_longer_is_held_back(logs: Lake) -> None:
+    begun, rest = '[01/May/2024:12:00:00 +0000] "GET / HTTP/1.1" 200 51', '2 "-" "curl"\n'
+    file = logs.file("access.log", f"{log_line('a')}b - - {begun}")  # a whole line of the Common format
+    assert logs.ingest(LOG, file) == [IngestReport(str(file), lines=1, added=1, held_back=1)]
+    file.write_text(f"{log_line('a')}b - - {begun}{rest}")
+    assert logs.ingest(LOG, file) == [IngestReport(str(file), lines=1, added=1, grown=True)]
+    assert logs.rows("host", "bytes", "user_agent") == [("a", 5, "curl"), ("b", 512, "curl")]
+
+
 def test_torn_lines_are_kept_with_what_they_held(lake: Lake) -> None:
     file = lake.file("a.csv", f'user,event_time\nu1,{AT}\nu2\n"u3,{AT}\nu2\n\nu4,soon\n'.encode() + b"caf\xe9\n")
     assert lake.ingest(CSV, file) == [IngestReport(str(file), lines=6, added=1, unreadable=5)]
@@ -583,6 +592,12 @@ def test_rows_without_a_time_get_that_of_their_arrival(spark: SparkSession, tmp_
     assert lake.config.rule_summary()["event_time"] == "arrived_at"
     told = lake.refused(SourceError, CSV, lake.file("c.csv", f"user,n,arrived_at\nu1,1,{AT}\n"))
     assert "filled with the time of arrival" in told
+
+
+def test_lines_of_a_log_may_have_the_time_of_their_arrival(spark: SparkSession, tmp_path: Path) -> None:
+    logs = lake_at(spark, tmp_path, key=["host"], event_time={"arrival": "arrived_at"})
+    logs.ingest(LOG, logs.file("access.log", log_line("a")))
+    assert logs.rows("host", "event_time", "arrived_at") == [("a", NOON, datetime(2024, 6, 1))]
 
 
 def test_a_table_without_a_column_for_arrivals_gets_it_if_asked(spark: SparkSession, tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ from pyspark.sql import SparkSession
 from sessionizer.jobs.commands.look_back import LookBack, backfill, readmit, rebuild
 from sessionizer.jobs.commands.verify import Asked, verify
 from sessionizer.jobs.reporting.run_output import as_row, show_backfill
+from sessionizer.jobs.run import side_tables
 from sessionizer.lib.errors import ConfigError, RunFailed, SourceError
+from tests.kills import killed_at
 from tests.oracle import us
 from tests.text_tables import clock
 from tests.warehouse import NOW, Warehouse
@@ -270,6 +272,12 @@ def test_a_backfill_that_is_tried_writes_nothing_and_one_that_is_repeated_change
     assert warehouse.versions() == versions
     assert [r.manifest.sessions["updated"] for r in backfill(warehouse.kind, look)] == [1]
     assert [r.manifest.sessions["rows"] for r in backfill(warehouse.kind, look)] == [0]
+    warehouse.append([("ann", clock("9:30"), 4)])
+    with killed_at(side_tables, "write"):
+        warehouse.run()
+    cut_off = warehouse.versions()
+    readmit(warehouse.kind, LookBack(at("9:00"), at("11:00"), now=NOW, dry_run=True))
+    assert warehouse.versions() == cut_off
 
 
 @pytest.mark.slow

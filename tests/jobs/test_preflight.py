@@ -174,6 +174,9 @@ def test_a_column_within_another_is_answered_with_how_to_make_it_one() -> None:
     assert "make it one of its own, as `ingest --rename User.Id=NEW` does" in str(problem)
 
 
+GONE = {"SESSIONIZER__OUTPUTS__RUNS": "/nowhere/runs"}
+
+
 def test_check_config_says_so_in_a_second(lake: Warehouse) -> None:
     done = process("-m", "sessionizer.jobs.cli", "check-config", cwd=lake.folder, **NO_JAVA)
     assert (done.returncode, done.stdout) == (0, "Nothing stands in the way in sessionizer.yaml.\n")
@@ -181,6 +184,8 @@ def test_check_config_says_so_in_a_second(lake: Warehouse) -> None:
     done = process("-m", "sessionizer.jobs.cli", "check-config", cwd=lake.folder, **wrong)
     assert (done.returncode, done.stdout) == (2, "")
     assert "did you mean user?" in done.stderr
+    gone = process("-m", "sessionizer.jobs.cli", "check-config", cwd=lake.folder, **NO_JAVA | GONE)
+    assert (gone.returncode, "outputs.runs does not exist" in gone.stderr) == (2, True)
     done = process("-m", "sessionizer.jobs.cli", "check-config", "--file-only", "--json", cwd=lake.folder, **wrong)
     said = json.loads(done.stdout)
     assert (done.returncode, said["looked_at_tables"]) == (0, False)

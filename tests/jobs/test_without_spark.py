@@ -4,9 +4,11 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from pyspark.sql import types as T
 
 from sessionizer.jobs.commands.status import show, status, status_without_spark
 from sessionizer.jobs.config_file import load_config
@@ -15,6 +17,7 @@ from sessionizer.jobs.queries import listing, lookups, lookups_duckdb, sql_duckd
 from sessionizer.jobs.queries import sql as by_spark
 from sessionizer.jobs.queries.lookups import LookUp
 from sessionizer.lib.errors import ConfigError, TableError, UsageError
+from sessionizer.tables.queries.duckdb import check_told_alike
 from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
 from sessionizer.tables.queries.status import is_small
 from tests.oracle import us
@@ -174,6 +177,27 @@ def test_look_ups_that_only_spark_answers_and_those_that_nobody_does(lake_to_see
         with pytest.raises(UsageError) as by_spark_too:
             lookups.as_documents(lake_to_see.tables, asked)
         assert str(by_spark_too.value) == str(caught.value)
+
+
+SINGLE = T.FloatType()
+
+
+@pytest.mark.parametrize(
+    ("kind", "alike"),
+    [
+        (SINGLE, True),
+        (T.ArrayType(SINGLE), True),
+        (T.MapType(T.StringType(), T.DoubleType()), True),
+        (T.StructType([T.StructField("lat", SINGLE)]), False),
+        (T.ArrayType(T.ArrayType(SINGLE)), False),
+        (T.MapType(T.StringType(), SINGLE), False),
+        (T.MapType(T.DateType(), T.LongType()), False),
+    ],
+)
+def test_what_duckdb_writes_otherwise_is_left_to_spark(kind: T.DataType, alike: bool) -> None:
+    columns = T.StructType([T.StructField("value", kind)])
+    with nullcontext() if alike else pytest.raises(NeedsSpark, match="DuckDB writes value"):
+        check_told_alike(columns)
 
 
 @pytest.mark.parametrize(

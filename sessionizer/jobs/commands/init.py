@@ -1,10 +1,12 @@
 """init: make the tables, and have the source record its changes."""
 
 from collections.abc import Callable
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
 from sessionizer.jobs.run.kinds import Kind, output_schemas, schema_of, sessions_of, sliding_of
+from sessionizer.jobs.run.retries import with_retries
 from sessionizer.lib.config import Config
 from sessionizer.lib.expressions import with_keys
 from sessionizer.tables.delta import A_MONTH, CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT, Table
@@ -21,8 +23,11 @@ def init(spark: SparkSession, config: Config, retention_days: int | None, say: C
     log and removed files for so long, because repair and reading changes end where they end; 0: leave it as it is;
     None: 30 days, where it says nothing of either.
     """
-    tables = TableSet(spark, config)
-    source = tables.events.table
+    with_retries(partial(_init, TableSet(spark, config), retention_days, say), say, "source")
+
+
+def _init(tables: TableSet, retention_days: int | None, say: Callable[[str], None]) -> None:
+    source, config = tables.events.table, tables.config
     source.require(MAKE_IT)
     _keep_changes(source, config, retention_days, say)
     events = source.read()

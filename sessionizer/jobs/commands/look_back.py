@@ -131,7 +131,7 @@ def readmit(kind: Kind, asked: LookBack, say: Say = lambda _: None) -> list[RunR
     Or, where that is asked for, make the deletes that were ignored there.
     """
     kind.require()
-    position = settled(kind, say)
+    position = kind.home.position() if asked.dry_run else settled(kind, say)
     if position.manifest is not None:
         check_fits(kind, position.manifest)
     rejects = kind.rejected_events.table.read()  # corrections of forgotten events, too: they are to wait no longer

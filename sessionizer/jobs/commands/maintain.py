@@ -226,12 +226,14 @@ def _upkeep(charge: _Charge, asked: Asked, say: Say, forgotten_rows: int) -> Upk
         except Superseded:
             say(f"{charge.name}: a run was faster; what is left of it is done next time")
             forgotten = compacted = 0
-    deleted = kept.vacuum(text, dry_run=asked.dry_run)
+    deleted = 0
+    with suppress(Superseded):  # a run was faster: its commit is young, and carries a manifest of its own
+        deleted = kept.vacuum(text, dry_run=asked.dry_run)
+        if charge.home and manifest and not asked.dry_run:
+            charge.home.keep_manifest(manifest, asked.now)
     if not asked.dry_run:
-        if charge.home and manifest:
-            with suppress(Superseded):  # a run was faster: its commit is young, and carries a manifest of its own
-                charge.home.keep_manifest(manifest, asked.now)
-        kept.checkpoint()
+        with suppress(Superseded):
+            kept.checkpoint()
     files, size = kept.size()
     seconds = round(time.monotonic() - begun, 1)
     return Upkeep(charge.name, files_before, files, size, compacted, forgotten + forgotten_rows, deleted, seconds)

@@ -214,10 +214,10 @@ def left(rows: DataFrame, ends: str, forgotten: int | None) -> DataFrame:
 
 
 def sampled(rows: DataFrame, asked: Asked, key: tuple[str, ...]) -> DataFrame:
-    """The rows of the keys that are asked for."""
+    """The rows of the keys that are asked for; of a share one key in a million at least."""
     if asked.sample is None or not key:
         return rows
-    return rows.where(F.pmod(F.xxhash64(*C.cols(key)), F.lit(1_000_000)) < int(asked.sample * 1_000_000))
+    return rows.where(F.pmod(F.xxhash64(*C.cols(key)), F.lit(1_000_000)) < max(1, int(asked.sample * 1_000_000)))
 
 
 def counted(frames: Frames) -> dict[str, int]:

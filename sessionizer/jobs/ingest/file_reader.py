@@ -162,6 +162,8 @@ class FileReader:
         """Whether a last line without a newline looks like the beginning of one that is still being written."""
         if not line.strip():
             return False
+        if self.options.format == "access-log" and not line.rstrip().endswith(b'"'):
+            return True  # a number whose digits may go on, and whatever comes behind it
         lines = self._literal(line)
         if self.options.format == "json":
             parsed = parse_json(lines, T.StructType([]))
@@ -177,7 +179,7 @@ class FileReader:
             columns = self._columns(texts, part, table)
             return parse_csv(lines, names, self.options.csv_sep, self.options.csv_quote), columns
         if self.options.format == "access-log":
-            time = time_column(self.source.event_time, ()) or C.EVENT_TIME
+            time = (None if self.source.arrival else time_column(self.source.event_time, ())) or C.EVENT_TIME
             return parse_access_log(lines, time), self._columns(access_log_schema(time), part, table)
         with having(self.spark, CASE_SENSITIVE):
             inferred = self.spark.read.options(**READING).json(copy.as_uri()).schema

@@ -104,7 +104,8 @@ def changes(kind: Kind, asked: Asked) -> tuple[RunCommit, DataFrame]:
         feed = history.changes(*found.span)
         rows, columns = net_changes(feed, columns, layout.identity, found.held), (CHANGE, *columns)
     else:
-        rows = history.read(found.version)
+        rows = history.read(found.version).drop(C.STATE)  # which may have had fewer columns then
+        columns = tuple(rows.columns)
         if found.runs is not None:
             rows = rows.where(C.col(C.IS_FINAL) & C.col(C.RUN_ID).isin(list(found.runs)))
     return found.last, in_order(rows.select(*C.cols(columns)), (*kind.rule.key, *layout.order))

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+from pyspark.sql import types as T
+
 from sessionizer.jobs.console import print_csv
 from sessionizer.jobs.queries import sql_duckdb
 from sessionizer.jobs.queries.changes import Asked, say_next, wanted
@@ -12,7 +14,7 @@ from sessionizer.lib.config import Config
 from sessionizer.lib.reading.net_changes import BEFORE_CHANGE, CHANGE
 from sessionizer.lib.windows.windows import DELETE, INSERT, UPDATE
 from sessionizer.tables.layout import layout_of_sessions, layout_of_windows
-from sessionizer.tables.queries.duckdb import quoted
+from sessionizer.tables.queries.duckdb import check_told_alike, quoted
 from sessionizer.tables.queries.history import RunCommit
 from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
 from sessionizer.tables.queries.local_history import LocalHistory
@@ -62,6 +64,7 @@ def changes(config: Config, asked: Asked, *, windows: bool, whole: bool) -> tupl
     columns = tuple(name for name in table.columns if name != C.STATE)
     found = wanted(history, asked, columns)
     shown = _listed(name for name in columns if whole or name not in NOT_SHOWN)
+    check_told_alike(T.StructType([field for field in table.schema.fields if field.name in columns]))
     if found.span is not None:
         if "map<" in table.schema.simpleString():
             raise NeedsSpark("it compares maps")

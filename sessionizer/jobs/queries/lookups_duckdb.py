@@ -17,7 +17,7 @@ from sessionizer.lib.reading.lookups import check_one_or_range, named_key
 from sessionizer.lib.windows.sessions.lifecycle import OPEN
 from sessionizer.lib.windows.sliding.rule import sliding_of
 from sessionizer.tables.layout import layout_of_sessions, layout_of_windows
-from sessionizer.tables.queries.duckdb import quoted
+from sessionizer.tables.queries.duckdb import check_told_alike, quoted
 from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
 
 WHOLE = {"byte": 7, "short": 15, "integer": 31, "long": 63}  # bits of what they hold
@@ -46,6 +46,7 @@ def look_up(config: Config, asked: LookUp | WindowLookUp, *, whole: bool) -> sql
                 remedy=nearest(name, [n for n in types if n != C.STATE]),
             )
     hidden = {C.STATE} if whole else {C.STATE, *(NOT_SHOWN if of_sessions else (C.RUN_ID,))}
+    check_told_alike(T.StructType([field for field in table.schema.fields if field.name not in hidden]))
     conditions = [*of_keys(asked, key, table.schema), *_of_times(asked)]
     longest = section.retention if asked.retention is None else asked.retention
     if longest is not None:

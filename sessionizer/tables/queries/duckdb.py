@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import duckdb
+from pyspark.sql import types as T
 
 from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
 from sessionizer.tables.queries.views import views_named_in
@@ -19,6 +20,29 @@ LOCKED = (
 def quoted(name: str) -> str:
     """The name as DuckDB quotes it."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def check_told_alike(columns: T.StructType) -> None:
+    """Raise NeedsSpark if DuckDB and Spark write values of such columns differently.
+
+    Those are numbers of single precision within anything but one array, and keys of maps that are no texts.
+    """
+    for field in columns.fields:
+        if _told_otherwise(field.dataType, within=False):
+            raise NeedsSpark(f"DuckDB writes {field.name}, {field.dataType.simpleString()}, in other words")
+
+
+def _told_otherwise(kind: T.DataType, *, within: bool) -> bool:
+    match kind:
+        case T.FloatType():
+            return within
+        case T.ArrayType():
+            return _told_otherwise(kind.elementType, within=within or not isinstance(kind.elementType, T.FloatType))
+        case T.MapType():
+            return not isinstance(kind.keyType, T.StringType) or _told_otherwise(kind.valueType, within=True)
+        case T.StructType():
+            return any(_told_otherwise(field.dataType, within=True) for field in kind.fields)
+    return False
 
 
 def connect(tables: LocalTableSet, query: str, frames: Mapping[str, Any] | None = None) -> duckdb.DuckDBPyConnection:

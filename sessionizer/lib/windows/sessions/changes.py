@@ -101,14 +101,13 @@ def recomputed_changes(
     return upserts.unionByName(tombstones, allowMissingColumns=True)
 
 
-def without_final(rows: DataFrame, ranges: DataFrame, table: DataFrame) -> DataFrame:
-    """Recomputed sessions but those that are final in the table and not of the ranges: they are as they were.
+def without_others(rows: DataFrame, ranges: DataFrame, table: DataFrame) -> DataFrame:
+    """Recomputed sessions but those of the table that are not of the ranges: they are as they were.
 
     By gaps of their own sessions end before what begins ahead of them, and lie amid what still lives.
     """
-    final = table.where(C.col(C.IS_FINAL)).select(C.col(C.SESSION_ID).alias("__id"))
     own = old_rows(ranges).select(F.col("row")[C.SESSION_ID].alias("__id"))
-    others = final.join(own, "__id", "left_anti")
+    others = table.select(C.col(C.SESSION_ID).alias("__id")).join(own, "__id", "left_anti")
     return rows.join(others, C.col(C.SESSION_ID) == F.col("__id"), "left_anti")
 
 

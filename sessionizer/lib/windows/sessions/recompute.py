@@ -79,6 +79,9 @@ def mark_roles(intervals: DataFrame, rule: Rule, facts: tuple[Aggregate, ...]) -
         .otherwise(MERGE)
     )
     roles = seen.withColumn(ROLE, role)
+    if spans_others_amid(rule):  # what is over there may be what ends a session before its reach
+        last = C.col(C.REACH) if rule.gap_boundary == "joins" else C.col(C.REACH) - 1
+        roles = roles.withColumn(C.HIGH, F.max(F.greatest(C.col(C.END), last)).over(island))
     number = F.when(C.col(ROLE) == ALONE, -F.col("__n").cast("bigint")).otherwise(C.col(C.ISLAND))
     return roles.withColumns({C.ISLAND: number, C.LOW: F.when(C.col(ROLE) == REDO, F.col("__from"))}).drop(
         *("__first", "__affected", "__from", "__n", "__long", "__whole", "__count_of_all", "__begins")
@@ -120,13 +123,12 @@ def to_redo(marked: DataFrame, rule: Rule) -> DataFrame:
 
 def to_cut(islands: DataFrame, rule: Rule) -> DataFrame:
     """The same of islands, merged as they are, that must be cut, where the table has no session."""
-    nothing = {OLD: f"array<struct<{C.LIVE}:{LIVE_TYPE},{C.END}:bigint>>"}
-    nothing |= {NEWS: f"array<struct<{C.START}:bigint,{C.END}:bigint>>"} if keeps_arrival(rule) else {}
     places = {C.RANGE: C.START, C.LOW: C.START, C.HIGH: C.END}
     return islands.select(
         *C.cols(rule.key),
         *[C.col(source).alias(name) for name, source in places.items()],
-        *[F.array().cast(kind).alias(name) for name, kind in nothing.items()],
+        F.array().cast(f"array<struct<{C.LIVE}:{LIVE_TYPE},{C.END}:bigint>>").alias(OLD),
+        *([F.array(F.struct(C.col(C.START), C.col(C.END))).alias(NEWS)] if keeps_arrival(rule) else []),
     )
 
 
@@ -134,6 +136,11 @@ def _first_ids() -> Column:
     """The ids of the sessions that begin when the island does."""
     begins = C.col(C.LIVE).isNotNull() & (C.col(C.START) == C.col(C.LOW))
     return F.collect_set(F.when(begins, C.col(C.LIVE)[C.SESSION_ID]))
+
+
+def spans_others_amid(rule: Rule) -> bool:
+    """Whether sessions may lie amid the reach of one that content has ended: by gaps of their own, over before it."""
+    return rule.by_content and isinstance(rule.gap, DynamicGap)
 
 
 def may_span_others(rule: Rule) -> bool:
@@ -239,7 +246,9 @@ def with_absorbed(merged: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
             alike = F.filter(OLD, lambda row: row[C.LIVE][C.START] == start)
             own = F.array_max(F.transform(F.concat(amid, alike), lambda row: row[C.LIVE][C.ARRIVED]))
             before = F.coalesce(own, before)
-        is_new = F.exists(NEWS, lambda span: overlaps(span[C.START], span[C.END])) | (F.size(C.col(C.ABSORBED)) == 0)
+        is_new = F.exists(NEWS, lambda span: overlaps(span[C.START], span[C.END]))
+        if not spans_others_amid(rule):  # else it is another one, and stays as it is
+            is_new = is_new | (F.size(C.col(C.ABSORBED)) == 0)
         met = met.withColumn(C.ARRIVED, F.when(is_new, C.col(C.ARRIVED)).otherwise(before))
         met = met.withColumn(C.LAST_ARRIVAL, F.array_max(C.col(C.ABSORBED)[C.LAST_ARRIVAL]))
     return met.drop(OLD, NEWS)

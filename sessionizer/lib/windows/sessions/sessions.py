@@ -11,7 +11,6 @@ from sessionizer.lib.accepted import ADDS, JOINS, LEAVES, PENDING, AcceptedChang
 from sessionizer.lib.aggregates.binding import Aggregate, bind
 from sessionizer.lib.compare import ADDED, tolerances
 from sessionizer.lib.compute import Compute
-from sessionizer.lib.config import DynamicGap
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import timestamp
@@ -29,7 +28,7 @@ from sessionizer.lib.windows.sessions.changes import (
     merged_changes,
     recomputed_changes,
     told,
-    without_final,
+    without_others,
 )
 from sessionizer.lib.windows.sessions.cuts import cut
 from sessionizer.lib.windows.sessions.fold import bucket, fold
@@ -54,6 +53,7 @@ from sessionizer.lib.windows.sessions.recompute import (
     mark_roles,
     may_span_others,
     role_columns,
+    spans_others_amid,
     to_cut,
     to_merge,
     to_redo,
@@ -142,8 +142,9 @@ class Sessions:
             return Merged(merged)
         ranges = compute.held(to_redo(marked, rule))
         spans = _spans(ranges, compute)
-        if stored.final is not None and may_span_others(rule):
-            near = stored.final.where(overlapping(C.col(C.SESSION_START), C.col(C.SESSION_END), spans))
+        table = stored.final if changes.again is None else stored.all()  # whose live rows are not all there
+        if table is not None and may_span_others(rule):
+            near = table.where(overlapping(C.col(C.SESSION_START), C.col(C.SESSION_END), spans))
             spanning, found = compute.observed(with_others(ranges, near, rule), {OTHERS: F.count(OTHERS)})
             if found[OTHERS]:
                 ranges, spans = spanning, _spans(spanning, compute)
@@ -181,8 +182,8 @@ class Sessions:
         # Where no event has come or gone, a sum that differs in its last digits is the same.
         within = {} if changes.again is None else tolerances(rule) | {C.STATE: ADDED}
         rows = settled.recomputed
-        if rule.by_content and isinstance(rule.gap, DynamicGap) and compared is not None:
-            rows = without_final(rows, settled.ranges, compared)
+        if spans_others_amid(rule) and compared is not None:
+            rows = without_others(rows, settled.ranges, compared)
         redone = recomputed_changes(rows, settled.ranges, compared, names, within)
         return told(found.unionByName(redone, allowMissingColumns=True), self.columns())
 
