@@ -1,12 +1,12 @@
 """The config: what a sessions table is made from, and by which rule."""
 
 from sessionizer.lib.config.aggregate import Aggregate
-from sessionizer.lib.config.config import Config, json_schema
+from sessionizer.lib.config.config import Config, events_of, field_of, json_schema, source_summary
 from sessionizer.lib.config.corrections import Policy, policies
 from sessionizer.lib.config.key import MadeKey
 from sessionizer.lib.config.outputs import Limits
 from sessionizer.lib.config.sliding import Sliding
-from sessionizer.lib.config.source import Dedupe, Source
+from sessionizer.lib.config.source import Dedupe, EventSource, Source
 from sessionizer.lib.config.types import DynamicGap, StartTimestamp, StartVersion, database_of, location_kind
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Config",
     "Dedupe",
     "DynamicGap",
+    "EventSource",
     "Limits",
     "MadeKey",
     "Policy",
@@ -22,7 +23,10 @@ __all__ = [
     "StartTimestamp",
     "StartVersion",
     "database_of",
+    "events_of",
+    "field_of",
     "json_schema",
     "location_kind",
     "policies",
+    "source_summary",
 ]

@@ -2,21 +2,22 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.config.aggregate import Aggregate
 from sessionizer.lib.config.corrections import Corrections
-from sessionizer.lib.config.key import key_summary, of_source
+from sessionizer.lib.config.key import key_summary
 from sessionizer.lib.config.outputs import Limits, Outputs
 from sessionizer.lib.config.sessions import SessionRule, Sessions
 from sessionizer.lib.config.sliding import BESIDE, Sliding
-from sessionizer.lib.config.source import Source
+from sessionizer.lib.config.source import EventSource, Source
+from sessionizer.lib.config.sources import Events, NamedSource, check_together, summary_of, together
 from sessionizer.lib.config.time import Time
 from sessionizer.lib.config.types import File, Section, SparkValue, beside, broken_rule, first_repeated, overlap
 
@@ -24,7 +25,9 @@ from sessionizer.lib.config.types import File, Section, SparkValue, beside, brok
 class Config(Section):
     """Config of one sessions table."""
 
-    source: Source = Field(description="The table of events")
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["source"]}, {"required": ["sources"]}]})
+
+    one: Source | None = Field(None, alias="source", description="The table of events")
     sessions: Sessions = Field(description="The table of sessions")
     session: SessionRule = Field(default=SessionRule(), description="What ends a session")
     time: Time = Field(default=Time(), description="When sessions are complete, and which events are late")
@@ -52,11 +55,15 @@ class Config(Section):
         None, description="A Great Expectations suite, JSON or YAML, that sessions must meet before a run writes them"
     )
     spark: dict[str, SparkValue] = Field({}, description="Settings passed to the SparkSession as they are")
+    sources: tuple[NamedSource, ...] = Field(
+        (), description="In place of source: several tables of events, whose events make one session together"
+    )
+    events: Events = Field(default=Events(), description="What the events of several sources have alike")
 
     @field_validator("aggregates")
     @classmethod
     def _columns_differ(cls, aggregates: tuple[Aggregate, ...], info: ValidationInfo) -> tuple[Aggregate, ...]:
-        source = info.data.get("source")
+        source = info.data.get("one")
         taken = (*C.FIXED_SESSION_COLUMNS, *(source.key if source else ()))
         if repeated := first_repeated((*taken, *(name for a in aggregates for name in a.result_columns))):
             raise broken_rule(
@@ -74,10 +81,46 @@ class Config(Section):
         defaults = {name: beside(table, name) for name in ("rejected_events", "runs")}
         return defaults | {name: location for name, location in given.items() if location}
 
+    @field_validator("sources")
+    @classmethod
+    def _sources_go_together(cls, sources: tuple[NamedSource, ...]) -> tuple[NamedSource, ...]:
+        if sources:
+            check_together(sources)
+        return sources
+
+    @model_validator(mode="after")
+    def _events_come_from_somewhere(self) -> Self:
+        if self.one is not None and self.sources:
+            rule = "source and sources must not both be there"
+            raise broken_rule(rule, "Make the one of source one of sources", self.one.table)
+        if self.one is None and not self.sources:
+            remedy = "Add it: the table of events; or sources, where there are several"
+            raise broken_rule("source is missing", remedy, "no source")
+        if self.one is not None and self.events != Events():
+            rule = "events says what several sources have alike, and there is one"
+            raise broken_rule(rule, "Write it into source", sorted(self.events.model_fields_set))
+        return self
+
+    @property
+    def source(self) -> Source:
+        """What an event is: of several sources, as if they were one table."""
+        return together(self.sources, self.events) if self.one is None else self.one
+
+    @property
+    def each(self) -> tuple[EventSource, ...]:
+        """The sources, in the order of their names, or the only one."""
+        return tuple(sorted(self.sources, key=lambda source: source.name)) if self.one is None else (self.one,)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of several sources, in order; of one alone, none."""
+        return tuple(source.label for source in self.each if source.label)
+
     @property
     def tables(self) -> dict[str, str]:
         """Where its tables lie, by the keys that name them."""
-        tables = {"source.table": self.source.table, "sessions.table": self.sessions.table} | {
+        sources = {field_of(source): source.table for source in self.each}
+        tables = sources | {"sessions.table": self.sessions.table} | {
             f"outputs.{name}": location for name, location in self.outputs if location is not None
         }
         if self.sliding is not None:
@@ -109,6 +152,29 @@ class Config(Section):
                 "time.watermark.per must name columns of source.key: one session could else have two watermarks",
                 f"Use some of: {', '.join(self.source.key)}",
                 other,
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _what_is_of_one_source_names_it(self) -> Self:
+        aggregates = (*self.aggregates, *(self.sliding.aggregates if self.sliding else ()))
+        if unknown := next((a for a in aggregates if a.source is not None and a.source not in self.names), None):
+            known = f"Use one of: {', '.join(self.names)}" if self.names else "Remove it: there is one source alone"
+            rule = f"the aggregate {unknown.name} must have the source of a name that stands in sources"
+            raise broken_rule(rule, known, unknown.source)
+        if not self.sources:
+            return self
+        key = self.sources[0].key
+        results = (name for a in self.aggregates for name in a.result_columns)
+        if repeated := first_repeated((*C.FIXED_SESSION_COLUMNS, *key, *results)):
+            rule = "aggregates must have names that nothing else in the sessions table has"
+            raise broken_rule(rule, "Choose another name", repeated)
+        if self.time.watermark.per != "table":
+            raise broken_rule(
+                "time.watermark.per must be table where there are several sources: which of them a key has events of, "
+                "and so which of them holds its watermark, nobody can tell before they come",
+                "Write per: table, or sessionize each source by itself",
+                self.time.watermark.per,
             )
         return self
 
@@ -159,7 +225,8 @@ class Config(Section):
 
     def locations(self) -> dict[str, str]:
         """Where each table lies, by the name that `show` has for it."""
-        tables = {"events": self.source.table, "sessions": self.sessions.table, **dict(self.outputs)}
+        sources = {events_of(source): source.table for source in self.each}
+        tables = {**sources, "sessions": self.sessions.table, **dict(self.outputs)}
         if self.sliding is not None:
             others = {name: getattr(self.sliding, field) for field, name in BESIDE.items()}
             tables |= {"windows": self.sliding.table, **others}
@@ -167,17 +234,20 @@ class Config(Section):
 
     def over(self, columns: Sequence[str]) -> Self:
         """The config of a source with these columns: one that is called `user.id` as a whole comes before a field."""
-        keys = tuple(of_source(entry, columns) for entry in self.source.keys)
-        return self.model_copy(update={"source": self.source.model_copy(update={"keys": keys})})
+        return self.over_each({"": columns})
+
+    def over_each(self, columns: Mapping[str, Sequence[str]]) -> Self:
+        """The same of several; columns: of those that are there, by name."""
+        one = self.one if self.one is None or "" not in columns else self.one.over(columns[""])
+        sources = tuple(s.over(columns[s.name]) if s.name in columns else s for s in self.sources)
+        return self.model_copy(update={"one": one, "sources": sources})
 
     def rule_summary(self) -> dict[str, object]:
         """The fields that decide what a session row is; values as in the file, unset options absent."""
         aggregates = sorted(self.aggregates, key=lambda aggregate: aggregate.name)
         per = self.source.scope(self.time.watermark.per)
         return {
-            "key": key_summary(self.source.key, self.source.made),
-            "event_time": self.source.event_time,
-            **self.source.model_dump(mode="json", include={"where", "order_by", "null_keys"}),
+            **source_summary(self),
             **self.session.model_dump(mode="json", exclude_none=True),
             **({"dedupe": self.source.dedupe.model_dump(mode="json")} if self.source.dedupe else {}),
             **({} if per == "table" else {"watermark_per": per if isinstance(per, str) else list(per)}),
@@ -188,6 +258,29 @@ class Config(Section):
         """SHA-256 of `rule_summary`: sessions of different fingerprints do not belong in one table."""
         canonical = json.dumps(self.rule_summary(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def source_summary(config: Config) -> dict[str, object]:
+    """What of a rule says which events there are, and what they are; values as in the file."""
+    source = config.source
+    if config.sources:
+        told = {"sources": summary_of(config.sources), "null_keys": source.null_keys}
+        return {"key": list(source.key), **told}
+    return {
+        "key": key_summary(source.key, source.made),
+        "event_time": source.event_time,
+        **source.model_dump(mode="json", include={"where", "order_by", "null_keys"}),
+    }
+
+
+def field_of(source: EventSource, key: str = "table") -> str:
+    """What errors call a key of a source."""
+    return f"sources.{source.label}.{key}" if source.label else f"source.{key}"
+
+
+def events_of(source: EventSource) -> str:
+    """What queries call its table."""
+    return f"events_{source.label}" if source.label else "events"
 
 
 def _not_with_sliding(what: str, why: str, remedy: str) -> PydanticCustomError:
