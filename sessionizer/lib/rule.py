@@ -101,8 +101,17 @@ class Rule:
 
     def of_source(self, source: EventSource) -> "Rule":
         """The rule as one of several sources states it, of rows of its table alone."""
-        told = {"key": source.key, "made": source.made, "event_time": source.event_time, "where": source.where}
-        return replace(self, **told, order_by=source.order_by, dedupe=None, aggregates=(), sources=())
+        return replace(
+            self,
+            key=source.key,
+            made=source.made,
+            event_time=source.event_time,
+            where=source.where,
+            order_by=source.order_by,
+            dedupe=None,
+            aggregates=(),
+            sources=(),
+        )
 
     @property
     def origin(self) -> tuple[str, ...]:

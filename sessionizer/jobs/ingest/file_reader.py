@@ -37,7 +37,15 @@ from sessionizer.jobs.ingest.lines import (
     torn_by,
     with_newlines,
 )
-from sessionizer.jobs.ingest.names import check_arrival, csv_header, one_of_each, renamed, require_used, time_column
+from sessionizer.jobs.ingest.names import (
+    check_arrival,
+    csv_header,
+    one_of_each,
+    renamed,
+    require_used,
+    source_of,
+    time_column,
+)
 from sessionizer.jobs.ingest.objects import READING, with_objects
 from sessionizer.jobs.ingest.time_formats import ISO, PER_SECOND, check_time_type, parse_time
 from sessionizer.lib import columns as C
@@ -59,7 +67,7 @@ class IngestOptions:
     time_format: iso, epoch_s, epoch_ms or a datetime pattern of Spark, of the config's event_time column.
     csv_quote: "" where quotes mean nothing. csv_header: without one the names come from `schema`.
     rename: old name to new. schema: types of some columns under their names in the file ("amount double").
-    add_columns: new columns in a file extend the table; else they are an error.
+    add_columns: new columns in a file extend the table; else they are an error. source: of several the one they are of.
     """
 
     format: Format
@@ -70,6 +78,7 @@ class IngestOptions:
     rename: Mapping[str, str] = field(default_factory=dict)
     schema: str | None = None
     add_columns: bool = False
+    source: str | None = None
 
     def __post_init__(self) -> None:
         if len(self.csv_sep) != 1 or self.csv_sep in "\r\n":
@@ -118,7 +127,7 @@ class FileReader:
 
     def __init__(self, spark: SparkSession, config: Config, options: IngestOptions) -> None:
         self.spark = spark
-        self.source = config.source
+        self.source = source_of(config, options.source)
         self.options = options
         self.declared = self._declared()
         self._check_time_format()

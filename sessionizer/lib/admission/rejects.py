@@ -32,10 +32,10 @@ IDENTITY = (C.EVENT_HASH, C.ORDINAL, C.RUN_SEQ)
 def rejected(judged: DataFrame, rule: Rule) -> DataFrame:
     """The rejected among judged events, as rows of `rejected_events` without the run's own columns.
 
-    Out: the key columns, source (of several), event_time, reason, kept (`out`: in the source and in no session; `in`: gone from the source
-    and in its session still; `apart`: in a session of late events), watermark, horizon, event (canonical JSON; null
-    where the rule says to drop such events), event_hash (SHA-256 of it, hex), ordinal (1, 2, … among identical rows of
-    this run), source_version.
+    Out: the key columns, source (of several), event_time, reason, kept (`out`: in the source and in no session; `in`:
+    gone from the source and in its session still; `apart`: in a session of late events), watermark, horizon, event
+    (canonical JSON; null where the rule says to drop such events), event_hash (SHA-256 of it, hex), ordinal (1, 2, …
+    among identical rows of this run), source_version.
     """
     version = C.col(C.COMMIT_VERSION) if C.COMMIT_VERSION in judged.columns else F.lit(None)
     verdict = C.col(C.VERDICT)

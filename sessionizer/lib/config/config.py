@@ -109,7 +109,7 @@ class Config(Section):
     @property
     def each(self) -> tuple[EventSource, ...]:
         """The sources, in the order of their names, or the only one."""
-        return tuple(sorted(self.sources, key=lambda source: source.name)) if self.one is None else (self.one,)
+        return (self.one,) if self.one is not None else tuple(sorted(self.sources, key=lambda source: source.name))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -120,9 +120,11 @@ class Config(Section):
     def tables(self) -> dict[str, str]:
         """Where its tables lie, by the keys that name them."""
         sources = {field_of(source): source.table for source in self.each}
-        tables = sources | {"sessions.table": self.sessions.table} | {
-            f"outputs.{name}": location for name, location in self.outputs if location is not None
-        }
+        tables = (
+            sources
+            | {"sessions.table": self.sessions.table}
+            | {f"outputs.{name}": location for name, location in self.outputs if location is not None}
+        )
         if self.sliding is not None:
             tables |= {f"sliding.{name}": getattr(self.sliding, name) for name in ("table", *BESIDE)}
         return tables

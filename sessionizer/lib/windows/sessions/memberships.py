@@ -90,7 +90,8 @@ def _recomputed(inside: DataFrame, rows: DataFrame, rule: Rule) -> DataFrame:
 def event_sessions(of: Memberships, rule: Rule) -> DataFrame:
     """What a run writes to `event_sessions`, with `__kind` and, of renamed and removed rows, `__old_id`.
 
-    Out: the key columns, source (of several), event_time, the order_by columns (event_hash, where there are none), session_id.
+    Out: the key columns, source (of several), event_time, the order_by columns (event_hash, where there are none),
+    session_id.
     """
 
     def rows(events: DataFrame) -> DataFrame:
