@@ -37,15 +37,7 @@ from sessionizer.jobs.ingest.lines import (
     torn_by,
     with_newlines,
 )
-from sessionizer.jobs.ingest.names import (
-    check_arrival,
-    csv_header,
-    one_of_each,
-    renamed,
-    require_used,
-    source_of,
-    time_column,
-)
+from sessionizer.jobs.ingest.names import check_arrival, csv_header, one_of_each, renamed, require_used, time_column
 from sessionizer.jobs.ingest.objects import READING, with_objects
 from sessionizer.jobs.ingest.time_formats import ISO, PER_SECOND, check_time_type, parse_time
 from sessionizer.lib import columns as C
@@ -127,7 +119,7 @@ class FileReader:
 
     def __init__(self, spark: SparkSession, config: Config, options: IngestOptions) -> None:
         self.spark = spark
-        self.source = source_of(config, options.source)
+        self.source = config.of(options.source or "")
         self.options = options
         self.declared = self._declared()
         self._check_time_format()

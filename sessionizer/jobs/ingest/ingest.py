@@ -18,6 +18,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_ra
 from sessionizer.jobs.ingest.file_reader import LINE_FORMATS, FileReader, IngestOptions, Part, Rows
 from sessionizer.jobs.ingest.files import Mark, Survey, check_files, line_at, survey
 from sessionizer.jobs.ingest.lines import TORN, examples, unreadable_rows
+from sessionizer.jobs.ingest.names import source_of
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.united import of_one
 from sessionizer.lib.config import Config, field_of
@@ -69,6 +70,7 @@ def ingest(  # noqa: PLR0913  (the clock, and who listens, are apart from what t
     files before it are in, of itself nothing is.
     """
     check_files(files)
+    source_of(config, options.source)
     ingestion = Ingestion(spark, config, FileReader(spark, config, options), now)
     reports: list[IngestReport] = []
     for file in files:
@@ -201,12 +203,14 @@ class Ingestion:
         if rows is None or torn == 0:
             return
         config, label = named_by(self.config, {self.of.label: self.source}), self.of.label
-        of, read = next(one for one in config.each if one.label == label), self.source.read()
+        of, read = config.of(label), self.source.read()
         keyed = of_one(read, of) if label else with_keys(read, of.made)
         RejectedEvents(config, self.rejected.table).create_if_missing(keyed.schema)
         schema = rejected_schema(config, self.rejected.table.schema)
         number = rows.number()
-        lines = unreadable_rows(rows.rows, number, part.file.name, f"ingest-{part.end.sha256[:12]}", schema, label)
+        lines = unreadable_rows(
+            rows.rows, number, part.file.name, f"ingest-{part.end.sha256[:12]}", schema, source=label
+        )
         said += examples(rows.rows, number, SHOWN - len(said))
         self.rejected.table.append(lines, Commit(fence("ingest-rejected", part.end), 1))
 

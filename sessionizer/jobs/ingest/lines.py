@@ -125,7 +125,7 @@ def _misfits(line: Column, schema: T.StructType) -> list[Column]:
 
 
 def unreadable_rows(  # noqa: PLR0913
-    torn: DataFrame, number: Column, file: str, run_id: str, schema: T.StructType, source: str = ""
+    torn: DataFrame, number: Column, file: str, run_id: str, schema: T.StructType, *, source: str = ""
 ) -> DataFrame:
     """Torn lines as rows of `rejected_events`, whose schema this is; columns that are not known are null.
 

@@ -105,8 +105,8 @@ def time_column(event_time: str, names: Iterable[str]) -> str | None:
 
 def source_of(config: Config, name: str | None) -> EventSource:
     """The source of this name, or the only one. Errors: UsageError where that is none of them."""
-    if (found := next((one for one in config.each if one.label == (name or "")), None)) is not None:
-        return found
+    if (name or "") in [source.label for source in config.each]:
+        return config.of(name or "")
     names = ", ".join(config.names)
     if name is None:
         raise UsageError("--source must say which of several sources the files are of", remedy=f"one of: {names}")

@@ -48,8 +48,8 @@ def together(schemas: Sequence[T.StructType]) -> T.StructType:
             raise SourceMismatch(
                 "a column that several sources have must have one type in all, and one spelling",
                 value=f"{has[0]}, {has[1]}",
-                remedy="retype or rename it in one of the tables, such as ALTER TABLE … RENAME COLUMN; a key column may "
-                "be told by {name, expr} in one source",
+                remedy="retype or rename it in one of the tables (ALTER TABLE …); a key column may be told by "
+                "{name, expr} in one source",
             )
     return T.StructType(list(found.values()))
 

@@ -109,7 +109,11 @@ class Config(Section):
     @property
     def each(self) -> tuple[EventSource, ...]:
         """The sources, in the order of their names, or the only one."""
-        return (self.one,) if self.one is not None else tuple(sorted(self.sources, key=lambda source: source.name))
+        return tuple(sorted(self.sources, key=lambda of: of.label)) if self.one is None else (self.one,)
+
+    def of(self, name: str) -> EventSource:
+        """The source of this name; "": the only one."""
+        return next(source for source in self.each if source.label == name)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""`sources`: several tables of events, whose events make one session together; `events`: what all of these have alike."""
+"""`sources`: several tables of events, whose events make sessions together; `events`: what these have alike."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -81,11 +81,7 @@ def together(sources: Sequence[NamedSource], events: Events) -> Source:
 
 
 def of_each(texts: Mapping[str, str], otherwise: str | None = None) -> str:
-    """SQL for the rows of each of these sources.
-
-    >>> of_each({"clicks": "at", "calls": "begun"})
-    "CASE source WHEN 'clicks' THEN (at\\n) WHEN 'calls' THEN (begun\\n) END"
-    """
+    """SQL for the rows of each of these sources; otherwise: for those of others."""
     cases = " ".join(f"WHEN {C.literal(name)} THEN ({text}\n)" for name, text in texts.items())
     return f"CASE {C.SOURCE} {cases}{'' if otherwise is None else f' ELSE {otherwise}'} END"
 
