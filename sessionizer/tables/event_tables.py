@@ -118,6 +118,10 @@ class Events:
     def require(self) -> None:
         """Raise unless all tables are there, record their changes, and go together."""
         self._of_all(EventTable.require)
+        self.check_together()
+
+    def check_together(self) -> None:
+        """Raise unless their columns, keys and times go together. Errors: SourceMismatch, ConfigError."""
         if len(self.each) > 1:
             self.as_they_stand()
             self._check_keys()

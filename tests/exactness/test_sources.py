@@ -2,14 +2,18 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 from pyspark.sql import SparkSession
 
+from sessionizer.jobs.commands.verify import Asked
+from sessionizer.jobs.commands.verify_windows import verify_windows
 from sessionizer.jobs.run import side_tables
+from sessionizer.lib.config import Config
 from sessionizer.lib.errors import ConfigError, SourceError, SourceMismatch, UsageError
 from tests.exactness.play import at, minute
-from tests.exactness.several import CALLS, CLICKS, Several, several
+from tests.exactness.several import AGGREGATES, CALLS, CLICKS, Several, several
 from tests.kills import killed_at
 
 Plays = Callable[..., Several]
@@ -145,3 +149,80 @@ def test_what_is_of_one_source_alone_is_refused_or_says_which(play: Plays) -> No
     done.config = done.configured()
     with pytest.raises(SourceError, match=r"source\.where does not fit"):
         done.run()
+
+
+def test_sliding_windows_are_of_all_sources(play: Plays) -> None:
+    sliding = {
+        "table": "/tables/windows",
+        "time_difference": "10m",
+        "grace": "1h",
+        "time_unit": "1m",
+        "aggregates": [{"name": "clicks", "fn": "count", "source": "clicks"}],
+    }
+    done = play(sliding=sliding).comes(clicks="a@0=1", calls="a@5=2 b@60=3").init()
+    done.slide()
+    done.comes(calls="b@62=4", clicks="b@200=5").goes("calls", 3)
+    done.slide()
+    done.assert_sessions(
+        """
+        u | window_start | window_end | event_count | clicks
+        a | -10          | 0          | 1           | 1
+        a | -5           | 5          | 2           | 1
+        a | 1            | 11         | 1           | 0
+        b | 52           | 62         | 1           | 0
+        b | 190          | 200        | 1           | 1
+        """,
+        "/tables/windows",
+    )
+    verdict = verify_windows(done.spark, done.config, Asked())
+    assert verdict.clean, verdict
+
+
+BY_HAND = {
+    "schema": "u STRING, at TIMESTAMP, n INT, page STRING, source STRING",
+    "key": ["u"],
+    "event_time": "at",
+}
+COMPARED = "session_id | u | start | end | expires_at | count | total | clicks | numbers"
+
+
+@pytest.mark.broad
+@pytest.mark.parametrize("seed", range(3))
+def test_any_history_of_two_sources_makes_the_sessions_of_their_union(play: Plays, seed: int) -> None:
+    """As by one table with the rows of both: however they are split between runs, and whatever is corrected."""
+    chance = Random(seed)
+    both = [*AGGREGATES[:2], {"name": "numbers", "fn": "list", "of": "n"}]
+    done, n, sources = play(late_events="amend", aggregates=both), 0, ("clicks", "calls")
+    for _ in range(5):
+        for name in chance.sample(sources, chance.randint(1, 2)):
+            events = []
+            for _ in range(chance.randint(1, 4)):
+                n += 1
+                events.append(f"{chance.choice('ab')}@{chance.randint(0, 90)}={n}")
+            done.runs(**{name: " ".join(events)}) if n < 3 else done.comes(**{name: " ".join(events)})
+        victims = [row["n"] for row in done.there["calls"]]
+        if victims and chance.random() < 0.6:
+            n += 1
+            done.goes("calls", chance.choice(victims))
+        movers = [row["n"] for row in done.there["clicks"]]
+        if movers and chance.random() < 0.6:
+            done.becomes("clicks", chance.choice(movers), at=minute(chance.randint(0, 90)))
+        done.run(once=chance.random() < 0.3)
+    done.run()
+    rows = [{**row, "source": "clicks"} for row in done.there["clicks"]]
+    rows += [{"u": r["caller"], "at": r["begun"], "n": r["n"], "source": "calls"} for r in done.there["calls"]]
+    whole = Several(done.spark, done.folder / "whole", {"union": BY_HAND}, aggregates=both)
+    counted = {"name": "clicks", "fn": "sum", "of": "CASE source WHEN 'clicks' THEN 1L ELSE 0L END"}
+    whole.config = Config.model_validate(
+        {
+            "source": {"table": str(whole.folder / "union"), "key": ["u"], "event_time": "at"},
+            "sessions": {"table": str(whole.folder / "sessions")},
+            "session": {"gap": "10m"},
+            "aggregates": [both[0], counted, both[2]],
+        }
+    )
+    whole.there["union"] = rows
+    whole.now = done.now
+    whole.runs(union="")
+    assert done.told(COMPARED) == whole.told(COMPARED)
+    done.assert_clean()

@@ -161,15 +161,18 @@ def test_clicks_and_calls_are_one_session(spark: SparkSession, tmp_path: Path) -
     file.write_text((FOLDER / file.name).read_text())
     config = load_config(file)
     clicks = [*CLICKS, (6, "ann", clock("11:00"), "/ping", 0.0, "web")]
-    calls = [("ann", int(clock("10:59").timestamp() * 1000), 90.0), ("cat", int(clock("11:59").timestamp() * 1000), 5.0)]
+    calls = [
+        ("ann", int(clock("10:59").timestamp() * 1000), 90.0),
+        ("cat", int(clock("11:59").timestamp() * 1000), 5.0),
+    ]
     calls_schema = "caller STRING, begun_ms BIGINT, seconds DOUBLE"
     for rows, schema, name in ((clicks, SCHEMA, "clicks"), (calls, calls_schema, "calls")):
         frame = spark.createDataFrame(rows, schema).coalesce(1)
         frame.write.format("delta").option("delta.enableChangeDataFeed", "true").save(config.of(name).table)
     init(spark, config, None, lambda _: None)
     run(spark, config, RunOptions(once=True))
-    rows = spark.read.format("delta").load(config.sessions.table)
-    told = rows.select("user_id", "clicks", "calls", "talked", "entry_page", "began_with")
+    sessions = spark.read.format("delta").load(config.sessions.table)
+    told = sessions.select("user_id", "clicks", "calls", "talked", "entry_page", "began_with")
     assert sorted(map(tuple, told.collect()), key=repr) == [
         ("ann", 1, 0, None, "/", "clicks"),
         ("ann", 2, 1, 90.0, "/", "clicks"),

@@ -26,7 +26,7 @@ def init(spark: SparkSession, config: Config, retention_days: int | None, say: C
         with naming(name):
             one.table.require(MAKE_IT)
             _keep_changes(one.table, one.of, retention_days, say)
-    tables.events.require()
+    tables.events.check_together()
     events = tables.events.as_they_stand()
     _make(sessions_of(tables), events, say)
     if config.sliding is not None:

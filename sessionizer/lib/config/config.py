@@ -17,17 +17,31 @@ from sessionizer.lib.config.outputs import Limits, Outputs
 from sessionizer.lib.config.sessions import SessionRule, Sessions
 from sessionizer.lib.config.sliding import BESIDE, Sliding
 from sessionizer.lib.config.source import EventSource, Source
-from sessionizer.lib.config.sources import Events, NamedSource, check_together, summary_of, together
+from sessionizer.lib.config.sources import (
+    Events,
+    NamedSource,
+    check_together,
+    read_events,
+    read_sources,
+    summary_of,
+    together,
+)
 from sessionizer.lib.config.time import Time
 from sessionizer.lib.config.types import File, Section, SparkValue, beside, broken_rule, first_repeated, overlap
+
+
+def _source_or_sources(schema: dict[str, Any]) -> None:
+    """Of a JSON Schema: one of the two has to be there."""
+    schema["required"].remove("source")
+    schema["oneOf"] = [{"required": ["source"]}, {"required": ["sources"]}]
 
 
 class Config(Section):
     """Config of one sessions table."""
 
-    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["source"]}, {"required": ["sources"]}]})
+    model_config = ConfigDict(json_schema_extra=_source_or_sources)
 
-    one: Source | None = Field(None, alias="source", description="The table of events")
+    source: Source = Field(description="The table of events")
     sessions: Sessions = Field(description="The table of sessions")
     session: SessionRule = Field(default=SessionRule(), description="What ends a session")
     time: Time = Field(default=Time(), description="When sessions are complete, and which events are late")
@@ -63,7 +77,7 @@ class Config(Section):
     @field_validator("aggregates")
     @classmethod
     def _columns_differ(cls, aggregates: tuple[Aggregate, ...], info: ValidationInfo) -> tuple[Aggregate, ...]:
-        source = info.data.get("one")
+        source = info.data.get("source")
         taken = (*C.FIXED_SESSION_COLUMNS, *(source.key if source else ()))
         if repeated := first_repeated((*taken, *(name for a in aggregates for name in a.result_columns))):
             raise broken_rule(
@@ -88,28 +102,29 @@ class Config(Section):
             check_together(sources)
         return sources
 
+    @model_validator(mode="before")
+    @classmethod
+    def _several_are_as_one(cls, given: object, info: ValidationInfo) -> object:
+        """Of several sources, `source` is what an event of any of them is."""
+        if not isinstance(given, dict) or not given.get("sources"):
+            return given
+        if given.get("source") is not None:
+            rule, remedy = "source and sources must not both be there", "Make the one of source one of sources"
+            raise broken_rule(rule, remedy, [*given["source"]])
+        sources = read_sources(given["sources"], info.context)
+        return {**given, "source": together(sources, read_events(given.get("events")))}
+
     @model_validator(mode="after")
-    def _events_come_from_somewhere(self) -> Self:
-        if self.one is not None and self.sources:
-            rule = "source and sources must not both be there"
-            raise broken_rule(rule, "Make the one of source one of sources", self.one.table)
-        if self.one is None and not self.sources:
-            remedy = "Add it: the table of events; or sources, where there are several"
-            raise broken_rule("source is missing", remedy, "no source")
-        if self.one is not None and self.events != Events():
+    def _what_several_have_alike_is_of_several(self) -> Self:
+        if not self.sources and self.events != Events():
             rule = "events says what several sources have alike, and there is one"
             raise broken_rule(rule, "Write it into source", sorted(self.events.model_fields_set))
         return self
 
     @property
-    def source(self) -> Source:
-        """What an event is: of several sources, as if they were one table."""
-        return together(self.sources, self.events) if self.one is None else self.one
-
-    @property
     def each(self) -> tuple[EventSource, ...]:
         """The sources, in the order of their names, or the only one."""
-        return tuple(sorted(self.sources, key=lambda of: of.label)) if self.one is None else (self.one,)
+        return tuple(sorted(self.sources, key=lambda of: of.label)) if self.sources else (self.source,)
 
     def of(self, name: str) -> EventSource:
         """The source of this name; "": the only one."""
@@ -244,9 +259,10 @@ class Config(Section):
 
     def over_each(self, columns: Mapping[str, Sequence[str]]) -> Self:
         """The same of several; columns: of those that are there, by name."""
-        one = self.one if self.one is None or "" not in columns else self.one.over(columns[""])
-        sources = tuple(s.over(columns[s.name]) if s.name in columns else s for s in self.sources)
-        return self.model_copy(update={"one": one, "sources": sources})
+        if not self.sources:
+            return self.model_copy(update={"source": self.source.over(columns.get("", ()))})
+        sources = tuple(s.over(columns.get(s.name, ())) for s in self.sources)
+        return self.model_copy(update={"source": together(sources, self.events), "sources": sources})
 
     def rule_summary(self) -> dict[str, object]:
         """The fields that decide what a session row is; values as in the file, unset options absent."""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, TypeAdapter, ValidationError, field_validator
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.config.key import key_summary, parts_of
@@ -33,6 +33,9 @@ class NamedSource(EventSource):
         return self.name
 
 
+_SOURCES = TypeAdapter(tuple[NamedSource, ...])
+
+
 class Events(Section):
     """What the events of several sources have alike."""
 
@@ -59,17 +62,36 @@ def check_together(sources: Sequence[NamedSource]) -> None:
         )
 
 
+def read_sources(given: object, context: Any) -> tuple[NamedSource, ...]:
+    """Those that are right; what is wrong with the others is said where the section itself is read."""
+    try:
+        return _SOURCES.validate_python(given, context=context)
+    except ValidationError:
+        return ()
+
+
+def read_events(given: object) -> Events:
+    """The same of what all have alike."""
+    try:
+        return Events() if given is None else Events.model_validate(given)
+    except ValidationError:
+        return Events()
+
+
 def together(sources: Sequence[NamedSource], events: Events) -> Source:
     """What an event of any of these is, by the columns of all and `source`: as if they were one table.
 
     What a source says of its events is asked of these alone, so that each has its own columns.
     """
+    values: dict[str, Any] = {"table": "", "keys": ()}
+    if not sources:
+        return Source.model_construct(**values)
+    sources = sorted(sources, key=lambda source: source.name)  # whatever their order in the file
     texts = {source.name: source.event_time for source in sources}
     filters = {source.name: source.where for source in sources if source.where is not None}
     order = dict.fromkeys(name for source in sources for name in source.order_by)
     dedupe = events.dedupe
-    values: dict[str, Any] = {
-        "table": "",
+    values |= {
         "keys": tuple(f"`{name}`" if parts_of(name) else name for name in sources[0].key),
         "times": texts[sources[0].name] if len(set(texts.values())) == 1 else of_each(texts),
         "where": of_each(filters, TRUE) if filters else None,
