@@ -192,14 +192,16 @@ def test_any_history_of_two_sources_makes_the_sessions_of_their_union(play: Play
     """As by one table with the rows of both: however they are split between runs, and whatever is corrected."""
     chance = Random(seed)
     both = [*AGGREGATES[:2], {"name": "numbers", "fn": "list", "of": "n"}]
-    done, n, sources = play(late_events="amend", aggregates=both), 0, ("clicks", "calls")
+    kafka = {"lateness": "session", "revive": True, "allowed_lateness": "5m"}
+    done = play(late_events="amend", aggregates=both, time=kafka if seed % 2 else {"allowed_lateness": "0s"}).runs()
+    n, sources = 0, ("clicks", "calls")
     for _ in range(5):
         for name in chance.sample(sources, chance.randint(1, 2)):
             events = []
             for _ in range(chance.randint(1, 4)):
                 n += 1
                 events.append(f"{chance.choice('ab')}@{chance.randint(0, 90)}={n}")
-            done.runs(**{name: " ".join(events)}) if n < 3 else done.comes(**{name: " ".join(events)})
+            done.comes(**{name: " ".join(events)})
         victims = [row["n"] for row in done.there["calls"]]
         if victims and chance.random() < 0.6:
             n += 1
@@ -211,8 +213,8 @@ def test_any_history_of_two_sources_makes_the_sessions_of_their_union(play: Play
     done.run()
     rows = [{**row, "source": "clicks"} for row in done.there["clicks"]]
     rows += [{"u": r["caller"], "at": r["begun"], "n": r["n"], "source": "calls"} for r in done.there["calls"]]
-    whole = Several(done.spark, done.folder / "whole", {"union": BY_HAND}, aggregates=both)
     counted = {"name": "clicks", "fn": "sum", "of": "CASE source WHEN 'clicks' THEN 1L ELSE 0L END"}
+    whole = Several(done.spark, done.folder / "whole", {"union": BY_HAND}, aggregates=[counted])
     whole.config = Config.model_validate(
         {
             "source": {"table": str(whole.folder / "union"), "key": ["u"], "event_time": "at"},
@@ -225,4 +227,34 @@ def test_any_history_of_two_sources_makes_the_sessions_of_their_union(play: Play
     whole.now = done.now
     whole.runs(union="")
     assert done.told(COMPARED) == whole.told(COMPARED)
+    done.assert_clean()
+
+
+@pytest.mark.broad
+def test_each_source_begins_where_its_start_says(play: Plays) -> None:
+    done = play({"clicks": CLICKS, "calls": CALLS | {"start": "latest"}}).runs(clicks="a@0", calls="a@5=7")
+    done.assert_sessions("u | start | end | count \n a | 0 | 0 | 1")
+    done.assert_rejected("u | source | event_time | reason \n a | calls | 5 | before_start")
+    done.runs(calls="a@8 tick@90", clicks="tick@91")
+    wanted = "u | start | end | count | total \n a | 0 | 8 | 2 | 2 \n tick | 90 | 91 | 2 | 2"
+    done.assert_sessions(wanted)
+    done.assert_clean()
+    done.rebuild()
+    done.assert_sessions(wanted)
+    done.assert_rejected("u | source | event_time | reason \n a | calls | 5 | before_start")
+
+
+@pytest.mark.broad
+def test_a_commit_that_changes_rows_comes_alone_among_all_sources(play: Plays) -> None:
+    """Where deletes are ignored, what comes with one is judged by another policy."""
+    done = play(corrections={"deletes": "ignore"}).runs(clicks="a@0=1 a@5=2", calls="b@0=3")
+    reports = done.goes("clicks", 2).comes(calls="b@4=4").becomes("clicks", 1, at=minute(2)).run()
+    read = [{name: of.to_version for name, of in report.manifest.sources.items()} for report in reports]
+    assert read == [{"calls": 0, "clicks": 1}, {"calls": 0, "clicks": 2}, {"calls": 1, "clicks": 2}]
+    wanted = "u | start | end | count | total \n a | 2 | 5 | 2 | 3 \n b | 0 | 4 | 2 | 7"
+    done.assert_sessions(wanted)
+    done.assert_rejected("u | source | reason | kept \n a | clicks | ignored_delete | in")
+    done.assert_clean()
+    done.rebuild()
+    done.assert_sessions(wanted)
     done.assert_clean()

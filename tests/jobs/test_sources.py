@@ -1,11 +1,14 @@
 """Several sources by the command line: files of each, one run of all, and what every command says of them."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.quick_tables import append
 from tests.shell import Shell
+from tests.warehouse import SOURCE
 
 CONFIG = """
 sources:
@@ -73,6 +76,16 @@ def test_files_of_two_sources_become_sessions_and_every_command_knows_both(shell
     assert (plan["comes"], plan["goes"], plan["changes"], plan["stays"]) == (0, 0, 0, 3)
     code, _, err = shell("run", "--to-version", "1")
     assert (code, "--to-version is of one source" in err) == (2, True)
+
+
+def test_columns_that_do_not_go_together_are_told_before_spark_starts(shell: Shell) -> None:
+    lake, at = shell.folder / "lake", datetime(2024, 1, 1, 10, tzinfo=UTC)
+    append(lake / "clicks", [("ann", at, "ads")], "user STRING, event_time TIMESTAMP, Source STRING", SOURCE)
+    append(lake / "calls", [("ann", at, 1)], "caller STRING, begun TIMESTAMP, event_time INT", SOURCE)
+    code, _, err = shell("check-config")
+    assert code == 2
+    assert "sources, clicks: of several sources none must have a column source: it says" in err
+    assert "must have one type in all, and one spelling: got 'event_time INT, event_time TIMESTAMP'" in err
 
 
 def test_what_stands_in_the_way_says_which_source(shell: Shell) -> None:
