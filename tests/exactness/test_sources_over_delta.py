@@ -90,7 +90,10 @@ def test_a_restore_takes_the_positions_of_all_sources_back(spark: SparkSession, 
         lake.does("sessions", "RESTORE TABLE {} TO VERSION AS OF 1")
     position = kind_of(spark, lake.config).home.position().manifest
     assert position is not None
-    assert {name: of.to_version for name, of in position.sources.items()} == {"calls": 0, "clicks": 1}
+    assert {name: of.to_version for name, of in position.sources.items()} == {
+        "calls": 1,
+        "clicks": 2,
+    }  # init is a version of each
     lake.comes("calls", "a", 7, 4)
     lake.run()
     assert lake.rows(lake.config.sessions.table, "u", "numbers") == [("a", [1, 2, 3, 4])]

@@ -216,7 +216,8 @@ class Config(Section):
         there = {name.lower() for name in key} | ({C.EVENT_TIME} & {self.source.event_time.lower()})
         results = (name for a in self.aggregates for name in a.result_columns)
         order = (name for name in self.source.order_by if name.lower() not in there)
-        tables = {"session_updates": (*C.OF_UPDATES, *key, *results), "event_sessions": (*C.OF_MEMBERS, *order)}
+        of_events = (*C.OF_MEMBERS, *((C.SOURCE,) if self.sources else ()), *order)
+        tables = {"session_updates": (*C.OF_UPDATES, *key, *results), "event_sessions": of_events}
         for name, columns in tables.items():
             if getattr(self.outputs, name) is not None and (repeated := first_repeated(columns)):
                 raise broken_rule(
