@@ -1,12 +1,13 @@
 """The config: what a sessions table is made from, and by which rule."""
 
 from sessionizer.lib.config.aggregate import Aggregate
-from sessionizer.lib.config.config import Config, events_of, field_of, json_schema, source_summary
+from sessionizer.lib.config.config import Config, json_schema
 from sessionizer.lib.config.corrections import Policy, policies
 from sessionizer.lib.config.key import MadeKey
 from sessionizer.lib.config.outputs import Limits
 from sessionizer.lib.config.sliding import Sliding
 from sessionizer.lib.config.source import Dedupe, EventSource, Source
+from sessionizer.lib.config.sources import events_of, field_of
 from sessionizer.lib.config.types import DynamicGap, StartTimestamp, StartVersion, database_of, location_kind
 
 __all__ = [
@@ -28,5 +29,4 @@ __all__ = [
     "json_schema",
     "location_kind",
     "policies",
-    "source_summary",
 ]

@@ -6,13 +6,20 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, Literal, Self
 
-from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.config.aggregate import Aggregate
 from sessionizer.lib.config.corrections import Corrections
-from sessionizer.lib.config.key import key_summary
 from sessionizer.lib.config.outputs import Limits, Outputs
 from sessionizer.lib.config.sessions import SessionRule, Sessions
 from sessionizer.lib.config.sliding import BESIDE, Sliding
@@ -20,26 +27,22 @@ from sessionizer.lib.config.source import EventSource, Source
 from sessionizer.lib.config.sources import (
     Events,
     NamedSource,
+    as_one,
     check_together,
-    read_events,
-    read_sources,
-    summary_of,
+    events_of,
+    field_of,
+    source_or_sources,
     together,
+    told_of,
 )
 from sessionizer.lib.config.time import Time
 from sessionizer.lib.config.types import File, Section, SparkValue, beside, broken_rule, first_repeated, overlap
 
 
-def _source_or_sources(schema: dict[str, Any]) -> None:
-    """Of a JSON Schema: one of the two has to be there."""
-    schema["required"].remove("source")
-    schema["oneOf"] = [{"required": ["source"]}, {"required": ["sources"]}]
-
-
 class Config(Section):
     """Config of one sessions table."""
 
-    model_config = ConfigDict(json_schema_extra=_source_or_sources)
+    model_config = ConfigDict(json_schema_extra=source_or_sources)
 
     source: Source = Field(description="The table of events")
     sessions: Sessions = Field(description="The table of sessions")
@@ -106,13 +109,12 @@ class Config(Section):
     @classmethod
     def _several_are_as_one(cls, given: object, info: ValidationInfo) -> object:
         """Of several sources, `source` is what an event of any of them is."""
-        if not isinstance(given, dict) or not given.get("sources"):
-            return given
-        if given.get("source") is not None:
-            rule, remedy = "source and sources must not both be there", "Make the one of source one of sources"
-            raise broken_rule(rule, remedy, [*given["source"]])
-        sources = read_sources(given["sources"], info.context)
-        return {**given, "source": together(sources, read_events(given.get("events")))}
+        return as_one(given, info.context) if isinstance(given, dict) and given.get("sources") else given
+
+    @model_serializer(mode="wrap")
+    def _as_in_the_file(self, dumped: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        told: dict[str, Any] = dumped(self)
+        return {name: value for name, value in told.items() if name != "source"} if self.sources else told
 
     @model_validator(mode="after")
     def _what_several_have_alike_is_of_several(self) -> Self:
@@ -270,40 +272,21 @@ class Config(Section):
         aggregates = sorted(self.aggregates, key=lambda aggregate: aggregate.name)
         per = self.source.scope(self.time.watermark.per)
         return {
-            **source_summary(self),
+            **self.source_summary(),
             **self.session.model_dump(mode="json", exclude_none=True),
             **({"dedupe": self.source.dedupe.model_dump(mode="json")} if self.source.dedupe else {}),
             **({} if per == "table" else {"watermark_per": per if isinstance(per, str) else list(per)}),
             "aggregates": [a.model_dump(mode="json", exclude_defaults=True) for a in aggregates],
         }
 
+    def source_summary(self) -> dict[str, object]:
+        """Those of them that say which events there are, and what they are."""
+        return told_of(self.source, self.sources)
+
     def fingerprint(self) -> str:
         """SHA-256 of `rule_summary`: sessions of different fingerprints do not belong in one table."""
         canonical = json.dumps(self.rule_summary(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
-
-
-def source_summary(config: Config) -> dict[str, object]:
-    """What of a rule says which events there are, and what they are; values as in the file."""
-    source = config.source
-    if config.sources:
-        told = {"sources": summary_of(config.sources), "null_keys": source.null_keys}
-        return {"key": list(source.key), **told}
-    return {
-        "key": key_summary(source.key, source.made),
-        "event_time": source.event_time,
-        **source.model_dump(mode="json", include={"where", "order_by", "null_keys"}),
-    }
-
-
-def field_of(source: EventSource, key: str = "table") -> str:
-    """What errors call a key of a source."""
-    return f"sources.{source.label}.{key}" if source.label else f"source.{key}"
-
-
-def events_of(source: EventSource) -> str:
-    """What queries call its table."""
-    return f"events_{source.label}" if source.label else "events"
 
 
 def _not_with_sliding(what: str, why: str, remedy: str) -> PydanticCustomError:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from pydantic import Field, TypeAdapter, ValidationError, field_validator
@@ -62,20 +63,20 @@ def check_together(sources: Sequence[NamedSource]) -> None:
         )
 
 
-def read_sources(given: object, context: Any) -> tuple[NamedSource, ...]:
-    """Those that are right; what is wrong with the others is said where the section itself is read."""
-    try:
-        return _SOURCES.validate_python(given, context=context)
-    except ValidationError:
-        return ()
+def as_one(given: dict[Any, Any], context: Any) -> dict[Any, Any]:
+    """What a file says of several sources, and in `source` what these are together.
 
-
-def read_events(given: object) -> Events:
-    """The same of what all have alike."""
-    try:
-        return Events() if given is None else Events.model_validate(given)
-    except ValidationError:
-        return Events()
+    What is wrong with one of them is said where it is read for itself.
+    """
+    if given.get("source") is not None:
+        rule, remedy = "source and sources must not both be there", "Make the one of source one of sources"
+        raise broken_rule(rule, remedy, "both")
+    sources, events = tuple[NamedSource, ...](), Events()
+    with suppress(ValidationError):
+        sources = _SOURCES.validate_python(given["sources"], context=context)
+    with suppress(ValidationError):
+        events = Events.model_validate(given.get("events", events))
+    return {**given, "source": together(sources, events)}
 
 
 def together(sources: Sequence[NamedSource], events: Events) -> Source:
@@ -108,13 +109,33 @@ def of_each(texts: Mapping[str, str], otherwise: str | None = None) -> str:
     return f"CASE {C.SOURCE} {cases}{'' if otherwise is None else f' ELSE {otherwise}'} END"
 
 
-def summary_of(sources: Sequence[NamedSource]) -> dict[str, object]:
-    """What decides which events they have, as a rule tells it; values as in the file."""
-    return {
-        source.name: {
-            "key": key_summary(source.key, source.made),
-            "event_time": source.event_time,
-            **source.model_dump(mode="json", include={"where", "order_by"}),
+def told_of(source: Source, sources: Sequence[NamedSource]) -> dict[str, object]:
+    """What decides which events there are, as a rule tells it; values as in the file. source: the only one, or all."""
+    if not sources:
+        told = source.model_dump(mode="json", include={"where", "order_by", "null_keys"})
+        return {"key": key_summary(source.key, source.made), "event_time": source.event_time, **told}
+    each = {
+        of.name: {
+            "key": key_summary(of.key, of.made),
+            "event_time": of.event_time,
+            **of.model_dump(mode="json", include={"where", "order_by"}),
         }
-        for source in sources
+        for of in sources
     }
+    return {"key": list(source.key), "sources": each, "null_keys": source.null_keys}
+
+
+def field_of(source: EventSource, key: str = "table") -> str:
+    """What errors call a key of a source."""
+    return f"sources.{source.label}.{key}" if source.label else f"source.{key}"
+
+
+def events_of(source: EventSource) -> str:
+    """What queries call its table."""
+    return f"events_{source.label}" if source.label else "events"
+
+
+def source_or_sources(schema: dict[str, Any]) -> None:
+    """Of a JSON Schema: one of the two has to be there."""
+    schema["required"].remove("source")
+    schema["oneOf"] = [{"required": ["source"]}, {"required": ["sources"]}]

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from sessionizer.lib.config import Config, Sliding, source_summary
+from sessionizer.lib.config import Config, Sliding
 from sessionizer.lib.durations import format_duration
 from sessionizer.lib.errors import ConfigError
 from sessionizer.lib.rule import NO_CONTENT, Rule
@@ -41,7 +41,7 @@ class SlidingRule:
             time_unit=sliding.time_unit,
             tells_events=False,
         )
-        return cls(events, sliding.time_difference, source_summary(config))
+        return cls(events, sliding.time_difference, config.source_summary())
 
     @property
     def key(self) -> tuple[str, ...]:
