@@ -22,8 +22,8 @@ class TableSet:
     def __init__(self, spark: SparkSession, config: Config) -> None:
         read_any_version(spark)
         self.spark = spark
+        self.config = config = named_by(config, Events(spark, config).tables)
         self.events = Events(spark, config)
-        self.config = config = named_by(config, self.events.tables)
         place = Table(spark, config.outputs.rejected_events, "outputs.rejected_events")
         self.rejected_events = RejectedEvents(config, place)
         self.runs = Runs(

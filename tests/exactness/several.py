@@ -62,6 +62,14 @@ class Several:
         tables = {"sources": told, "sessions": {"table": str(self.folder / "sessions")}}
         return Config.model_validate(sections | self.sections | tables)
 
+    def alone(self, name: str) -> Config:
+        """The config of this one as the only source, which has no name."""
+        source = {"table": str(self.folder / name)} | {k: v for k, v in self.sources[name].items() if k != "schema"}
+        sections = {"session": {"gap": "10m"}, "time": {"allowed_lateness": "0s"}} | self.sections
+        return Config.model_validate(
+            sections | {"source": source, "sessions": {"table": str(self.folder / "sessions")}}
+        )
+
     # The sources.
 
     def schema(self, name: str) -> T.StructType:
@@ -91,6 +99,17 @@ class Several:
         after = [row | values for row in before]
         self.there[name] = [row for row in self.there[name] if row["n"] != n] + after
         self._changed(name, "UPDATE", update_preimage=before, update_postimage=after)
+        return self
+
+    def reshaped(self, name: str, schema: str) -> "Several":
+        """An ALTER TABLE that gives it these columns."""
+        self.sources[name] = {**self.sources[name], "schema": schema}
+        self._changed(name, "CHANGE COLUMN")
+        return self
+
+    def optimized(self, name: str) -> "Several":
+        """A version that changes no rows."""
+        self._changed(name, "OPTIMIZE")
         return self
 
     def table(self, place: str | Path) -> MemoryTable:

@@ -1,0 +1,57 @@
+"""Wrong rows and dead ends of several sources that readers of the code have found."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sessionizer.lib.errors import UsageError
+from tests.exactness.several import CALLS, CLICKS, Several, several
+
+pytestmark = pytest.mark.broad
+
+Plays = Callable[..., Several]
+
+
+@pytest.fixture
+def play(spark: SparkSession, tmp_path: Path) -> Iterator[Plays]:
+    with several(spark, tmp_path) as made:
+        yield made
+
+
+def test_a_column_called_user_id_as_a_whole_is_no_key_by_sql(play: Plays) -> None:
+    """Of one source, any other column may go; of several it is among their columns by this name alone."""
+    events = {"schema": "`user.id` STRING, at TIMESTAMP, n INT, page STRING", "key": ["user.id"], "event_time": "at"}
+    one = play({"clicks": events}, aggregates=[])
+    one.config = one.alone("clicks")
+    one.runs(clicks="a@0")
+    one.reshaped("clicks", "`user.id` STRING, at TIMESTAMP, n INT").runs(clicks="a@5")
+    assert [row["count"] for row in one.told("user.id | count")] == ["2"]
+    both = play({"clicks": events, "calls": events}, aggregates=[])
+    events = both.comes(clicks="a@0", calls="a@5").kind.tables.events
+    assert events.schema.names == ["user.id", "at", "n", "page", "source"]
+
+
+def test_other_keys_by_sql_are_refused_where_rows_that_last_are_told_by_them(play: Plays) -> None:
+    calls = {"key": [{"name": "u", "expr": "caller"}], "start": "latest"}
+    done = play({"clicks": CLICKS, "calls": CALLS | calls}).runs(clicks="a@0", calls="bob@5")
+    done.assert_rejected("u | source | reason \n bob | calls | before_start")
+    done.sources["calls"] = CALLS | calls | {"key": [{"name": "u", "expr": "trim(caller)"}]}
+    done.config = done.configured()
+    with pytest.raises(UsageError, match=r"keys by SQL of several sources have changed.*calls"):
+        done.rebuild()
+    done.sources["calls"] = CALLS | calls
+    done.config = done.configured()
+    done.rebuild()
+    done.assert_sessions("u | start | count \n a | 0 | 1")
+
+
+def test_what_came_before_the_start_of_the_only_source_stays_out_when_it_becomes_one_of_several(play: Plays) -> None:
+    done = play({"clicks": CLICKS | {"start": "latest"}, "calls": CALLS})
+    both, done.sections = done.config, {"aggregates": []}
+    done.config = done.alone("clicks")
+    done.runs(clicks="a@0", calls="a@5").runs(clicks="b@9")
+    done.config = both
+    with pytest.raises(UsageError, match="source has become sources"):
+        done.rebuild()
