@@ -29,8 +29,8 @@ def test_a_column_called_user_id_as_a_whole_is_no_key_by_sql(play: Plays) -> Non
     one.reshaped("clicks", "`user.id` STRING, at TIMESTAMP, n INT").runs(clicks="a@5")
     assert [row["count"] for row in one.told("user.id | count")] == ["2"]
     both = play({"clicks": events, "calls": events}, aggregates=[])
-    events = both.comes(clicks="a@0", calls="a@5").kind.tables.events
-    assert events.schema.names == ["user.id", "at", "n", "page", "source"]
+    known = both.comes(clicks="a@0", calls="a@5").kind.tables.events
+    assert known.schema.names == ["user.id", "at", "n", "page", "source"]
 
 
 def test_other_keys_by_sql_are_refused_where_rows_that_last_are_told_by_them(play: Plays) -> None:

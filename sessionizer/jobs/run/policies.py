@@ -6,9 +6,9 @@ from dataclasses import replace
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from sessionizer.jobs.quality.checks import gate
 from sessionizer.jobs.run import side_tables
@@ -20,9 +20,18 @@ from sessionizer.jobs.run.pipeline import RunResult
 from sessionizer.jobs.run.retelling import told_otherwise
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.accepted import accepted, as_rejects
-from sessionizer.lib.admission.verdicts import CORRECTION, DUPLICATE, EXPRESSION_FAILED, IN, INVALID, LATE
+from sessionizer.lib.admission.verdicts import (
+    BEFORE_START,
+    CORRECTION,
+    DUPLICATE,
+    EXPRESSION_FAILED,
+    IN,
+    INVALID,
+    LATE,
+)
 from sessionizer.lib.aggregates.evolution import Definitions, by_name, told_by
 from sessionizer.lib.config import Aggregate
+from sessionizer.lib.config.sources import filters_of, made_keys_of
 from sessionizer.lib.errors import ConfigError, RunFailed, SourceError, SourceMismatch, TableError, UsageError
 from sessionizer.lib.expressions import of_event
 from sessionizer.lib.windows.windows import DELETE
@@ -122,19 +131,17 @@ def check_rejects(kind: Ruled, field: str, location: str, found: str, done: Mani
 def check_filter(context: RunContext) -> None:
     """Raise where a rebuild might take in what must stay out: rejected_events has nothing that `where` hid."""
     done, kind = context.position.manifest, context.kind
-    if done is not None:
-        _check_read(kind, done, context.increment.lasts)
-        if context.lasting():
-            _check_rejects_of(kind, done)
     if done is None:
         return
+    _check_read(kind, done, context.increment.lasts)
+    if context.lasting():
+        _check_rejects_of(kind, done)
     _check_origin(context, done)
-    old, new = _filters(done.rule), _filters(kind.summary)
+    old, new = filters_of(done.rule), filters_of(kind.summary)
     if all(new[name] == old[name] for name in old.keys() & new.keys()):
         return
     remedy = f"set source.where as it was, or make {kind.name} in a table of its own"
-    hid = any(text is not None for text in old.values())
-    if hid and (any(context.began.values()) or context.clock.forgotten is not None):
+    if any(old.values()) and (any(context.began.values()) or context.clock.forgotten is not None):
         raise UsageError(
             "source.where has changed, and of the rows that it hid nobody knows which lie before source.start, or are "
             "late by what has been forgotten",
@@ -149,23 +156,20 @@ def check_filter(context: RunContext) -> None:
         )
 
 
-def _filters(rule: Mapping[str, Any]) -> dict[str, str | None]:
-    """What each source leaves out, by its name."""
-    sources: Mapping[str, Mapping[str, Any]] = rule.get("sources", {"": rule})
-    return {name: of.get("where") for name, of in sources.items()}
-
-
 def _check_origin(context: RunContext, done: Manifest) -> None:
-    """Raise where what must stay out, or in, is told by rows that do not say which source they are of, or now do."""
+    """Raise where what must stay out, or in, is told by rows that sources have no longer so: `source`, keys by SQL."""
+    old, new = made_keys_of(done.rule), made_keys_of(context.kind.summary)
+    what, names, mine = "source has become sources, or the other way round", list(done.sources), F.lit(True)
     if bool(done.sources) == bool(context.rule.sources):
-        return
+        if not (names := sorted(name for name in old.keys() & new.keys() if old[name] != new[name])):
+            return
+        what, mine = "keys by SQL of several sources have changed", C.col(C.SOURCE).isin(names)
     rejects = context.kind.rejected_events.before(context.clock.run_seq)
-    lasting = [C.col(C.KEPT) == IN, *context.lasting()]
-    if rejects is not None and not rejects.where(reduce(or_, lasting)).isEmpty():
+    lasting = [C.col(C.KEPT) == IN, C.col(C.REASON) == BEFORE_START, *context.lasting()]
+    if rejects is not None and not rejects.where(mine & reduce(or_, lasting)).isEmpty():
         raise UsageError(
-            "source has become sources, or the other way round, and rejected_events tells by whole rows which events "
-            "stay out of sessions for good, or in them",
-            value=", ".join(done.sources) or "source",
+            f"{what}, and rejected_events tells by whole rows which events stay out of sessions for good, or in them",
+            value=", ".join(names) or "source",
             remedy=f"set the sources as they were, or make {context.kind.name} in a table of its own",
         )
 

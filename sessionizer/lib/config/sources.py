@@ -125,6 +125,18 @@ def told_of(source: Source, sources: Sequence[NamedSource]) -> dict[str, object]
     return {"key": list(source.key), "sources": each, "null_keys": source.null_keys}
 
 
+def filters_of(told: Mapping[str, Any]) -> dict[str, str | None]:
+    """What each source leaves out, by its name. In: what `told_of` tells, among others."""
+    sources: Mapping[str, Mapping[str, Any]] = told.get("sources", {"": told})
+    return {name: of.get("where") for name, of in sources.items()}
+
+
+def made_keys_of(told: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The keys by SQL that are part of the rows of each of several sources, by its name; of one they are not."""
+    sources: Mapping[str, Mapping[str, Any]] = told.get("sources", {})
+    return {name: [key for key in of["key"] if not isinstance(key, str)] for name, of in sources.items()}
+
+
 def field_of(source: EventSource, key: str = "table") -> str:
     """What errors call a key of a source."""
     return f"sources.{source.label}.{key}" if source.label else f"source.{key}"
