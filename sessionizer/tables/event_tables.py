@@ -11,7 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from sessionizer.lib.admission.united import united
+from sessionizer.lib.admission.retold import bare
+from sessionizer.lib.admission.united import as_united, together, united
 from sessionizer.lib.config import Config
 from sessionizer.lib.errors import ConfigError, UsageError
 from sessionizer.lib.expressions import key_field, of_event
@@ -123,7 +124,7 @@ class Events:
     def check_together(self) -> None:
         """Raise unless their columns, keys and times go together. Errors: SourceMismatch, ConfigError."""
         if len(self.each) > 1:
-            self.as_they_stand()
+            together([rows.schema for rows in self._of_all(EventTable.as_it_stands).values()])
             self._check_keys()
             self._check_times()
 
@@ -191,7 +192,8 @@ class Events:
 
     def columns_told(self, versions: Mapping[str, int]) -> dict[str, str]:
         """The columns of each as of a version, as manifests keep them."""
-        return self._of_all(lambda one: one.columns_told(versions[one.of.label]))
+        columns = self._of_all(lambda one: one.columns_told(versions[one.of.label]))
+        return {name: bare(of).json() for name, of in as_united(columns).items()}
 
     def check_same(self, done: Manifest) -> None:
         """Raise unless these are the tables that a run has read, with the versions that it has read."""

@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.admission.retold import bare
 from sessionizer.lib.admission.united import of_one
 from sessionizer.lib.config import Config, EventSource, Limits, StartTimestamp, StartVersion, field_of, policies
 from sessionizer.lib.errors import SourceError
@@ -162,13 +161,13 @@ class EventTable:
         """All rows of the latest version."""
         return of_one(self.table.read(), self.of)
 
-    def columns_told(self, version: int) -> str:
-        """The columns as of a version, with what they are called in the files, as manifests keep them."""
+    def columns_told(self, version: int) -> T.StructType:
+        """The columns as of a version, with what they are called in the files."""
         latest = version < 0 or version == self.table.version
         columns = self.table.schema if latest else self.table.schema_at(version)
         told = of_one(self.spark.createDataFrame([], columns), self.of).schema if self.of.label else columns
         of_table = {field.name: field for field in columns.fields}
-        return bare(T.StructType([of_table.get(field.name, field) for field in told.fields])).json()
+        return T.StructType([of_table.get(field.name, field) for field in told.fields])
 
     @contextmanager
     def telling_anew(self, version: int) -> Iterator[None]:

@@ -55,3 +55,17 @@ def test_what_came_before_the_start_of_the_only_source_stays_out_when_it_becomes
     done.config = both
     with pytest.raises(UsageError, match="source has become sources"):
         done.rebuild()
+
+
+def test_a_column_that_is_widened_in_all_sources_is_read_as_it_was_in_each(play: Plays) -> None:
+    """The increments of two sources meet a change of columns at different times."""
+    done = play(events={"dedupe": {"by": ["n"], "within": "1h"}}).runs(clicks="a@0=1", calls="a@5=2 a@5=2")
+    done.reshaped("clicks", CLICKS["schema"].replace("INT", "BIGINT"))
+    done.comes(calls="a@8=3 a@8=3").reshaped("calls", CALLS["schema"].replace("INT", "BIGINT"))
+    done.run(once=True)
+    assert {name: of.to_version for name, of in done.position().sources.items()} == {"clicks": 1, "calls": 1}
+    done.assert_clean()
+    done.goes("calls", 2).run()
+    done.assert_sessions("u | start | end | count | total \n a | 0 | 8 | 2 | 4")
+    done.assert_rejected("u | source | reason | event_time \n a | calls | duplicate | 8")
+    done.assert_clean()

@@ -11,6 +11,7 @@ from pyspark.sql import types as T
 from sessionizer.jobs.run.compute import Checkpoints
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.retold import is_told_otherwise, retold
+from sessionizer.lib.admission.united import is_widened
 from sessionizer.lib.rule import Rule
 from sessionizer.tables.event_tables import Events
 from sessionizer.tables.manifest import Manifest
@@ -42,7 +43,7 @@ def told_anew(
             then = done.consumed[name].version
             with naming(name), one.telling_anew(then):
                 are_whole = mine.where(C.col(C.EVENT).isNull()).isEmpty()
-                source = None if are_whole else one.as_of(then, None)
+                source = None if are_whole else _typed(one.as_of(then, None), changed[name][0])
                 own = replace(rule.of_source(one.of), made=()) if rule is not None and name else rule
                 mine = Checkpoints().held(retold(mine, source, *changed[name], own))
         parts.append(mine)
@@ -54,6 +55,12 @@ def of_sources(rejects: DataFrame | None, rule: Rule) -> DataFrame | None:
     if rejects is None or not rule.sources:
         return rejects
     return rejects.where(C.col(C.SOURCE).isin(*rule.sources)) if C.SOURCE in rejects.columns else None
+
+
+def _typed(source: DataFrame, columns: T.StructType) -> DataFrame:
+    """Rows of a source with the types by which those of all were told, which another source may have widened."""
+    wider = {f.name: f.dataType for f in columns.fields if is_widened(source.schema[f.name].dataType, f.dataType)}
+    return source.withColumns({name: C.col(name).cast(kind) for name, kind in wider.items()}) if wider else source
 
 
 def _columns(text: str) -> T.StructType:
