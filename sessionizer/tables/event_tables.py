@@ -1,6 +1,6 @@
 """The sources together: one table of events, or the union of several, each with a position of its own."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import reduce
@@ -28,9 +28,10 @@ NOTHING = Increment(0, -1)  # of a source that no run has begun to read
 
 @dataclass(frozen=True)
 class Increments:
-    """What one run reads of each source, by its name; of the only one by ""."""
+    """What one run reads of each source, by its name; of the only one by "". more: of which something is left."""
 
     of: Mapping[str, Increment]
+    more: Collection[str] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -148,7 +149,10 @@ class Events:
         alone = next((name for name, one in found.items() if self.each[name].changes_rows_alone(one)), None)
         if alone is not None:
             found = {name: one if name == alone else passed(known.get(name)) for name, one in found.items()}
-        return Increments(found)
+        left = [
+            name for name, one in planned.items() if one is not None and found[name].last < self.tables[name].version
+        ]
+        return Increments(found, left)
 
     def consumed(self, done: Manifest | None) -> Mapping[str, Consumed]:
         """How far runs have read these sources, by name."""

@@ -28,8 +28,8 @@ from tests.text_tables import rows
 from tests.warehouse import NOW
 
 Event = dict[str, Any]
-CLICKS = {"schema": "u STRING, at TIMESTAMP, n INT, page STRING", "key": ["u"], "event_time": "at"}
-CALLS = {
+CLICKS: dict[str, Any] = {"schema": "u STRING, at TIMESTAMP, n INT, page STRING", "key": ["u"], "event_time": "at"}
+CALLS: dict[str, Any] = {
     "schema": "caller STRING, begun TIMESTAMP, n INT",
     "key": [{"name": "u", "expr": "caller"}],
     "event_time": "begun",

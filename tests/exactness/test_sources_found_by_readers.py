@@ -69,3 +69,12 @@ def test_a_column_that_is_widened_in_all_sources_is_read_as_it_was_in_each(play:
     done.assert_sessions("u | start | end | count | total \n a | 0 | 8 | 2 | 4")
     done.assert_rejected("u | source | reason | event_time \n a | calls | duplicate | 8")
     done.assert_clean()
+
+
+def test_a_source_with_versions_that_no_run_has_read_is_not_idle(play: Plays) -> None:
+    time = {"allowed_lateness": "0s", "watermark": {"idle_after": "2h"}}
+    done = play(time=time, limits={"max_versions_per_run": 1}).at(720).runs(clicks="a@720", calls="a@719")
+    done.comes(clicks="a@725 b@900").optimized("calls").comes(calls="a@722 b@890").at(900).run()
+    done.assert_rejected("u")
+    done.assert_sessions("u | start | end | count \n a | 719 | 725 | 4 \n b | 890 | 900 | 2")
+    done.assert_clean()

@@ -135,3 +135,12 @@ def test_where_all_are_idle_the_events_say_nothing() -> None:
 
 def test_of_the_least_times_each_source_keeps_its_own() -> None:
     assert after((0, {"a": 3, "b": 9}), (1, {"a": 1, "b": 20}), (2, {"a": 30})) == [-2, -2, 15]
+
+
+def test_a_source_of_which_something_is_left_is_no_idle_one() -> None:
+    rule = replace(RULE, watermark_idle_after=10)
+    first = advance_each(WatermarkState(now=0), {"a": 100, "b": 60}, rule)
+    late = replace(first, now=11)
+    assert advance_each(late, {"a": 120}, rule).watermark == 115
+    waits = advance_each(late.awaiting(["b"]), {"a": 120}, rule)
+    assert (waits.watermark, waits.sources["b"].came_at) == (55, 11)

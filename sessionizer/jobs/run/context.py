@@ -63,7 +63,7 @@ class RunContext:
         done, events = position.manifest, kind.tables.events.read(increment)
         known = kind.tables.events.begun(done)
         began = {n: known[n].began if n in known else one.first for n, one in increment.of.items()}
-        clock = clock_of(done, kind, events, now, position.version + 1)
+        clock = clock_of(done, kind, events, now, position.version + 1).awaiting(increment.more)
         schema, is_delete = kind.fitting(done, events), kind.tables.events.deletion(increment) is not None
         rule = kind.rule.of_deletes() if is_delete else kind.rule
         columns = kind.tables.events.columns_told(increment.lasts)

@@ -1,6 +1,6 @@
 """Watermark, horizon and flush mark: what time it is for the events (SEMANTICS §4)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Column, DataFrame
@@ -31,7 +31,7 @@ class SourceTime:
     """Where one of several sources stands. Microseconds; None = no event has come yet.
 
     latest: the event time that it has come to. came_at: the wall clock of the last run that has read an event of it,
-    before that of the first run of all.
+    or has left some of it unread; before that of the first run of all.
     """
 
     latest: int | None
@@ -68,6 +68,11 @@ class WatermarkState:
         """Events strictly older than this are late: max(watermark - allowed lateness, flush mark)."""
         by_watermark = None if self.watermark is None else self.watermark - rule.allowed_lateness
         return latest(by_watermark, self.flush_mark)
+
+    def awaiting(self, names: Collection[str]) -> "WatermarkState":
+        """The same where these sources are not idle, as something of them is there that no run has read."""
+        waited_for = {name: replace(of, came_at=self.now) for name, of in self.sources.items() if name in names}
+        return replace(self, sources={**self.sources, **waited_for})
 
 
 def with_clock(frame: DataFrame, rule: Rule, clock: WatermarkState, beside: Column | None = None) -> DataFrame:
