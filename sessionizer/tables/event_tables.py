@@ -28,7 +28,7 @@ NOTHING = Increment(0, -1)  # of a source that no run has begun to read
 
 @dataclass(frozen=True)
 class Increments:
-    """What one run reads of each source, by its name; of the only one by "". more: of which something is left."""
+    """What one run reads of each source, by its name; of the only one by "". more: several of which something is left."""
 
     of: Mapping[str, Increment]
     more: Collection[str] = ()
@@ -149,10 +149,8 @@ class Events:
         alone = next((name for name, one in found.items() if self.each[name].changes_rows_alone(one)), None)
         if alone is not None:
             found = {name: one if name == alone else passed(known.get(name)) for name, one in found.items()}
-        left = [
-            name for name, one in planned.items() if one is not None and found[name].last < self.tables[name].version
-        ]
-        return Increments(found, left)
+        unread = [name for name, one in planned.items() if name and one is not None]
+        return Increments(found, [name for name in unread if found[name].last < self.tables[name].version])
 
     def consumed(self, done: Manifest | None) -> Mapping[str, Consumed]:
         """How far runs have read these sources, by name."""
@@ -167,9 +165,12 @@ class Events:
         known = self.consumed(done)
         return Increments({name: passed(known.get(name)) for name in self.each})
 
-    def nothing_of(self, last: Mapping[str, int]) -> Increments:
-        """No more than the sources as of these versions."""
-        return Increments({name: Increment(version + 1, version) for name, version in last.items()})
+    def as_rebuilt(self, done: Manifest) -> Increments:
+        """No more than the sources as they stand; of one that no run has begun, as it waits for its start, nothing."""
+        unread = {name for name, of in self.consumed(done).items() if of.to_version is None}
+        waits = {name for name in unread if self.tables[name].id == done.consumed[name].id}
+        at = {name: -1 if name in waits else version for name, version in self.versions.items()}
+        return Increments({name: Increment(version + 1, version) for name, version in at.items()})
 
     def read(self, increments: Increments) -> DataFrame:
         """The rows of increments with their `_commit_version` and, from the change feed, `_change_type`."""
@@ -208,7 +209,12 @@ class Events:
         """Whether these tables, as of these versions, have what a run has read, and what came to them since."""
         if done.consumed.keys() != self.each.keys():
             return False
-        return all(self.each[name].goes_on(of, last[name]) for name, of in done.consumed.items())
+        begun = [name for name, of in done.consumed.items() if of.to_version is not None]
+        return self.going_on(done, last).issuperset(begun)
+
+    def going_on(self, done: Manifest, last: Mapping[str, int]) -> set[str]:
+        """The sources of which this is so."""
+        return {name for name, of in self.consumed(done).items() if self.each[name].goes_on(of, last[name])}
 
     def unread_to_keep(self, done: Manifest, last: Mapping[str, int]) -> int | None:
         """The first version of any that a run can still read, and whose changes are not to be made; or None."""

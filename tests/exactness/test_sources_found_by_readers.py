@@ -78,3 +78,15 @@ def test_a_source_with_versions_that_no_run_has_read_is_not_idle(play: Plays) ->
     done.assert_rejected("u")
     done.assert_sessions("u | start | end | count \n a | 719 | 725 | 4 \n b | 890 | 900 | 2")
     done.assert_clean()
+
+
+def test_a_rebuild_takes_nothing_of_a_source_in_that_waits_for_its_start(play: Plays) -> None:
+    done = play({"clicks": CLICKS, "calls": CALLS | {"start": {"version": 3}}}).comes(calls="a@1").runs(clicks="a@0")
+    assert done.position().sources["calls"].to_version is None
+    done.rebuild()
+    done.assert_sessions("u | start | end | count \n a | 0 | 0 | 1")
+    assert done.position().sources["calls"].to_version is None
+    done.assert_clean()
+    done.comes(calls="a@2").comes(calls="a@3").runs(calls="a@4")
+    done.assert_sessions("u | start | end | count \n a | 0 | 4 | 2")
+    done.assert_clean()

@@ -97,8 +97,8 @@ class RunContext:
     def anew(cls, kind: Kind, position: Position, now: int) -> "RunContext":
         """Of a rebuild: the whole source as it stands. Another source than the one read before sets the clock anew."""
         done, events = kind.consumed(position.manifest), kind.tables.events
-        last, rule, number = events.versions, kind.rule, position.version + 1
-        clock, increment = WatermarkState(now, run_seq=number, forgotten=done.forgotten), events.nothing_of(last)
+        increment, rule, number = events.as_rebuilt(done), kind.rule, position.version + 1
+        clock, last = WatermarkState(now, run_seq=number, forgotten=done.forgotten), increment.lasts
         schema = kind.schema_hash(events.read(increment))
         if events.goes_on(done, last):
             clock = clock_of(done, kind, events.as_of(last, None), now, number)
