@@ -28,7 +28,7 @@ NOTHING = Increment(0, -1)  # of a source that no run has begun to read
 
 @dataclass(frozen=True)
 class Increments:
-    """What one run reads of each source, by its name; of the only one by "". more: several of which something is left."""
+    """What one run reads of each source, by its name; of the only one by "". more: those with more to read."""
 
     of: Mapping[str, Increment]
     more: Collection[str] = ()
@@ -218,7 +218,8 @@ class Events:
 
     def unread_to_keep(self, done: Manifest, last: Mapping[str, int]) -> int | None:
         """The first version of any that a run can still read, and whose changes are not to be made; or None."""
-        found = (self.each[name].unread_to_keep(of, last[name]) for name, of in self.consumed(done).items())
+        known = {name: done.consumed[name] for name in self.going_on(done, last)}
+        found = (self.each[name].unread_to_keep(of, last[name]) for name, of in known.items())
         return next((version for version in found if version is not None), None)
 
     @contextmanager

@@ -90,3 +90,25 @@ def test_a_rebuild_takes_nothing_of_a_source_in_that_waits_for_its_start(play: P
     done.comes(calls="a@2").comes(calls="a@3").runs(calls="a@4")
     done.assert_sessions("u | start | end | count \n a | 0 | 4 | 2")
     done.assert_clean()
+
+
+def test_a_source_that_is_added_leaves_the_others_the_tables_that_were_read(play: Plays) -> None:
+    """What is deleted there and stays is known, or a run has to read it first; columns are told anew."""
+    three = {"clicks": CLICKS, "calls": CALLS, "chats": CALLS}
+    done = play(three, corrections={"deletes": "ignore"})
+    done.config = done.configured("clicks", "calls")
+    done.runs(clicks="a@0=1 a@5=2", calls="a@8=3").goes("clicks", 1).run()
+    kept = "u | source | event_time | reason | kept \n a | clicks | 0 | ignored_delete | in"
+    done.assert_rejected(kept)
+    done.goes("clicks", 2)
+    done.config = done.configured()
+    with pytest.raises(UsageError, match="takes rows away whose events are to stay"):
+        done.rebuild()
+    done.config = done.configured("clicks", "calls")
+    done.run()
+    done.comes(chats="a@9=4", clicks="a@0=1")  # as the one that is gone: another event
+    done.reshaped("clicks", "u STRING, at TIMESTAMP, n INT, side STRING")
+    done.config = done.configured()
+    done.rebuild()
+    done.assert_sessions("u | start | end | count | total \n a | 0 | 9 | 5 | 11")
+    done.assert_clean()

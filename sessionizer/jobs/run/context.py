@@ -89,8 +89,7 @@ class RunContext:
         override = WatermarkOverride(manifest.arguments.get("advance_to"), bool(manifest.arguments.get("flush")))
         position = Position(version, next(kind.home.manifests(version), None))
         began, columns = ({name: getattr(of, told) for name, of in known.items()} for told in ("began", "columns"))
-        schema = manifest.source_schema
-        mode, arguments = manifest.mode, manifest.arguments
+        schema, mode, arguments = manifest.source_schema, manifest.mode, manifest.arguments
         return cls(kind, position, increment, clock, rule, override, began, schema, columns, mode, arguments)
 
     @classmethod
@@ -196,8 +195,11 @@ class RunContext:
             return None
         lasts = F.lit(self.rule.corrections == "quarantine") | (C.col(C.REASON) == IGNORED_DELETE)
         stays, done, last = rejects.where((C.col(C.KEPT) == IN) & lasts), self.position.manifest, self.increment.lasts
-        goes_on = done is None or self.kind.tables.events.goes_on(done, last)
-        return stays if goes_on else beyond(stays, self.kind.tables.events.as_of(last, None))
+        events = self.kind.tables.events
+        if done is None or (same := events.going_on(done, last)) == events.each.keys():
+            return stays
+        mine = C.col(C.SOURCE).isin(*same) if same else F.lit(False)
+        return stays.where(mine).unionByName(beyond(stays.where(~mine), events.as_of(last, None)))
 
     @cached_property
     def _has_ignored(self) -> bool:
@@ -244,10 +246,9 @@ class RunContext:
         table, done = self._table(), self.position.manifest
         if self.rule.watermark_per != "key" or table.is_empty or not has_scopes_of(done, self.kind):
             return self.clock
-        events = self._keyed(self._events()) if self.mode == "run" else self._keys_touched()
-        then, now = (
-            {f.name.lower(): f.dataType for f in s.fields} for s in (self.kind.home.table.schema, events.schema)
-        )
+        events = with_keys(self._events(), self.rule.made) if self.mode == "run" else self._keys_touched()
+        home = self.kind.home.table.schema
+        then, now = ({f.name.lower(): f.dataType for f in schema} for schema in (home, events.schema))
         if any(then[name] != now[name] for name in map(str.lower, self.rule.key)):
             return self.clock
         return replace(self.clock, scopes=clocks_of_keys(table.live, table.final, events, self.rule))
@@ -256,18 +257,16 @@ class RunContext:
         if self.mode == "rebuild":
             rows = self.kind.tables.events.as_of(self.increment.lasts, None)
             back = self._kept_in(rows)
-            return self._keyed(rows if back is None else rows.unionByName(back))
+            return with_keys(rows if back is None else rows.unionByName(back), self.rule.made)
         (low, high), rejects = self._span(), self.rejects()
         rows = self.kind.home.table.read(self.position.version)
         near = rows.where((C.col(C.SESSION_START) < timestamp(high)) & (C.col(C.SESSION_END) >= timestamp(low)))
-        found = [near, self._keyed(self.past.events([(low, high - 1)]))]  # of a deleted row the events alone are near
+        events = with_keys(self.past.events([(low, high - 1)]), self.rule.made)
+        found = [near, events]  # of a deleted row the events alone are near
         if rejects is not None:
             inside = (C.col(C.EVENT_TIME) >= timestamp(low)) & (C.col(C.EVENT_TIME) < timestamp(high))
             found += [rejects.where(inside), asked_for(rejects, self._asked(), self.rule, Checkpoints())]
         return reduce(DataFrame.unionByName, [rows.select(*C.cols(self.rule.key)) for rows in found])
-
-    def _keyed(self, rows: DataFrame) -> DataFrame:
-        return with_keys(rows, self.rule.made)
 
     def rejects(self) -> DataFrame | None:
         """Rows of rejected_events before this run, told by the columns that the source has in it."""
@@ -277,9 +276,9 @@ class RunContext:
     def tells_anew(self) -> bool:
         """Whether the rejected rows are told by columns that a source has no longer, or not so."""
         done = self.position.manifest
-        if self.mode not in ("run", "rebuild") or done is None or not told_otherwise(done, self.columns):
+        if self.mode not in ("run", "rebuild") or done is None or not told_otherwise(done, self._columns_of(done)):
             return False
-        return self.kind.tables.events.goes_on(done, self.increment.lasts) and self._told is not None
+        return self._told is not None
 
     @cached_property
     def _told(self) -> DataFrame | None:
@@ -289,9 +288,13 @@ class RunContext:
 
     @cached_property
     def _retold(self) -> DataFrame | None:
-        done, events, rejects = self.position.manifest, self.kind.tables.events, self._told
+        done, rejects, is_anew = self.position.manifest, self._told, self.mode == "rebuild"
         if rejects is None or done is None or not done.has_consumed:
             return rejects
-        if self.mode == "rebuild":  # of others nothing is asked
-            return told_anew(rejects.where(reduce(or_, self.lasting(), F.lit(False))), done, self.columns, events, None)
-        return told_anew(rejects, done, self.columns, events, self.rule)
+        rule = None if is_anew else self.rule  # of others than those that last nothing is asked then
+        told = rejects.where(reduce(or_, self.lasting(), F.lit(False))) if is_anew else rejects
+        return told_anew(told, done, self._columns_of(done), self.kind.tables.events, rule)
+
+    def _columns_of(self, done: Manifest) -> dict[str, str]:
+        """The columns of those sources which are the tables that runs have read."""
+        return {name: self.columns[name] for name in self.kind.tables.events.going_on(done, self.increment.lasts)}

@@ -176,8 +176,7 @@ def _check_origin(context: RunContext, done: Manifest) -> None:
 
 def _check_read(kind: Kind, done: Manifest, last: Mapping[str, int]) -> None:
     """Raise where a rebuild would make changes of rows that are to leave the events where they are."""
-    events = kind.tables.events
-    if events.goes_on(done, last) and (version := events.unread_to_keep(done, last)) is not None:
+    if (version := kind.tables.events.unread_to_keep(done, last)) is not None:
         raise UsageError(
             f"version {version} of the source takes rows away whose events are to stay, and no run has read it yet: a "
             "rebuild would not know them",
