@@ -98,11 +98,6 @@ class Events:
         return {name: one.table for name, one in self.each.items()}
 
     @property
-    def makes_keys(self) -> bool:
-        """Whether SQL makes a key column of any."""
-        return any(one.of.made for one in self.each.values())
-
-    @property
     def versions(self) -> dict[str, int]:
         """The latest of each."""
         return {name: table.version for name, table in self.tables.items()}

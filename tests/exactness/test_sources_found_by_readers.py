@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from sessionizer.lib.errors import UsageError
+from sessionizer.lib.errors import SourceMismatch, UsageError
 from tests.exactness.several import CALLS, CLICKS, Several, several
 
 pytestmark = pytest.mark.broad
@@ -112,3 +112,11 @@ def test_a_source_that_is_added_leaves_the_others_the_tables_that_were_read(play
     done.rebuild()
     done.assert_sessions("u | start | end | count | total \n a | 0 | 9 | 5 | 11")
     done.assert_clean()
+
+
+def test_columns_of_a_source_whose_key_is_a_column_may_change_beside_one_with_a_key_by_sql(play: Plays) -> None:
+    done = play().runs(clicks="a@0", calls="a@1")
+    done.reshaped("clicks", "u STRING, at TIMESTAMP, n INT").runs(clicks="a@2")
+    done.reshaped("calls", "caller STRING, begun TIMESTAMP, n INT, page STRING").runs(calls="a@3")
+    with pytest.raises(SourceMismatch, match="keys by SQL go by whole rows"):
+        done.reshaped("calls", "caller STRING, begun TIMESTAMP, n INT").run()

@@ -287,9 +287,8 @@ def _failing(aggregates: Definitions, events: DataFrame) -> dict[str, Column]:
 def check_columns(context: RunContext) -> None:
     """Raise where older events would have another key, or another order within one time, by the columns of today."""
     kind, done = context.kind, context.position.manifest
-    if done is None or not (kind.rule.by_content or kind.tables.events.makes_keys):
-        return
-    if told_otherwise(done, context.columns):
+    changed = {} if done is None else told_otherwise(done, context.columns)
+    if any(kind.rule.by_content or kind.tables.events.each[name].of.made for name in changed):
         by = "boundaries by content" if kind.rule.by_content else "keys by SQL"
         raise SourceMismatch(
             f"columns of the source were renamed, dropped or retyped, and {by} go by whole rows as they are told",
