@@ -15,7 +15,7 @@ from sessionizer.lib.admission.retold import bare
 from sessionizer.lib.admission.united import as_united, together, united
 from sessionizer.lib.config import Config
 from sessionizer.lib.errors import ConfigError, UsageError
-from sessionizer.lib.expressions import key_field, of_event
+from sessionizer.lib.expressions import expression, key_field, of_event, require_columns
 from sessionizer.lib.time.spans import Spans
 from sessionizer.tables.delta import Entry, Table
 from sessionizer.tables.events import EventTable, Increment
@@ -122,7 +122,7 @@ class Events:
         if len(self.each) > 1:
             together([rows.schema for rows in self._of_all(EventTable.as_it_stands).values()])
             self._check_keys()
-            self._check_times()
+            self._check_own()
 
     def plan(self, done: Manifest | None, to_version: int | None) -> Increments | None:
         """What the next run reads, within `limits`, which are of each source; None where nothing is left.
@@ -246,12 +246,15 @@ class Events:
                         remedy="write it so that it is null there, as try_cast(…) and try_divide(…) are",
                     )
 
-    def _check_times(self) -> None:
-        """Raise unless events of all sources have times of one type."""
+    def _check_own(self) -> None:
+        """Raise unless what a source says of its events is of its own columns, and their times are of one type."""
         kinds = {}
         for name, one in self.each.items():
             with naming(name):
                 rows = one.table.read()
+                require_columns(one.of.order_by, rows, "source.order_by")
+                if one.of.where is not None:
+                    expression(one.of.where, rows, "source.where")
                 time = of_event(one.of.event_time, rows, "source.event_time")[0]
                 kinds[name] = rows.select(time.alias("t")).schema["t"].dataType.simpleString().upper()
         if len(set(kinds.values())) > 1:

@@ -25,8 +25,12 @@ ANEW = (
 
 
 def named_by(config: Config, tables: "Mapping[str, Table] | Mapping[str, LocalTable]") -> Config:
-    """The config of these sources: a key column called `user.id` as a whole comes before a field of that name."""
-    is_open = {s.label: any(isinstance(entry, str) and parts_of(entry) for entry in s.keys) for s in config.each}
+    """The config of these sources: a key column called `user.id` as a whole comes before a field of that name.
+
+    And of several, a column before an expression of that text.
+    """
+    paths = {s.label: any(isinstance(entry, str) and parts_of(entry) for entry in s.keys) for s in config.each}
+    is_open = {name: bool(name) or has_path for name, has_path in paths.items()}
     columns = {name: table.schema.names for name, table in tables.items() if is_open[name] and table.exists()}
     return config.over_each(columns) if columns else config
 

@@ -120,3 +120,24 @@ def test_columns_of_a_source_whose_key_is_a_column_may_change_beside_one_with_a_
     done.reshaped("calls", "caller STRING, begun TIMESTAMP, n INT, page STRING").runs(calls="a@3")
     with pytest.raises(SourceMismatch, match="keys by SQL go by whole rows"):
         done.reshaped("calls", "caller STRING, begun TIMESTAMP, n INT").run()
+
+
+@pytest.mark.parametrize(
+    ("said", "says"),
+    [
+        ({"where": "kind <> 'ping'"}, r"sources, clicks: source\.where does not fit"),
+        ({"order_by": ["kind"]}, r"sources, clicks: source\.order_by names a column that"),
+        ({"order_by": ["source"]}, r"sources, clicks: source\.order_by names a column that"),
+    ],
+)
+def test_what_a_source_says_of_its_events_is_of_its_own_columns(play: Plays, said: dict, says: str) -> None:
+    calls = CALLS | {"schema": "caller STRING, begun TIMESTAMP, n INT, kind STRING"}
+    done = play({"clicks": CLICKS | said, "calls": calls}).comes(clicks="a@0", calls="a@8")
+    with pytest.raises(SourceMismatch, match=says):
+        done.init()
+
+
+def test_a_column_whose_name_reads_as_sql_is_a_column_of_several_sources_too(play: Plays) -> None:
+    clicks = CLICKS | {"schema": "u STRING, `event-time` TIMESTAMP, n INT", "event_time": "event-time"}
+    done = play({"clicks": clicks, "calls": CALLS}).runs(clicks="a@0", calls="a@8")
+    done.assert_sessions("u | start | end | count \n a | 0 | 8 | 2")

@@ -265,7 +265,7 @@ class Config(Section):
         if not self.sources:
             return self.model_copy(update={"source": self.source.over(columns.get("", ()))})
         sources = tuple(s.over(columns.get(s.name, ())) for s in self.sources)
-        return self.model_copy(update={"source": together(sources, self.events), "sources": sources})
+        return self.model_copy(update={"source": together(sources, self.events, columns), "sources": sources})
 
     def rule_summary(self) -> dict[str, object]:
         """The fields that decide what a session row is; values as in the file, unset options absent."""

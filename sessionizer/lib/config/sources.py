@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import Field, TypeAdapter, ValidationError, field_validator
@@ -79,22 +80,31 @@ def as_one(given: dict[Any, Any], context: Any) -> dict[Any, Any]:
     return {**given, "source": together(sources, events)}
 
 
-def together(sources: Sequence[NamedSource], events: Events) -> Source:
+def together(
+    sources: Sequence[NamedSource], events: Events, columns: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> Source:
     """What an event of any of these is, by the columns of all and `source`: as if they were one table.
 
-    What a source says of its events is asked of these alone, so that each has its own columns.
+    What a source says of its events is asked of these alone, so that each has its own columns. columns: of those that
+    are there, by name; a text that is the name of one is no SQL.
     """
+
+    def as_sql(source: NamedSource, text: str) -> str:
+        known = (name.lower() for name in columns.get(source.name, ()))
+        return C.quoted(text) if text.lower() in known else text
+
     values: dict[str, Any] = {"table": "", "keys": ()}
     if not sources:
         return Source.model_construct(**values)
     sources = sorted(sources, key=lambda source: source.name)  # whatever their order in the file
     texts = {source.name: source.event_time for source in sources}
-    filters = {source.name: source.where for source in sources if source.where is not None}
+    times = {source.name: as_sql(source, source.event_time) for source in sources}
+    filters = {source.name: as_sql(source, source.where) for source in sources if source.where is not None}
     order = dict.fromkeys(name for source in sources for name in source.order_by)
     dedupe = events.dedupe
     values |= {
         "keys": tuple(f"`{name}`" if parts_of(name) else name for name in sources[0].key),
-        "times": texts[sources[0].name] if len(set(texts.values())) == 1 else of_each(texts),
+        "times": texts[sources[0].name] if len(set(texts.values())) == 1 else of_each(times),
         "where": of_each(filters, TRUE) if filters else None,
         "order_by": tuple(order),
         "null_keys": events.null_keys,
