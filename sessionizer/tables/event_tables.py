@@ -127,7 +127,8 @@ class Events:
     def plan(self, done: Manifest | None, to_version: int | None) -> Increments | None:
         """What the next run reads, within `limits`, which are of each source; None where nothing is left.
 
-        A commit that changes rows, where each of them is an increment of its own, comes alone.
+        A commit that changes rows, where each of them is an increment of its own, comes alone; where another source
+        begins behind its latest version, that position is taken all the same.
         Errors: as of `EventTable.plan`; UsageError for a version where there are several sources.
         """
         if to_version is not None and "" not in self.each:
@@ -143,7 +144,8 @@ class Events:
         found = {name: one or passed(known.get(name)) for name, one in planned.items()}
         alone = next((name for name, one in found.items() if self.each[name].changes_rows_alone(one)), None)
         if alone is not None:
-            found = {name: one if name == alone else passed(known.get(name)) for name, one in found.items()}
+            stay = {name for name, one in found.items() if name == alone or one.is_empty}
+            found = {name: one if name in stay else passed(known.get(name)) for name, one in found.items()}
         unread = [name for name, one in planned.items() if name and one is not None]
         return Increments(found, [name for name in unread if found[name].last < self.tables[name].version])
 

@@ -141,3 +141,23 @@ def test_a_column_whose_name_reads_as_sql_is_a_column_of_several_sources_too(pla
     clicks = CLICKS | {"schema": "u STRING, `event-time` TIMESTAMP, n INT", "event_time": "event-time"}
     done = play({"clicks": clicks, "calls": CALLS}).runs(clicks="a@0", calls="a@8")
     done.assert_sessions("u | start | end | count \n a | 0 | 8 | 2")
+
+
+def test_the_start_of_a_source_is_taken_beside_a_commit_that_comes_alone(play: Plays) -> None:
+    sources = {"clicks": CLICKS | {"start": {"version": 1}}, "calls": CALLS | {"start": "latest"}}
+    done = play(sources, corrections={"deletes": "ignore"}).comes(clicks="a@0=1 a@9=2", calls="a@1")
+    done.goes("clicks", 1).runs()
+    assert {name: (of.began, of.to_version) for name, of in done.position().sources.items()} == {
+        "calls": (1, 0),
+        "clicks": (1, 1),
+    }
+    done.runs(calls="a@5")
+    done.assert_rejected(
+        """
+        u | source | event_time | reason
+        a | calls  | 1          | before_start
+        a | clicks | 9          | before_start
+        """
+    )
+    done.assert_sessions("u | start | end | count \n a | 5 | 5 | 1")
+    done.assert_clean()
