@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from sessionizer.lib.errors import SourceMismatch, UsageError
+from sessionizer.lib.errors import ConfigError, SourceMismatch, UsageError
 from tests.exactness.several import CALLS, CLICKS, Several, several
 
 pytestmark = pytest.mark.broad
@@ -161,3 +161,10 @@ def test_the_start_of_a_source_is_taken_beside_a_commit_that_comes_alone(play: P
     )
     done.assert_sessions("u | start | end | count \n a | 5 | 5 | 1")
     done.assert_clean()
+
+
+def test_one_source_with_a_name_is_checked_as_several_are(play: Plays) -> None:
+    key = {"key": [{"name": "u", "expr": "1 / n"}]}
+    done = play({"calls": CALLS | key}, events={"null_keys": "group"}, aggregates=[]).comes(calls="a@8")
+    with pytest.raises(ConfigError, match="a key by SQL that may have no value does not go with null_keys: group"):
+        done.init()
