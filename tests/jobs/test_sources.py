@@ -2,10 +2,14 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from sessionizer.tables.queries.duckdb import connect
 from tests.quick_tables import append
 from tests.shell import Shell
 from tests.warehouse import SOURCE
@@ -93,3 +97,11 @@ def test_what_stands_in_the_way_says_which_source(shell: Shell) -> None:
     assert code == 2
     assert "sources, calls: sources.calls.table does not exist" in err
     assert "sources, clicks: sources.clicks.table does not exist" in err
+
+
+def test_duckdb_knows_the_events_of_a_source_whatever_the_case_of_its_name() -> None:
+    clicks = SimpleNamespace(dataset=lambda: pa.table({"n": [1]}))
+    config = SimpleNamespace(source=SimpleNamespace(key=()))
+    tables: Any = SimpleNamespace(config=config, existing=lambda: {"events_Clicks": clicks})
+    query = "SELECT n FROM Events_clicks"
+    assert connect(tables, query).execute(query).fetchall() == [(1,)]
