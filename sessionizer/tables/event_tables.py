@@ -221,12 +221,15 @@ class Events:
 
     @contextmanager
     def reading(self, increments: Increments) -> Iterator[None]:
-        """Name the error that comes only when the rows are read."""
+        """Name the error that comes only when rows are read: of the source whose place it tells, else of any read."""
         try:
             yield
         except (PySparkException, Py4JJavaError) as error:
-            for name, one in self.each.items():
-                with suppress(PySparkException, Py4JJavaError), naming(name), one.reading(increments.of[name]):
+            told = [name for name, table in self.tables.items() if table.location in str(error)]
+            read = [name for name, one in increments.of.items() if not one.is_empty] or list(self.each)
+            for name in told or read:
+                whose, one = name if told else " or ".join(read), self.each[name]
+                with suppress(PySparkException, Py4JJavaError), naming(whose), one.reading(increments.of[name]):
                     raise error
             raise
 

@@ -2,11 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from sessionizer.lib.errors import ConfigError, SourceMismatch, UsageError
+from sessionizer.lib.errors import ConfigError, SourceError, SourceMismatch, UsageError
+from sessionizer.tables.event_tables import Increments
+from sessionizer.tables.events import Increment
 from tests.exactness.several import CALLS, CLICKS, Several, several
 
 pytestmark = pytest.mark.broad
@@ -59,9 +63,11 @@ def test_what_came_before_the_start_of_the_only_source_stays_out_when_it_becomes
 
 def test_a_column_that_is_widened_in_all_sources_is_read_as_it_was_in_each(play: Plays) -> None:
     """The increments of two sources meet a change of columns at different times."""
-    done = play(events={"dedupe": {"by": ["n"], "within": "1h"}}).runs(clicks="a@0=1", calls="a@5=2 a@5=2")
+    calls: dict[str, Any] = {"schema": "u STRING, begun TIMESTAMP, n INT", "key": ["u"], "event_time": "begun"}
+    done = play({"clicks": CLICKS, "calls": calls}, events={"dedupe": {"by": ["n"], "within": "1h"}})
+    done.runs(clicks="a@0=1", calls="a@5=2 a@5=2")
     done.reshaped("clicks", CLICKS["schema"].replace("INT", "BIGINT"))
-    done.comes(calls="a@8=3 a@8=3").reshaped("calls", CALLS["schema"].replace("INT", "BIGINT"))
+    done.comes(calls="a@8=3 a@8=3").reshaped("calls", calls["schema"].replace("INT", "BIGINT"))
     done.run(once=True)
     assert {name: of.to_version for name, of in done.position().sources.items()} == {"clicks": 1, "calls": 1}
     done.assert_clean()
@@ -168,3 +174,17 @@ def test_one_source_with_a_name_is_checked_as_several_are(play: Plays) -> None:
     done = play({"calls": CALLS | key}, events={"null_keys": "group"}, aggregates=[]).comes(calls="a@8")
     with pytest.raises(ConfigError, match="a key by SQL that may have no value does not go with null_keys: group"):
         done.init()
+
+
+def test_an_error_of_the_change_feed_is_of_a_source_that_was_read(play: Plays) -> None:
+    events = play().comes(clicks="a@0", calls="a@8").kind.tables.events
+    one, none, lacks = Increment(0, 0), Increment(1, 0), "[DELTA_MISSING_CHANGE_DATA] Error getting change data"
+    for text, calls, whose in (
+        (lacks, none, "clicks"),
+        (f"{lacks} of {events.tables['clicks'].location}", one, "clicks"),
+        (lacks, one, "calls or clicks"),
+    ):
+        read = Increments({"calls": calls, "clicks": one})
+        said = f"sources, {whose}: the source's changes of versions 0 to 0"
+        with pytest.raises(SourceError, match=said), events.reading(read):
+            raise PySparkException(text)
