@@ -1,5 +1,6 @@
 """What must hold of the source, whoever reads it, and what helps where it does not."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -29,10 +30,17 @@ def named_by(config: Config, tables: "Mapping[str, Table] | Mapping[str, LocalTa
 
     And of several, a column before an expression of that text.
     """
-    paths = {s.label: any(isinstance(entry, str) and parts_of(entry) for entry in s.keys) for s in config.each}
-    is_open = {name: bool(name) or has_path for name, has_path in paths.items()}
+    is_open = {s.label: _has_paths(s) or bool(s.label and _has_sql(s)) for s in config.each}
     columns = {name: table.schema.names for name, table in tables.items() if is_open[name] and table.exists()}
     return config.over_each(columns) if columns else config
+
+
+def _has_paths(source: EventSource) -> bool:
+    return any(isinstance(entry, str) and parts_of(entry) for entry in source.keys)
+
+
+def _has_sql(source: EventSource) -> bool:
+    return any(not re.fullmatch(r"\w+", text) for text in (source.event_time, source.where) if text is not None)
 
 
 @contextmanager
