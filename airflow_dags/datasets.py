@@ -1,6 +1,6 @@
 """What a command reads and writes, by the names of OpenLineage."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 ALSO_CALLED = {"s3a": "s3", "s3n": "s3"}
@@ -25,6 +25,12 @@ def reads_and_writes(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[s
     if command == "verify" or (command in MAKE_ROWS and asked & ONLY_LOOK):
         return ("events", *made[:2]), ()
     return (("events",), made) if command in MAKE_ROWS else ((), ())
+
+
+def of_each(names: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
+    """The names of tables; in place of `events`, where there are several sources, those of each: `events_clicks`."""
+    several = tuple(name for name in known if name.startswith("events_"))
+    return tuple(one for name in names for one in (several if name == "events" and several else (name,)))
 
 
 def datasets(locations: Mapping[str, str], catalog: str) -> dict[str, tuple[str, str]]:

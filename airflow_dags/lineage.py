@@ -10,7 +10,7 @@ from openlineage.client.event_v2 import InputDataset, OutputDataset
 from openlineage.client.facet_v2 import RunFacet, output_statistics_output_dataset
 
 from airflow_dags.command import figures
-from airflow_dags.datasets import reads_and_writes
+from airflow_dags.datasets import of_each, reads_and_writes
 
 
 @attrs.define
@@ -27,7 +27,7 @@ def patience() -> float:
 
 def lineage(arguments: Sequence[str], known: Mapping[str, tuple[str, str]], document: Any) -> OperatorLineage:
     """The datasets of a command, among those known by namespace and name; with its JSON document, what it has done."""
-    reads, writes = reads_and_writes(arguments)
+    reads, writes = (of_each(names, known) for names in reads_and_writes(arguments))
     done = figures(document["runs"]) if document and "runs" in document and writes else {}
     outputs = [OutputDataset(*known[name]) for name in writes if name in known]
     if done and writes[0] in known:

@@ -34,7 +34,7 @@ def problem_of(error: ErrorDetails, origins: Mapping[tuple[str, ...], str]) -> P
     label = f"{field} (set by {setter})" if setter and error["type"] != "missing" else field
     if error["type"] == "extra_forbidden":
         return _unknown_key(label, names)
-    return _broken(label or "a key", names, error)
+    return _broken(label or ("" if error["type"] == "broken_rule" else "a key"), names, error)
 
 
 def _short(key: str) -> str:

@@ -5,11 +5,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
+from pyspark.sql import types as T
+
 from sessionizer.jobs.run.driver import may_idle
 from sessionizer.jobs.run.kinds import Ruled, ruled
 from sessionizer.jobs.run.policies import check_rejects, check_rule
 from sessionizer.jobs.run.side_tables import RUNS, fence
 from sessionizer.lib import columns as C
+from sessionizer.lib.admission.united import name_problems, together
 from sessionizer.lib.admission.validate import source_problems
 from sessionizer.lib.config import Config
 from sessionizer.lib.errors import ConfigError, SessionizerError, TableError
@@ -18,7 +21,7 @@ from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.places.object_store import is_stored
 from sessionizer.tables.position import position_of
 from sessionizer.tables.queries.local import LocalTable, LocalTableSet, NeedsSpark
-from sessionizer.tables.source import require_source
+from sessionizer.tables.source import naming, require_source
 
 # What a command needs: the source; or all tables, too; or that a run can go on with their rows, too; or that these
 # follow the config's rule, aggregates that a run would take up included; or that there has been a run, too.
@@ -81,9 +84,10 @@ def nothing_new(tables: LocalTableSet, of: Ruled) -> Manifest | None:
     try:
         position = position_of(home)
         done = position.manifest
-        if done is None or position.restored is not None or done.source_to_version is None:
+        if done is None or position.restored is not None or not done.has_consumed:
             return None
-        is_same = (tables.events.id, tables.events.version) == (done.source_id, done.source_to_version)
+        now = {name: (table.id, table.version) for name, table in tables.events.items()}
+        is_same = now == {name: (of.id, of.to_version) for name, of in done.consumed.items()}
         is_same = is_same and done.rule_fingerprint == of.fingerprint
         is_whole = runs.has_fence(Commit(fence(home.id, RUNS), done.run_seq))
         is_whole = is_whole and not (is_stored(home.location) and _is_another(runs, done))
@@ -105,10 +109,11 @@ def _problems(tables: LocalTableSet, of: Ruled, needs: Needs | None, *, columns:
     if needs is None:
         return []
     found: list[SessionizerError] = []
-    with _kept(found):
-        require_source(tables.events, tables.config, changes=needs != "source")
-    if tables.events.exists():
-        found += source_problems(tables.events.schema, of.rule) if columns else []
+    for source in tables.config.each:
+        with _kept(found), naming(source.label):
+            require_source(tables.events[source.label], source, changes=needs != "source")
+    if all(table.exists() for table in tables.events.values()):
+        found += _of_columns(tables, of) if columns else []
         if needs != "source":
             with _kept(found):
                 _require_made(tables, of)
@@ -124,6 +129,27 @@ def _problems(tables: LocalTableSet, of: Ruled, needs: Needs | None, *, columns:
         if rejects.exists():
             with _kept(found):
                 check_rejects(of, rejects.field, rejects.location, rejects.id, done)
+    return found
+
+
+def _of_columns(tables: LocalTableSet, of: Ruled) -> list[SessionizerError]:
+    """What the config names and the sources do not have, each by itself, and all together."""
+    if not of.rule.sources:
+        return list(source_problems(tables.events[""].schema, of.rule))
+    found: list[SessionizerError] = []
+    for source in tables.config.each:
+        columns = tables.events[source.label].schema
+        for problem in (*name_problems(columns), *source_problems(columns, of.rule.of_source(source))):
+            with _kept(found), naming(source.label):
+                raise problem
+    with _kept(found):
+        both = together([tables.events[source.label].schema for source in tables.config.each])
+        if not found:
+            names = {name.lower() for name in both.names}
+            made = [
+                T.StructField(name, T.StringType()) for name in (*of.rule.key, C.SOURCE) if name.lower() not in names
+            ]
+            found += source_problems(T.StructType([*both.fields, *made]), of.rule)
     return found
 
 

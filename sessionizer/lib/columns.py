@@ -37,6 +37,9 @@ COMMIT_VERSION = "_commit_version"
 COMMIT_TIMESTAMP = "_commit_timestamp"
 COMMIT_METADATA = "_commit_metadata"  # userMetadata of the commit: ours, beside Delta's
 
+# Which of several sources a row is of; of one alone there is no such column.
+SOURCE = "source"
+
 # Side tables.
 EVENT_TIME = "event_time"
 REASON = "reason"
@@ -95,6 +98,7 @@ INTO = "__into"
 ABSORBED_ROWS = "__absorbed_rows"
 STATUS_BEFORE = "__status_before"
 IS_PART = "__is_part"
+EDGE = "__edge_"  # before the number of a source: the event time that its watermark follows
 MADE = "__made_"  # before the name of a key column that the source has not: tells it from the source's own
 RANGE = "__range"
 SEQ = "__seq"

@@ -1,9 +1,10 @@
 """What a session is: the part of the configuration that the pure steps need."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from sessionizer.lib.config import Aggregate, Config, Dedupe, DynamicGap, MadeKey, Policy, policies
+from sessionizer.lib import columns as C
+from sessionizer.lib.config import Aggregate, Config, Dedupe, DynamicGap, EventSource, MadeKey, Policy, policies
 from sessionizer.lib.durations import HOUR
 
 NO_CONTENT: dict[str, Any] = {
@@ -16,7 +17,8 @@ NO_CONTENT: dict[str, Any] = {
 class Rule:
     """How events become sessions (SEMANTICS §2, §4 to §8). All durations are microseconds.
 
-    key: the names of the key columns. made: those of them that the source has not.
+    key: the names of the key columns. made: those of them that the source has not. sources: the names of several
+    sources, in order; none: there is one, and rows do not say so.
     """
 
     key: tuple[str, ...]
@@ -53,6 +55,7 @@ class Rule:
     aggregates: tuple[Aggregate, ...] = ()
     time_unit: int = 1  # event times are truncated to it
     tells_events: bool = False  # whether a run also tells which session each event went into
+    sources: tuple[str, ...] = field(default=(), repr=False)  # apart from `schema_hash` of one source
 
     @classmethod
     def of(cls, config: Config) -> "Rule":
@@ -93,7 +96,27 @@ class Rule:
             erase_when=changed.erase_when,
             aggregates=tuple(config.aggregates),
             tells_events=bool(config.outputs.event_sessions or config.outputs.session_updates),
+            sources=config.names,
         )
+
+    def of_source(self, source: EventSource) -> "Rule":
+        """The rule as one of several sources states it, of rows of its table alone."""
+        return replace(
+            self,
+            key=source.key,
+            made=source.made,
+            event_time=source.event_time,
+            where=source.where,
+            order_by=source.order_by,
+            dedupe=None,
+            aggregates=(),
+            sources=(),
+        )
+
+    @property
+    def origin(self) -> tuple[str, ...]:
+        """The column that says which source a row is of, where there are several."""
+        return (C.SOURCE,) if self.sources else ()
 
     @property
     def own_key(self) -> tuple[str, ...]:

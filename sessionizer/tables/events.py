@@ -1,4 +1,4 @@
-"""The source: the events table, read version by version."""
+"""A source: a table of events, read version by version."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.admission.retold import bare
-from sessionizer.lib.config import Config, Limits, StartTimestamp, StartVersion, policies
+from sessionizer.lib.admission.united import of_one
+from sessionizer.lib.config import Config, EventSource, Limits, StartTimestamp, StartVersion, field_of, policies
 from sessionizer.lib.errors import SourceError
 from sessionizer.lib.time.spans import Spans
 from sessionizer.tables.delta import (
@@ -29,8 +29,8 @@ from sessionizer.tables.delta import (
     changed,
     first_retyped,
 )
-from sessionizer.tables.manifest import Manifest
-from sessionizer.tables.source import ANEW, check_same, pruned_by, require_source
+from sessionizer.tables.manifest import Consumed
+from sessionizer.tables.source import ANEW, check_same, first_line, gone, pruned_by, require_source
 
 NO_CHANGES = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE")
 DELETES = "DELETE"
@@ -52,43 +52,48 @@ class Increment:
         return self.first is not None and self.first > self.last
 
 
-class Events:
-    """The events table."""
+class EventTable:
+    """A table of events. of: what the config says of it; limits and corrections are those of the config."""
 
-    def __init__(self, spark: SparkSession, config: Config) -> None:
+    def __init__(self, spark: SparkSession, config: Config, of: EventSource) -> None:
         self.spark = spark
-        self.config = config
-        self.table = Table(spark, config.source.table, "source.table")
+        self.of = of
+        self.limits = config.limits
+        self.policies = policies(config.corrections)
+        self.table = Table(spark, of.table, field_of(of))
 
     def require(self) -> None:
         """Raise unless the table is there and records its changes."""
-        require_source(self.table, self.config)
+        require_source(self.table, self.of)
 
-    def plan(self, done: Manifest | None, to_version: int | None) -> Increment | None:
+    def plan(self, done: Consumed | None, to_version: int | None) -> Increment | None:
         """What the next run reads, within `limits`; None where nothing is left.
 
         Errors: SourceError where the source is no longer the table, or no longer at the version, that was read.
         """
-        latest, limits = self.table.version, self.config.limits
+        latest, limits = self.table.version, self.limits
         if to_version is not None and to_version > latest:
             raise SourceError(
                 f"--to-version must be a version of the source, and its latest is {latest}", value=to_version
             )
         last = latest if to_version is None else to_version
-        if done is None or done.source_to_version is None:
+        if done is None or done.to_version is None:
             return self._first(last, limits)
-        self.check_same(done)
-        first = done.source_to_version + 1
+        check_same(self.table, done)
+        first = done.to_version + 1
         return None if first > last else self._within(first, last, limits)
 
     def read(self, increment: Increment) -> DataFrame:
         """The rows of an increment with their `_commit_version` and, from the change feed, `_change_type`."""
+        return of_one(self._read(increment), self.of)
+
+    def _read(self, increment: Increment) -> DataFrame:
         if increment.is_empty:
             return self.table.read(increment.last if increment.last >= 0 else None).limit(0)
         if increment.first is None:
             rows = self.table.read(increment.last)
             return rows.withColumn(C.COMMIT_VERSION, F.lit(increment.last).cast("bigint"))
-        if self.config.source.changes == "appends":
+        if self.of.changes == "appends":
             return self._appended(increment.first, increment.last)
         try:
             rows = changed(self.table, increment.first, increment.last)
@@ -103,10 +108,15 @@ class Events:
         entry = self.table.entry(increment.first)
         return entry if entry is not None and entry.operation == DELETES else None
 
-    def unread_to_keep(self, done: Manifest, last: int) -> int | None:
+    def changes_rows_alone(self, increment: Increment) -> bool:
+        """Whether it is a commit that changes rows, where each of these is an increment of its own."""
+        first, last = increment.first, increment.last
+        return self.policies.one_by_one and first == last and self.table.removes_rows(last)
+
+    def unread_to_keep(self, done: Consumed, last: int) -> int | None:
         """The first version up to this one that a run can still read, and whose changes are not to be made; or None."""
-        rules = policies(self.config.corrections)
-        for version in range((done.source_to_version or 0) + 1, last + 1):
+        rules = self.policies
+        for version in range((done.to_version or 0) + 1, last + 1):
             deletes = rules.deletes == "ignore" and self.deletion(Increment(version, version)) is not None
             waits = deletes or (rules.updates == "quarantine" and self.table.removes_rows(version))
             if waits and self._feed_reaches_back_to(version, version):
@@ -137,24 +147,27 @@ class Events:
         Files are left closed by the statistics of `event_time`, where it is a column, else of `prune_by`.
         """
         if version < 0:
-            return self.table.read().limit(0)
+            return of_one(self.table.read().limit(0), self.of)
         try:
             rows = self.table.read(version)
         except (PySparkException, Py4JJavaError) as error:
             if any(sign in str(error) for sign in GONE):
-                raise _gone(version, error) from error
+                raise gone(version, error) from error
             raise
         within = self._within_spans(rows, spans) if spans is not None else None
-        return rows if within is None else rows.where(within)
+        return of_one(rows if within is None else rows.where(within), self.of)
 
-    def columns_at(self, version: int) -> T.StructType:
+    def as_it_stands(self) -> DataFrame:
+        """All rows of the latest version."""
+        return of_one(self.table.read(), self.of)
+
+    def columns_told(self, version: int) -> T.StructType:
         """The columns as of a version, with what they are called in the files."""
         latest = version < 0 or version == self.table.version
-        return self.table.schema if latest else self.table.schema_at(version)
-
-    def columns_told(self, version: int) -> str:
-        """The same as manifests keep them."""
-        return bare(self.columns_at(version)).json()
+        columns = self.table.schema if latest else self.table.schema_at(version)
+        told = of_one(self.spark.createDataFrame([], columns), self.of).schema if self.of.label else columns
+        of_table = {field.name: field for field in columns.fields}
+        return T.StructType([of_table.get(field.name, field) for field in told.fields])
 
     @contextmanager
     def telling_anew(self, version: int) -> Iterator[None]:
@@ -165,12 +178,12 @@ class Events:
             raise SourceError(
                 "columns of the source were renamed, dropped or retyped, and rejected events that were kept as hashes "
                 f"cannot be found again: version {version}, which has these columns as they were, cannot be read",
-                value=_first_line(error),
+                value=first_line(error),
                 remedy=f"bring its files back; {ANEW}",
             ) from error
 
     def _within_spans(self, rows: DataFrame, spans: Spans) -> Column | None:
-        if (pruned := pruned_by(self.config, rows.schema)) is None:
+        if (pruned := pruned_by(self.of, rows.schema)) is None:
             return None
         name, kind, margin = pruned
 
@@ -189,7 +202,7 @@ class Events:
             text = str(error)
             vacuumed = any(name in text for name in GONE) and (self.table.by_name or self.table.location in text)
             if increment.is_empty and vacuumed:
-                raise _gone(increment.last, error) from error
+                raise gone(increment.last, error) from error
             if increment.first is not None and (vacuumed or any(sign in text for sign in NO_CHANGES)):
                 raise self._unreadable(increment, error) from error
             raise
@@ -197,22 +210,18 @@ class Events:
     def _unreadable(self, increment: Increment, error: Exception) -> SourceError:
         return SourceError(
             f"the source's changes of versions {increment.first} to {increment.last} cannot be read",
-            value=_first_line(error),
+            value=first_line(error),
             remedy="they were vacuumed, or made while its change data feed was off, or with columns of other types; "
             + ANEW,
         )
 
-    def check_same(self, done: Manifest) -> None:
-        """Raise unless this is the table that a run has read, with the versions that it has read."""
-        check_same(self.table, done)
-
-    def goes_on(self, done: Manifest, last: int) -> bool:
+    def goes_on(self, done: Consumed, last: int) -> bool:
         """Whether this table, as of this version, has what a run has read, and what came to it since."""
-        return self.table.id == done.source_id and last >= (done.source_to_version or 0)
+        return self.table.id == done.id and last >= (done.to_version or 0)
 
     def _first(self, last: int, limits: Limits) -> Increment | None:
         """Where the very first run begins: a snapshot, unless `start` or `limits` say otherwise."""
-        start = self.config.source.start
+        start = self.of.start
         if start == "latest":
             return Increment(last + 1, last)
         if isinstance(start, StartVersion):
@@ -246,7 +255,7 @@ class Events:
     def _feed_reaches_back_to(self, first: int, last: int) -> bool:
         if first > last:
             return True
-        read = self._appended if self.config.source.changes == "appends" else self.table.changes
+        read = self._appended if self.of.changes == "appends" else self.table.changes
         try:
             read(first, last).limit(1).collect()  # `limit(0)` would not even look
         except (PySparkException, Py4JJavaError, SourceError):
@@ -260,7 +269,7 @@ class Events:
         """
         if limits.max_versions_per_run is not None:
             last = min(last, first + limits.max_versions_per_run - 1)
-        apart = policies(self.config.corrections).one_by_one
+        apart = self.policies.one_by_one
         if apart and self.table.removes_rows(first):
             last = first
         if last > first and (retyped := first_retyped(self.table, first, last)) is not None:
@@ -280,17 +289,3 @@ class Events:
         return Increment(
             first, last, sum(e.metric(FILES_WRITTEN) for e in read), sum(e.metric(BYTES_WRITTEN) for e in read)
         )
-
-
-def _gone(version: int, error: Exception) -> SourceError:
-    return SourceError(
-        f"the source cannot be read as of version {version}, which is the one that was consumed",
-        value=_first_line(error),
-        remedy="its files were vacuumed, or its log was cleaned up; if it has newer versions, "
-        f"`sessionizer run` consumes them and then this works again; else {ANEW}",
-    )
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return next((line for line in lines if "[" in line), lines[0])

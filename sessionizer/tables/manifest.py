@@ -11,6 +11,7 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.aggregates.evolution import Evolution, by_name, evolution
 from sessionizer.lib.config import Aggregate
 from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.watermarks import SourceTime
 
 Mode = Literal["run", "backfill", "readmit", "rebuild", "verify", "forget"]
 MARK = "sessionizer_run"
@@ -32,6 +33,30 @@ class Since(BaseModel):
     now: int
 
 
+class Consumed(BaseModel):
+    """How far a source has been read: its id, and versions as `source_…` of a manifest has them.
+
+    Of one among several: columns, and where it stood before the run and after it, event time and wall clock.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    id: str
+    from_version: int | None
+    to_version: int | None
+    began: int | None = None
+    columns: str = ""
+    latest_before: int | None = None
+    latest_after: int | None = None
+    came_at_before: int | None = None
+    came_at_after: int | None = None
+
+    @property
+    def version(self) -> int:
+        """The version that has been consumed; -1: none yet."""
+        return -1 if self.to_version is None else self.to_version
+
+
 class Manifest(BaseModel):
     """Everything that recomputing a run's outcome needs. Times: microseconds since the epoch, UTC."""
 
@@ -47,6 +72,9 @@ class Manifest(BaseModel):
     source_from_version: int | None = Field(description="First version read; None: all rows as of the last")
     source_to_version: int | None = Field(description="Last version consumed; None: nothing yet")
     source_began: int | None = Field(None, description="First version that any run has read; None: from the start")
+    sources: Mapping[str, Consumed] = Field(
+        {}, description="Of several sources each by its name; then source_… is void"
+    )
     source_files: int = 0
     source_bytes: int = 0
     sessions_version: int = Field(description="Version of sessions that was read")
@@ -83,7 +111,9 @@ class Manifest(BaseModel):
 
     def text(self) -> str:
         """The JSON that goes into the commit."""
-        return self.model_dump_json(exclude_defaults=False, by_alias=True).replace("{", f'{{"kind":"{MARK}",', 1)
+        void = set() if self.sources else {"sources"}  # of one source a manifest reads as it always has
+        told = self.model_dump_json(exclude_defaults=False, by_alias=True, exclude=void)
+        return told.replace("{", f'{{"kind":"{MARK}",', 1)
 
     @classmethod
     def parse(cls, text: str | None) -> "Manifest | None":
@@ -124,10 +154,41 @@ class Manifest(BaseModel):
         return tuple(Aggregate.model_validate(of[name]) for name in (self.filled or of))
 
     @property
+    def consumed(self) -> Mapping[str, Consumed]:
+        """How far each source has been read, by its name; the only one has none: ""."""
+        if self.sources:
+            return self.sources
+        alone = Consumed(
+            id=self.source_id,
+            from_version=self.source_from_version,
+            to_version=self.source_to_version,
+            began=self.source_began,
+            columns=self.source_columns,
+        )
+        return {"": alone}
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Those of each source, as JSON."""
+        return {name: of.columns for name, of in self.consumed.items()}
+
+    @property
+    def has_consumed(self) -> bool:
+        """Whether any version of any source has been read, or passed over."""
+        return any(of.to_version is not None for of in self.consumed.values())
+
+    @property
     def read_nothing(self) -> bool:
-        """Whether there was no version of the source to read."""
-        first, last = self.source_from_version, self.source_to_version
-        return first is not None and first > (-1 if last is None else last)
+        """Whether there was no version of a source to read."""
+        return all(of.from_version is not None and of.from_version > of.version for of in self.consumed.values())
+
+    def times_of_sources(self, moment: Literal["before", "after"]) -> dict[str, SourceTime]:
+        """Where each of several sources stood before the run, or after it."""
+        told = {
+            name: (getattr(of, f"latest_{moment}"), getattr(of, f"came_at_{moment}"))
+            for name, of in self.sources.items()
+        }
+        return {name: SourceTime(us, came_at) for name, (us, came_at) in told.items() if came_at is not None}
 
     def as_judged(self, rule: Rule, names: tuple[str, ...] = POLICY) -> Rule:
         """The rule with the policy of this run, or a part of it, which may have been changed since."""

@@ -126,7 +126,9 @@ class RejectedEvents:
 
     def _with_unread(self, rows: DataFrame) -> DataFrame:
         """The rows, and those of the table that are of no run and no key: lines that nobody could read."""
-        unread = self.table.read().where(C.col(C.RUN_SEQ).isNull()).select(*C.cols(tuple(AFTER_KEY)))
+        lines = self.table.read().where(C.col(C.RUN_SEQ).isNull())
+        origin = (C.SOURCE,) if self.config.sources and C.SOURCE in lines.columns else ()
+        unread = lines.select(*C.cols((*origin, *AFTER_KEY)))
         return rows.unionByName(unread, allowMissingColumns=True)
 
 
@@ -139,4 +141,5 @@ def rejected_schema(config: Config, source_schema: T.StructType) -> T.StructType
     """The columns of rejected_events. source_schema: for the types of the key columns, those it has not among them."""
     types = {f.name.lower(): f.dataType for f in source_schema.fields}
     keys = [T.StructField(name, types.get(name.lower(), T.StringType())) for name in config.source.key]
-    return T.StructType([*keys, *[T.StructField(name, data_type) for name, data_type in AFTER_KEY.items()]])
+    origin = [T.StructField(C.SOURCE, T.StringType())] if config.sources else []
+    return T.StructType([*keys, *origin, *[T.StructField(name, kind) for name, kind in AFTER_KEY.items()]])

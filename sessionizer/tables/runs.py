@@ -18,6 +18,7 @@ CHANGES = {
     "windows": ("created", "updated", "finalised", "deleted"),
 }
 FILES = ("files_read", "bytes_read", "files_written", "bytes_written")
+SOURCES = "sources"  # up to which version each of several has been read
 BY_REASON = T.MapType(T.StringType(), T.LongType())
 
 
@@ -26,8 +27,8 @@ def change_columns(of: str) -> tuple[str, ...]:
     return tuple(f"{of}_{name}" for name in CHANGES[of])
 
 
-def ledger_schema(of: str) -> T.StructType:
-    """The columns of the ledger of sessions, or of windows."""
+def ledger_schema(of: str, *, several: bool = False) -> T.StructType:
+    """The columns of the ledger of sessions, or of windows; several: of more than one source."""
     longs = (*EVENTS, "rejected", *change_columns(of), f"live_{of}")
     return T.StructType(
         [
@@ -45,6 +46,7 @@ def ledger_schema(of: str) -> T.StructType:
             T.StructField("seconds", T.MapType(T.StringType(), T.DoubleType())),
             *[T.StructField(name, T.LongType()) for name in FILES],
             T.StructField("product_version", T.StringType()),
+            *([T.StructField(SOURCES, BY_REASON)] if several else []),
         ]
     )
 
@@ -60,15 +62,17 @@ class Timing:
 
 
 class Runs:
-    """A ledger. of: `sessions` or `windows`."""
+    """A ledger. of: `sessions` or `windows`; several: of more than one source."""
 
-    def __init__(self, table: Table, of: str) -> None:
+    def __init__(self, table: Table, of: str, several: bool = False) -> None:
         self.table = table
         self.of = of
+        self.several = several
 
     def create_if_missing(self) -> bool:
         """Make the table, empty, unless it is there; whether it was made."""
-        return self.table.create_if_missing(ledger_schema(self.of), {STATISTICS: f"{C.RUN_SEQ},started_at"})
+        schema = ledger_schema(self.of, several=self.several)
+        return self.table.create_if_missing(schema, {STATISTICS: f"{C.RUN_SEQ},started_at"})
 
     def last_before(self, us: int) -> int | None:
         """The run_seq of the last run that began before this time (microseconds, exclusive), or None."""
@@ -95,8 +99,10 @@ class Runs:
         """Add a run's row, once."""
         import pyarrow as pa  # noqa: PLC0415
 
-        row = [ledger_row(manifest, timing, self.of)]
-        self.table.append_few(pa.Table.from_pylist(row, arrow_schema(ledger_schema(self.of))), commit)
+        has_sources = self.several and SOURCES in self.table.schema.names  # it may have been begun with one source
+        row = {SOURCES: None} | ledger_row(manifest, timing, self.of)
+        schema = arrow_schema(ledger_schema(self.of, several=has_sources))
+        self.table.append_few(pa.Table.from_pylist([row], schema), commit)
 
 
 def ledger_row(manifest: Manifest, timing: Timing, of: str = "sessions") -> dict[str, object]:
@@ -113,5 +119,6 @@ def ledger_row(manifest: Manifest, timing: Timing, of: str = "sessions") -> dict
         "rejected": dict(manifest.rejected),
         "files_read": manifest.source_files,
         "bytes_read": manifest.source_bytes,
+        SOURCES: {name: one.to_version for name, one in manifest.sources.items()},
     }
-    return {name: known[name] for name in ledger_schema(of).names}
+    return {name: known[name] for name in ledger_schema(of, several=bool(manifest.sources)).names}

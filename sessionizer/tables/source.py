@@ -1,16 +1,19 @@
 """What must hold of the source, whoever reads it, and what helps where it does not."""
 
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T
 
-from sessionizer.lib.config import Config
+from sessionizer.lib.config import Config, EventSource, field_of
 from sessionizer.lib.config.key import parts_of
 from sessionizer.lib.durations import DAY
-from sessionizer.lib.errors import SourceError
+from sessionizer.lib.errors import SessionizerError, SourceError
 from sessionizer.lib.expressions import column_problems
 from sessionizer.tables.delta import CHANGE_FEED, Table
-from sessionizer.tables.manifest import Manifest
+from sessionizer.tables.manifest import Consumed
 
 if TYPE_CHECKING:
     from sessionizer.tables.queries.local import LocalTable
@@ -22,16 +25,39 @@ ANEW = (
 )
 
 
-def named_by(config: Config, source: "Table | LocalTable") -> Config:
-    """The config of this source: a key column that is called `user.id` as a whole comes before a field of that name."""
-    is_open = any(isinstance(entry, str) and parts_of(entry) for entry in config.source.keys)
-    return config.over(source.schema.names) if is_open and source.exists() else config
+def named_by(config: Config, tables: "Mapping[str, Table] | Mapping[str, LocalTable]") -> Config:
+    """The config of these sources: a key column called `user.id` as a whole comes before a field of that name.
+
+    And of several, a column before an expression of that text.
+    """
+    is_open = {s.label: _has_paths(s) or bool(s.label and _has_sql(s)) for s in config.each}
+    columns = {name: table.schema.names for name, table in tables.items() if is_open[name] and table.exists()}
+    return config.over_each(columns) if columns else config
 
 
-def require_source(table: "Table | LocalTable", config: Config, *, changes: bool = True) -> None:
+def _has_paths(source: EventSource) -> bool:
+    return any(isinstance(entry, str) and parts_of(entry) for entry in source.keys)
+
+
+def _has_sql(source: EventSource) -> bool:
+    return any(not re.fullmatch(r"\w+", text) for text in (source.event_time, source.where) if text is not None)
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Errors within say which of several sources they are about; the only one has no name."""
+    try:
+        yield
+    except SessionizerError as error:
+        if name:
+            error.rule = f"sources, {name}: {error.rule}"
+        raise
+
+
+def require_source(table: "Table | LocalTable", source: EventSource, *, changes: bool = True) -> None:
     """Raise unless the source is there, and (changes) records its changes where these are read."""
     table.require(f"check the path or name, or {MAKE_IT}")
-    if changes and config.source.changes == "feed" and table.setting(CHANGE_FEED) != "true":
+    if changes and source.changes == "feed" and table.setting(CHANGE_FEED) != "true":
         raise SourceError(
             "the source must record its changes, and its change data feed is off",
             value=table.location,
@@ -40,35 +66,51 @@ def require_source(table: "Table | LocalTable", config: Config, *, changes: bool
         )
 
 
-def check_same(table: "Table | LocalTable", done: Manifest) -> None:
+def check_same(table: "Table | LocalTable", done: Consumed) -> None:
     """Raise unless this is the table that a run has read, with the versions that it has read."""
     latest = table.version
-    if table.id != done.source_id:
+    if table.id != done.id:
         raise SourceError(
             "the source is not the table that was read before: it was dropped and made again",
             value=table.id,
-            remedy=f"point source.table at the table with the id {done.source_id}; {ANEW}",
+            remedy=f"point {table.field} at the table with the id {done.id}; {ANEW}",
         )
-    if done.source_to_version is not None and done.source_to_version > latest:
+    if done.version > latest:
         raise SourceError(
-            f"the source has gone back: version {done.source_to_version} was read before",
+            f"the source has gone back: version {done.to_version} was read before",
             value=latest,
             remedy=f"bring the table back to where it was; {ANEW}",
         )
 
 
-def pruned_by(config: Config, columns: T.StructType) -> tuple[str, T.DataType, int] | None:
+def pruned_by(source: EventSource, columns: T.StructType) -> tuple[str, T.DataType, int] | None:
     """The column whose statistics say which files may hold events of a time: its name and type, and how far off it is.
 
     That is `event_time`, if it is a column, else `prune_by`, in microseconds; None: neither serves.
     Errors: SourceMismatch where there is no column of the name that `prune_by` says.
     """
     of_name = {field.name.lower(): field for field in columns.fields}
-    found, margin = of_name.get(config.source.event_time.lower()), 0
+    found, margin = of_name.get(source.event_time.lower()), 0
     if found is None or not isinstance(found.dataType, T.TimestampType):
-        if config.source.prune_by is None:
+        if source.prune_by is None:
             return None
-        for problem in column_problems((config.source.prune_by,), columns, "source.prune_by"):
+        for problem in column_problems((source.prune_by,), columns, field_of(source, "prune_by")):
             raise problem
-        found, margin = of_name[config.source.prune_by.lower()], DAY  # a day may be that of another time zone
+        found, margin = of_name[source.prune_by.lower()], DAY  # a day may be that of another time zone
     return (found.name, found.dataType, margin) if isinstance(found.dataType, T.TimestampType | T.DateType) else None
+
+
+def gone(version: int, error: Exception) -> SourceError:
+    """What is wrong where the version that was consumed is no longer there."""
+    return SourceError(
+        f"the source cannot be read as of version {version}, which is the one that was consumed",
+        value=first_line(error),
+        remedy="its files were vacuumed, or its log was cleaned up; if it has newer versions, "
+        f"`sessionizer run` consumes them and then this works again; else {ANEW}",
+    )
+
+
+def first_line(error: Exception) -> str:
+    """What Delta or Spark says, in a line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next((line for line in lines if "[" in line), lines[0])

@@ -4,11 +4,11 @@ from functools import cached_property
 
 from pyspark.sql import SparkSession
 
-from sessionizer.lib.config import Config
+from sessionizer.lib.config import Config, events_of
 from sessionizer.lib.windows.sliding.rule import sliding_of
 from sessionizer.tables.delta import Table, read_any_version
 from sessionizer.tables.event_outputs import EventOutput
-from sessionizer.tables.events import Events
+from sessionizer.tables.event_tables import Events
 from sessionizer.tables.layout import layout_of_sessions, layout_of_windows
 from sessionizer.tables.rejected_events import RejectedEvents
 from sessionizer.tables.runs import Runs
@@ -22,11 +22,13 @@ class TableSet:
     def __init__(self, spark: SparkSession, config: Config) -> None:
         read_any_version(spark)
         self.spark = spark
+        self.config = config = named_by(config, Events(spark, config).tables)
         self.events = Events(spark, config)
-        self.config = config = named_by(config, self.events.table)
         place = Table(spark, config.outputs.rejected_events, "outputs.rejected_events")
         self.rejected_events = RejectedEvents(config, place)
-        self.runs = Runs(Table(spark, config.outputs.runs, "outputs.runs", small=True), "sessions")
+        self.runs = Runs(
+            Table(spark, config.outputs.runs, "outputs.runs", small=True), "sessions", bool(config.sources)
+        )
 
     @cached_property
     def sessions(self) -> WindowTable:
@@ -52,7 +54,8 @@ class TableSet:
     @cached_property
     def window_runs(self) -> Runs:
         """The ledger of the windows. Errors: as above."""
-        return Runs(Table(self.spark, sliding_of(self.config).runs, "sliding.runs", small=True), "windows")
+        place = Table(self.spark, sliding_of(self.config).runs, "sliding.runs", small=True)
+        return Runs(place, "windows", bool(self.config.sources))
 
     @cached_property
     def event_outputs(self) -> dict[str, EventOutput]:
@@ -64,7 +67,7 @@ class TableSet:
     def existing(self) -> dict[str, Table]:
         """The tables that queries may name, those that exist."""
         known = {
-            "events": self.events.table,
+            **{events_of(one.of): one.table for one in self.events.each.values()},
             "sessions": self.sessions.table,
             "rejected_events": self.rejected_events.table,
             "runs": self.runs.table,

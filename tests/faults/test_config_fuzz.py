@@ -55,7 +55,8 @@ def loaded(file: Path, content: bytes, env: Mapping[str, str] | None = None) -> 
         return None
     assert Config.model_validate(config.model_dump(mode="json", by_alias=True)) == config
     assert re.fullmatch("[0-9a-f]{64}", config.fingerprint())
-    assert yaml.safe_load(yaml.safe_dump(masked(config)))["source"]["table"]
+    found = yaml.safe_load(yaml.safe_dump(masked(config)))
+    assert all(source["table"] for source in found.get("sources") or [found["source"]])
     return config
 
 

@@ -39,6 +39,7 @@ PARSED_ONLY = {
 NOT_CODE = {
     "README.md mermaid 1": "a picture",
     "docs/architecture.md plain 1": "a picture",
+    "docs/concepts.md text 1": "a picture",
     "docs/architecture.md plain 2": "a picture",
     "docs/metrics.md plain 1": "alerts in the language of Prometheus",
     "docs/operations.md ini 1": "a unit of systemd, with the command of a block beside it",

@@ -14,7 +14,9 @@ from sessionizer.jobs.run.driver import run
 from sessionizer.jobs.run.phases import RunOptions
 from tests.text_tables import clock
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
+FOLDER = Path(__file__).parents[2] / "examples"
+OF_SEVERAL = "kafka_cogroup"
+EXAMPLES = sorted(file for file in FOLDER.glob("*.yaml") if file.stem != OF_SEVERAL)
 SCHEMA = "event_id INT, user_id STRING, clicked_at TIMESTAMP, page STRING, amount DOUBLE, device STRING"
 CLICKS = [
     (1, "ann", clock("10:00"), "/", 0.0, "web"),
@@ -54,6 +56,7 @@ def test_there_is_an_example_for_each_system() -> None:
     systems = {"kafka_streams", "spark_session_window", "numaflow", "voltsp", "flink", "dbt_lag_cumsum", "ga4"}
     systems |= {"universal_analytics", "visits", "visitors"}
     assert names == systems
+    assert (FOLDER / f"{OF_SEVERAL}.yaml").exists()
 
 
 def sessions_of(spark: SparkSession, folder: Path, example: str, clicks: list[tuple[Any, ...]]) -> DataFrame:
@@ -148,5 +151,33 @@ def test_visitors_are_users_or_devices(spark: SparkSession, tmp_path: Path) -> N
         ("ann", 2, ["tv", "web"], True),
         ("tv", 1, ["tv"], False),
         ("web", 1, ["web"], False),
+    ]
+    assert verify(spark, config, Asked()).clean
+
+
+@pytest.mark.broad
+def test_clicks_and_calls_are_one_session(spark: SparkSession, tmp_path: Path) -> None:
+    file = tmp_path / f"{OF_SEVERAL}.yaml"
+    file.write_text((FOLDER / file.name).read_text())
+    config = load_config(file)
+    clicks = [*CLICKS, (6, "ann", clock("11:00"), "/ping", 0.0, "web")]
+    calls = [
+        ("ann", int(clock("10:59").timestamp() * 1000), 90.0),
+        ("cat", int(clock("11:59").timestamp() * 1000), 5.0),
+    ]
+    calls_schema = "caller STRING, begun_ms BIGINT, seconds DOUBLE"
+    for rows, schema, name in ((clicks, SCHEMA, "clicks"), (calls, calls_schema, "calls")):
+        frame = spark.createDataFrame(rows, schema).coalesce(1)
+        frame.write.format("delta").option("delta.enableChangeDataFeed", "true").save(config.of(name).table)
+    init(spark, config, None, lambda _: None)
+    run(spark, config, RunOptions(once=True))
+    sessions = spark.read.format("delta").load(config.sessions.table)
+    told = sessions.select("user_id", "clicks", "calls", "talked", "entry_page", "began_with")
+    assert sorted(map(tuple, told.collect()), key=repr) == [
+        ("ann", 1, 0, None, "/", "clicks"),
+        ("ann", 2, 1, 90.0, "/", "clicks"),
+        ("bob", 1, 0, None, "/", "clicks"),
+        ("bob", 1, 0, None, "/film", "clicks"),
+        ("cat", 0, 1, 5.0, None, "calls"),
     ]
     assert verify(spark, config, Asked()).clean

@@ -137,7 +137,7 @@ class MemoryTable(Table):
             for n, feed in numbered
             if feed is not None
         ]
-        wanted = self._fed()
+        wanted = self._fed(last)
         if not parts:
             return _dated(self.spark.createDataFrame([], wanted))
         whole = pa.concat_tables(parts, promote_options="default")
@@ -145,9 +145,9 @@ class MemoryTable(Table):
             whole = whole.append_column(name, pa.nulls(whole.num_rows, pa.int32()))
         return _dated(self.spark.createDataFrame(whole.select(wanted.names).combine_chunks(), wanted))
 
-    def _fed(self) -> T.StructType:
+    def _fed(self, last: int) -> T.StructType:
         told = [T.StructField(C.CHANGE_TYPE, T.StringType()), T.StructField(C.COMMIT_VERSION, T.LongType())]
-        return T.StructType([*self.schema.fields, *told])
+        return T.StructType([*self.schema_at(last).fields, *told])
 
     def entry(self, version: int) -> Entry | None:
         return self._content.versions[version].entry

@@ -105,6 +105,7 @@ def ingest(
     rename: Annotated[list[str] | None, typer.Option(help="old=new, or user.id=user_id of a field within.")] = None,
     schema: Annotated[str | None, typer.Option(help="Column types, 'amount double, …'; csv is text else.")] = None,
     add_columns: Annotated[bool, typer.Option("--add-columns", help="Let new columns extend the table.")] = False,
+    source: Annotated[str | None, typer.Option(metavar="NAME", help="Which of several sources they are of.")] = None,
     as_json: opt.Json = False,
 ) -> None:
     """Add files to the source table; the same content twice adds nothing, torn lines go to rejected_events."""
@@ -130,6 +131,7 @@ def ingest(
             rename=dict(opt.pair(text, "--rename", "old=new", last=True) for text in rename or []),
             schema=schema,
             add_columns=add_columns,
+            source=source,
         )
         before = opt.ready(config)
         check_ahead(before, found.files, options)

@@ -18,7 +18,7 @@ from sessionizer.lib.durations import MINUTE, format_duration
 from sessionizer.lib.errors import UsageError, counted
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.watermarks import WatermarkState
-from sessionizer.tables.source import MAKE_IT
+from sessionizer.tables.source import MAKE_IT, naming
 from sessionizer.tables.table_set import TableSet
 
 KINDS = (".png", ".svg", ".pdf", ".html")
@@ -29,9 +29,11 @@ BARS = 4  # a doubling, of the chart
 def advice(spark: SparkSession, config: Config, most: int, now: int) -> Advice:
     """Advice from about `most` events of the source: all events of a share of the keys. Needs no sessions table."""
     tables = TableSet(spark, config)
-    table, config = tables.events.table, tables.config
-    table.require(f"check the path or name, or {MAKE_IT}")
-    events, rule = table.read(), replace(Rule.of(config), gap=30 * MINUTE)
+    config = tables.config
+    for name, table in tables.events.tables.items():
+        with naming(name):
+            table.require(f"check the path or name, or {MAKE_IT}")
+    events, rule = tables.events.as_they_stand(), replace(Rule.of(config), gap=30 * MINUTE)
     share = min(1.0, most / max(events.count(), 1)) if rule.key else 1.0
     found = intervals(events, rule, WatermarkState(now), share).persist()
     try:

@@ -69,7 +69,7 @@ def check(kind: Kind, asked: Asked, say: Say) -> Checked:
             remedy="leave it out, or look at `sessions --open`",
         )
     oldest = None if asked.longest_lag is None else asked.now - asked.longest_lag
-    rows, events = kind.home.table.read().drop(C.STATE), kind.tables.events.table.read()
+    rows, events = kind.home.table.read().drop(C.STATE), kind.tables.events.as_they_stand()
     rejects = rejected_events_suite(kind.rule.time_unit)
     say("importing Great Expectations")
     quality = Quality(asked.docs)

@@ -7,11 +7,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sessionizer.jobs.run.kinds import Kind, output_schemas, schema_of, sessions_of, sliding_of
 from sessionizer.jobs.run.retries import with_retries
-from sessionizer.lib.config import Config
+from sessionizer.lib.config import Config, EventSource
 from sessionizer.lib.expressions import with_keys
 from sessionizer.tables.delta import A_MONTH, CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT, Table
 from sessionizer.tables.event_outputs import WHOLE
-from sessionizer.tables.source import MAKE_IT
+from sessionizer.tables.source import MAKE_IT, naming
 from sessionizer.tables.table_set import TableSet
 
 
@@ -27,19 +27,22 @@ def init(spark: SparkSession, config: Config, retention_days: int | None, say: C
 
 
 def _init(tables: TableSet, retention_days: int | None, say: Callable[[str], None]) -> None:
-    source, config = tables.events.table, tables.config
-    source.require(MAKE_IT)
-    _keep_changes(source, config, retention_days, say)
-    events = source.read()
+    config = tables.config
+    for name, one in tables.events.each.items():
+        with naming(name):
+            one.table.require(MAKE_IT)
+            _keep_changes(one.table, one.of, retention_days, say)
+    tables.events.check_together()
+    events = tables.events.as_they_stand()
     _make(sessions_of(tables), events, say)
     if config.sliding is not None:
         _make(sliding_of(tables), events, say)
 
 
-def _keep_changes(source: Table, config: Config, retention_days: int | None, say: Callable[[str], None]) -> None:
+def _keep_changes(source: Table, of: EventSource, retention_days: int | None, say: Callable[[str], None]) -> None:
     """Have the source record its changes, and keep them; one that is only added to is left as it is, unless asked."""
     wanted, own = {}, source.setting(REMOVED_FILES_KEPT)
-    is_fed = config.source.changes == "feed"
+    is_fed = of.changes == "feed"
     if is_fed and source.setting(CHANGE_FEED) != "true":
         wanted[CHANGE_FEED] = "true"
         say(f"turning on the change data feed of {source.location}: new events are read from it")

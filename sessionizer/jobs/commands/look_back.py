@@ -30,7 +30,7 @@ from sessionizer.lib.errors import SessionizerError, UsageError
 from sessionizer.tables.manifest import Manifest, Mode
 from sessionizer.tables.position import Log, Position, changed_by_others, in_force
 
-AS_IT_WAS = ("rule_fingerprint", "source_columns", "filled")  # of a manifest, for a backfill to go on
+AS_IT_WAS = ("rule_fingerprint", "columns", "filled")  # of a manifest, for a backfill to go on
 IMPOSSIBLE = (SessionizerError, PySparkException, Py4JJavaError)  # what stops a repair, but for races
 
 
@@ -110,7 +110,7 @@ def lacking(kind: Kind, columns: tuple[str, ...], low: int | None, high: int | N
     check_aggregates(kind, columns)
     of = {spec.name: spec.result_columns for spec in kind.rule.aggregates}
     kind.require()
-    done, _ = kind.consumed(kind.home.position().manifest)
+    done = kind.consumed(kind.home.position().manifest)
     check_fits(kind, done)
     nothing = reduce(or_, [C.col(name).isNull() for column in columns for name in of[column]])
     layout, is_session = kind.home.layout, kind.name == "sessions"
@@ -136,7 +136,7 @@ def readmit(kind: Kind, asked: LookBack, say: Say = lambda _: None) -> list[RunR
         check_fits(kind, position.manifest)
     rejects = kind.rejected_events.table.read()  # corrections of forgotten events, too: they are to wait no longer
     forgotten = None if position.manifest is None else position.manifest.forgotten
-    keys = None if asked.keys is None else keys_from_json(asked.keys, kind.rule, kind.tables.events.table.read())
+    keys = None if asked.keys is None else keys_from_json(asked.keys, kind.rule, kind.tables.events.as_they_stand())
     all_in_span = Readmission(asked.low, asked.high, keys, not asked.deletes, forgotten, asked.deletes)
     wanted = asked_for(rejects, all_in_span, kind.rule, Checkpoints())
     time = F.unix_micros(C.col(C.EVENT_TIME))

@@ -14,12 +14,13 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.config import Config
 from sessionizer.lib.durations import format_duration
 from sessionizer.lib.errors import counted, without_passwords
+from sessionizer.lib.time.watermarks import SourceTime
 from sessionizer.lib.windows.sessions.lifecycle import CLOSED, FINAL, OPEN
 from sessionizer.lib.windows.sliding.rule import SlidingRule
 from sessionizer.tables.delta import ROWS_WRITTEN
 from sessionizer.tables.queries.local import LocalTableSet
 from sessionizer.tables.queries.status import SPANS as EDGES
-from sessionizer.tables.queries.status import Status, read_local_status, read_status
+from sessionizer.tables.queries.status import Standing, Status, read_local_status, read_status
 from sessionizer.tables.runs import TIMES
 from sessionizer.tables.table_set import TableSet
 
@@ -44,7 +45,7 @@ def _document(found: Mapping[str, Status], config: Config) -> dict[str, Any]:
     sessions, windows = found["sessions"], found.get("windows")
     document = {
         "sessions_table": without_passwords(config.sessions.table),
-        "source_table": without_passwords(config.source.table),
+        "source_table": ", ".join(without_passwords(source.table) for source in config.each),
         "rule": config.rule_summary(),
         "rule_differs": _differs(sessions, config.rule_summary()),
         **_standing(sessions, ruled(config), (OPEN, CLOSED, FINAL)),
@@ -80,16 +81,10 @@ def _needed(now: Status, of: Ruled) -> str | None:
 
 
 def _standing(now: Status, of: Ruled, statuses: tuple[str, ...]) -> dict[str, Any]:
-    manifest, totals, latest = now.manifest, now.totals, now.latest_version
-    consumed = manifest.source_to_version if manifest else None
+    manifest, totals = now.manifest, now.totals
     return {
         "rule_needs": _needed(now, of),
-        "consumed_version": consumed,
-        "latest_version": latest,
-        "versions_behind": latest + 1 if consumed is None else max(latest - consumed, 0),
-        "rows_behind": sum(e.metric(ROWS_WRITTEN) for e in now.behind) if consumed is not None else None,
-        "oldest_waiting_seconds": _lag(min(e.timestamp_us for e in now.behind)) if now.behind else None,
-        "source_keeps_seconds": now.kept // 1_000_000,
+        **_of_sources(now, of),
         "watermark": iso(manifest.told("watermark_after")) if manifest else None,
         "horizon": iso(manifest.told("horizon_after")) if manifest else None,
         "filled_since": _filled_since(now),
@@ -105,12 +100,56 @@ def _standing(now: Status, of: Ruled, statuses: tuple[str, ...]) -> dict[str, An
     }
 
 
+def _of_sources(now: Status, of: Ruled) -> dict[str, Any]:
+    """Where the source is; of several each by its name, and what is behind in all."""
+    if "" in now.sources:
+        return _source(now.sources[""])
+    each = {name: _source(one) for name, one in now.sources.items()}
+
+    def known(field: str) -> list[Any]:
+        return [told[field] for told in each.values() if told[field] is not None]
+
+    for name, one in now.sources.items():
+        each[name] = {"table": without_passwords(one.location), **each[name], **_time(one.time, of)}
+    return {
+        "consumed_version": None,
+        "latest_version": None,
+        "versions_behind": sum(known("versions_behind")),
+        "rows_behind": sum(known("rows_behind")) if known("rows_behind") else None,
+        "oldest_waiting_seconds": max(known("oldest_waiting_seconds"), default=None),
+        "source_keeps_seconds": min(known("source_keeps_seconds")),
+        "sources": each,
+    }
+
+
+def _source(one: Standing) -> dict[str, Any]:
+    consumed = one.consumed
+    return {
+        "consumed_version": consumed,
+        "latest_version": one.latest,
+        "versions_behind": one.latest + 1 if consumed is None else one.waiting,
+        "rows_behind": sum(e.metric(ROWS_WRITTEN) for e in one.behind) if consumed is not None else None,
+        "oldest_waiting_seconds": _lag(min(e.timestamp_us for e in one.behind)) if one.behind else None,
+        "source_keeps_seconds": one.kept // 1_000_000,
+    }
+
+
+def _time(of: SourceTime | None, by: Ruled) -> dict[str, Any]:
+    """How far a source has come by event time, when its last event came, and from when on nobody waits for it."""
+    idle = by.rule.watermark_idle_after
+    return {
+        "latest_event": iso(None if of is None else of.latest),
+        "last_came": iso(None if of is None or of.latest is None else of.came_at),
+        "idle_from": iso(None if of is None or idle is None else of.came_at + idle),
+    }
+
+
 def _oldest(now: Status, of: Ruled, status: str) -> dict[str, Any] | None:
     """The row of this status that began first, how far the watermark is behind its end, and what holds it."""
     if now.manifest is None or (oldest := now.oldest.get(status)) is None:
         return None
     late = behind(oldest, of)
-    held = held_by(oldest, of, now.manifest, status, max(now.latest_version - (now.manifest.source_to_version or 0), 0))
+    held = held_by(oldest, of, now.manifest, status, sum(one.waiting for one in now.sources.values()))
     return {
         "key": dict(oldest.key),
         **{name: iso(us) for name, us in oldest.times.items()},
@@ -136,7 +175,7 @@ def _show(found: dict[str, Any], of: str, rule: str, source: str) -> None:
     shares = f"{found['late_percent']:.2f} % late, {found['invalid_percent']:.2f} % invalid"
     rows = [
         (of, f"{found[f'{of}_table']}  ({rule})"),
-        ("source", f"{source}  {_position(found)}"),
+        *_sources(found, source),
         ("watermark", f"{found['watermark'] or 'none yet'}{ago}"),
         ("horizon", f"{found['horizon'] or 'none yet'}  (older events are late)"),
         ("rows", ", ".join(f"{n:,} {status}" for status, n in found[of].items())),
@@ -183,6 +222,14 @@ def _told(oldest: dict[str, Any], of: str, status: str) -> Iterator[tuple[str, s
     ago = f"; the watermark is {_long(int(late))} behind it" if late else ""
     yield f"oldest {status}", f"{f'{key}: ' if key else ''}since {starts}, {ENDS[of]} at {ends}{ago}"
     yield from (("", one["says"]) for one in oldest["held_by"])
+
+
+def _sources(found: dict[str, Any], source: str) -> Iterator[tuple[str, str]]:
+    if "sources" not in found:
+        yield "source", f"{source}  {_position(found)}"
+    for name, one in found.get("sources", {}).items():
+        come = "no event yet" if one["latest_event"] is None else f"come to {one['latest_event']}"
+        yield name, f"{one['table']}  {_position(one)}; {come}"
 
 
 def _position(found: dict[str, Any]) -> str:

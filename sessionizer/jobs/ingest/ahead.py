@@ -11,7 +11,7 @@ from sessionizer.jobs.ingest.file_reader import IngestOptions
 from sessionizer.jobs.ingest.files import BLANK, BOM, Mark, check_files, first_bytes, survey
 from sessionizer.jobs.ingest.guess import HEAD, objects
 from sessionizer.jobs.ingest.ingest import NOTE, fence
-from sessionizer.jobs.ingest.names import csv_header, renamed, require_used
+from sessionizer.jobs.ingest.names import csv_header, renamed, require_used, source_of
 from sessionizer.jobs.preflight import Ready
 from sessionizer.lib.errors import SourceError, UsageError
 from sessionizer.tables.delta import Commit
@@ -48,7 +48,8 @@ def check_ahead(ready: Ready, files: Sequence[Path], options: IngestOptions) -> 
     check_files(files)
     if ready.tables is None or options.schema or options.format not in ("csv", "json"):
         return
-    events, is_json = ready.tables.events, options.format == "json"
+    source, is_json = source_of(ready.config, options.source), options.format == "json"
+    events = ready.tables.events[source.label]
     try:
         exists = events.exists()
         known = set(events.columns if exists and is_json else ())
@@ -62,7 +63,7 @@ def check_ahead(ready: Ready, files: Sequence[Path], options: IngestOptions) -> 
                     return  # what it adds to the table is what those behind it may lack
                 continue
             own, lifted = renamed(names.own, names.within, options.rename, known)
-            require_used([*own, *lifted.values()], names.within, ready.config.source, str(file))
+            require_used([*own, *lifted.values()], names.within, source, str(file))
             known |= {*own, *lifted.values()} if is_json else set()
         except (SourceError, UsageError):
             if not exists or not _may_be_known(file, events):

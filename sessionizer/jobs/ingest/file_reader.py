@@ -59,7 +59,7 @@ class IngestOptions:
     time_format: iso, epoch_s, epoch_ms or a datetime pattern of Spark, of the config's event_time column.
     csv_quote: "" where quotes mean nothing. csv_header: without one the names come from `schema`.
     rename: old name to new. schema: types of some columns under their names in the file ("amount double").
-    add_columns: new columns in a file extend the table; else they are an error.
+    add_columns: new columns in a file extend the table; else they are an error. source: of several the one they are of.
     """
 
     format: Format
@@ -70,6 +70,7 @@ class IngestOptions:
     rename: Mapping[str, str] = field(default_factory=dict)
     schema: str | None = None
     add_columns: bool = False
+    source: str | None = None
 
     def __post_init__(self) -> None:
         if len(self.csv_sep) != 1 or self.csv_sep in "\r\n":
@@ -118,7 +119,7 @@ class FileReader:
 
     def __init__(self, spark: SparkSession, config: Config, options: IngestOptions) -> None:
         self.spark = spark
-        self.source = config.source
+        self.source = config.of(options.source or "")
         self.options = options
         self.declared = self._declared()
         self._check_time_format()
@@ -165,10 +166,8 @@ class FileReader:
         if self.options.format == "access-log" and not line.rstrip().endswith(b'"'):
             return True  # a number whose digits may go on, and whatever comes behind it
         lines = self._literal(line)
-        if self.options.format == "json":
-            parsed = parse_json(lines, T.StructType([]))
-        else:
-            parsed = parse_access_log(lines, C.EVENT_TIME)
+        is_json = self.options.format == "json"
+        parsed = parse_json(lines, T.StructType([])) if is_json else parse_access_log(lines, C.EVENT_TIME)
         return not parsed.where(C.col(TORN).isNotNull()).isEmpty()
 
     def _text(

@@ -18,8 +18,10 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_ra
 from sessionizer.jobs.ingest.file_reader import LINE_FORMATS, FileReader, IngestOptions, Part, Rows
 from sessionizer.jobs.ingest.files import Mark, Survey, check_files, line_at, survey
 from sessionizer.jobs.ingest.lines import TORN, examples, unreadable_rows
+from sessionizer.jobs.ingest.names import source_of
 from sessionizer.lib import columns as C
-from sessionizer.lib.config import Config
+from sessionizer.lib.admission.united import of_one
+from sessionizer.lib.config import Config, field_of
 from sessionizer.lib.errors import RunFailed, SessionizerError, SourceError
 from sessionizer.lib.expressions import with_keys
 from sessionizer.tables.delta import A_MONTH, CHANGE_FEED, REMOVED_FILES_KEPT, Commit, Superseded, Table
@@ -68,6 +70,7 @@ def ingest(  # noqa: PLR0913  (the clock, and who listens, are apart from what t
     files before it are in, of itself nothing is.
     """
     check_files(files)
+    source_of(config, options.source)
     ingestion = Ingestion(spark, config, FileReader(spark, config, options), now)
     reports: list[IngestReport] = []
     for file in files:
@@ -75,7 +78,9 @@ def ingest(  # noqa: PLR0913  (the clock, and who listens, are apart from what t
             reports.append(ingestion.add(file))
         except Superseded as error:
             raise RunFailed(
-                "another process keeps changing source.table", value=str(file), remedy="ingest the file again"
+                f"another process keeps changing {ingestion.source.field}",
+                value=str(file),
+                remedy="ingest the file again",
             ) from error
         except SessionizerError as error:
             _name(error, file, len(reports), len(files))
@@ -102,7 +107,8 @@ class Ingestion:
         self.config = config
         self.reader = reader
         self.now = now
-        self.source = Table(spark, config.source.table, "source.table")
+        self.of = reader.source
+        self.source = Table(spark, self.of.table, field_of(self.of))
         self._history = self.source.history()
         self._surveyed: set[Mark] = set()  # contents that were known when a file was looked at
         self._notes: dict[Mark, Mapping[str, Any]] = {}
@@ -165,7 +171,7 @@ class Ingestion:
                     + "; ".join(examples(rows.rows, rows.number(), 1)),
                 )
             events = rows.rows.where(C.col(TORN).isNull()).drop(TORN)
-            if (arrival := self.config.source.arrival) is not None:
+            if (arrival := self.of.arrival) is not None:
                 events = events.withColumn(arrival, F.lit(self.now).cast("timestamp"))
             if table is None:
                 nullable = T.StructType([T.StructField(f.name, f.dataType) for f in events.schema.fields])
@@ -196,12 +202,15 @@ class Ingestion:
     def _reject(self, part: Part, rows: Rows | None, torn: int, said: list[str]) -> None:
         if rows is None or torn == 0:
             return
-        config = named_by(self.config, self.source)
-        keyed = with_keys(self.source.read(), config.source.made)
+        config, label = named_by(self.config, {self.of.label: self.source}), self.of.label
+        of, read = config.of(label), self.source.read()
+        keyed = of_one(read, of) if label else with_keys(read, of.made)
         RejectedEvents(config, self.rejected.table).create_if_missing(keyed.schema)
         schema = rejected_schema(config, self.rejected.table.schema)
         number = rows.number()
-        lines = unreadable_rows(rows.rows, number, part.file.name, f"ingest-{part.end.sha256[:12]}", schema)
+        lines = unreadable_rows(
+            rows.rows, number, part.file.name, f"ingest-{part.end.sha256[:12]}", schema, source=label
+        )
         said += examples(rows.rows, number, SHOWN - len(said))
         self.rejected.table.append(lines, Commit(fence("ingest-rejected", part.end), 1))
 

@@ -124,10 +124,13 @@ def _misfits(line: Column, schema: T.StructType) -> list[Column]:
     ]
 
 
-def unreadable_rows(torn: DataFrame, number: Column, file: str, run_id: str, schema: T.StructType) -> DataFrame:
+def unreadable_rows(  # noqa: PLR0913
+    torn: DataFrame, number: Column, file: str, run_id: str, schema: T.StructType, *, source: str = ""
+) -> DataFrame:
     """Torn lines as rows of `rejected_events`, whose schema this is; columns that are not known are null.
 
-    In: `__torn` as `conform` leaves it, null for rows that could be read. number: of the line, of `NUMBER`.
+    In: `__torn` as `conform` leaves it, null for rows that could be read. number: of the line, of `NUMBER`. source: its
+    name, where there are several.
     The event is {"column": …, "file": …, "line": …, "number": …, "reason": …, "value": …}, of which column and value
     are there if one column is to blame.
     """
@@ -141,6 +144,7 @@ def unreadable_rows(torn: DataFrame, number: Column, file: str, run_id: str, sch
         C.EVENT_HASH: C.col(C.EVENT_HASH),
         C.ORDINAL: F.lit(1),
         C.RUN_ID: F.lit(run_id),
+        **({C.SOURCE: F.lit(source)} if source else {}),
     }
     return hashed.select(*(known.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in schema.fields))
 

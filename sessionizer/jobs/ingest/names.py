@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.sql import types as T
 
 from sessionizer.jobs.ingest.files import line_at
-from sessionizer.lib.config import Source
+from sessionizer.lib.config import Config, EventSource
 from sessionizer.lib.config.types import first_repeated
 from sessionizer.lib.errors import SourceError, UsageError
 from sessionizer.lib.expressions import closest, nearest
@@ -103,7 +103,18 @@ def time_column(event_time: str, names: Iterable[str]) -> str | None:
     return plain if plain != event_time or re.fullmatch(r"[^\W\d]\w*", plain) else None
 
 
-def require_used(names: Sequence[str], within: Iterable[str], source: Source, file: str) -> None:
+def source_of(config: Config, name: str | None) -> EventSource:
+    """The source of this name, or the only one. Errors: UsageError where that is none of them."""
+    if (name or "") in [source.label for source in config.each]:
+        return config.of(name or "")
+    names = ", ".join(config.names)
+    if name is None:
+        raise UsageError("--source must say which of several sources the files are of", remedy=f"one of: {names}")
+    remedy = f"one of: {names}" if names else "leave it out: the config has one source alone"
+    raise UsageError("--source must be the name of a source of the config", value=name, remedy=remedy)
+
+
+def require_used(names: Sequence[str], within: Iterable[str], source: EventSource, file: str) -> None:
     """Raise a SourceError if a key column of the source's own, or a plain event_time column, is not among these names.
 
     within: fields within the columns, which a name could be given to.
@@ -123,7 +134,7 @@ def require_used(names: Sequence[str], within: Iterable[str], source: Source, fi
             )
 
 
-def check_arrival(source: Source, names: Sequence[str], table: T.StructType | None, *, add_columns: bool) -> None:
+def check_arrival(source: EventSource, names: Sequence[str], table: T.StructType | None, *, add_columns: bool) -> None:
     """Raise a SourceError where the column for the time of arrival is in the file, or cannot be in the table."""
     if source.arrival is None:
         return

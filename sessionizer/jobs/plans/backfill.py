@@ -18,8 +18,7 @@ from sessionizer.lib.errors import counted
 from sessionizer.lib.time.spans import near_spans
 from sessionizer.tables.position import position_of
 from sessionizer.tables.queries.local import LocalTableSet
-from sessionizer.tables.queries.spread import Part, Spread, part_within
-from sessionizer.tables.source import check_same
+from sessionizer.tables.queries.spread import Part, Spread, check_read, part_within
 
 LISTED, SHOWN = 1_000, 20  # spans
 
@@ -52,12 +51,12 @@ def plan(tables: LocalTableSet, of: Ruled, asked: LookBack) -> Plan:
     """
     home, _ = tables.home(of.name)
     position = position_of(home)
-    done, version = of.consumed(position.manifest)
-    check_same(tables.events, done)
+    done = of.consumed(position.manifest)
+    versions = check_read(tables, done)
     asked = left(of, done, asked)
     begin, _ = done_to(home, asked)
     todo = replace(asked, low=begin) if begin < asked.high else asked
-    part = part_within(tables, version, [(todo.low, todo.high - 1)])
+    part = part_within(tables, versions, [(todo.low, todo.high - 1)])
     keys = of_any(todo.keys, home.schema)
     return Plan(
         of.name,
@@ -88,10 +87,10 @@ def as_document(plan: Plan) -> dict[str, Any]:
     }
 
 
-def part_document(part: Part) -> dict[str, int | None]:
-    """What would be read of the source."""
+def part_document(part: Part) -> dict[str, object]:
+    """What would be read of the sources; the version is that of each by its name, where there are several."""
     return {
-        "version": part.version,
+        "version": part.versions.get("", dict(part.versions)),
         "files": len(part.files),
         "files_in_all": part.of,
         "rows_at_most": part.rows,
@@ -121,9 +120,8 @@ def show(plan: Plan) -> None:
 def told_part(part: Part) -> str:
     """Files, rows and bytes for a person."""
     rows = "" if part.rows is None else f"at most {counted(part.rows, 'row')} in "
-    return (
-        f"{rows}{len(part.files):,} of {counted(part.of, 'file')} ({decimal(part.bytes)}), as of version {part.version}"
-    )
+    versions = ", ".join(f"{name} {version}".strip() for name, version in part.versions.items())
+    return f"{rows}{len(part.files):,} of {counted(part.of, 'file')} ({decimal(part.bytes)}), as of version {versions}"
 
 
 def told_rows(rows: dict[str, int]) -> str:

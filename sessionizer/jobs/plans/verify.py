@@ -17,8 +17,7 @@ from sessionizer.lib.windows.sliding.rule import SlidingRule
 from sessionizer.tables.event_outputs import WHOLE
 from sessionizer.tables.position import position_of
 from sessionizer.tables.queries.local import LocalTableSet
-from sessionizer.tables.queries.spread import Part, part_within
-from sessionizer.tables.source import check_same
+from sessionizer.tables.queries.spread import Part, check_read, part_within
 
 
 @dataclass(frozen=True)
@@ -46,14 +45,14 @@ def plan(tables: LocalTableSet, of: Ruled, asked: Asked) -> Plan:
     """
     home, _ = tables.home(of.name)
     position = position_of(home)
-    done, version = of.consumed(position.manifest)
-    check_same(tables.events, done)
+    done = of.consumed(position.manifest)
+    versions = check_read(tables, done)
     rule = done.as_judged(of.rule)
     left = [] if done.forgotten is None else [f"epoch_us({REACHES[of.name]}) >= {done.forgotten}"]
     return Plan(
         of.name,
         asked,
-        part_within(tables, version, _spans(tables, of, asked)),
+        part_within(tables, versions, _spans(tables, of, asked)),
         by_status(tables, of, [*touching(of, asked.low, asked.high), *left]),
         rules.is_recomputed(rule) if of.name == "sessions" else rule.lateness == "event",
         _checks(tables, of, rule, whole=asked == Asked(), forgotten=done.forgotten is not None),

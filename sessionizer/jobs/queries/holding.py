@@ -13,6 +13,7 @@ from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.queries.oldest import Oldest
 
 WATERMARK, UNREAD, QUIET, IDLE, LATENESS = "watermark", "unread_versions", "quiet_source", "idle_timeout", "lateness"
+BEHIND = "source_behind"
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ def _of_source(of: Ruled, done: Manifest, waiting: int) -> Iterator[Held]:
         are = "waits" if waiting == 1 else "wait"
         yield Held(UNREAD, f"{counted(waiting, 'version')} of the source {are} for `sessionizer {of.command}`")
         return
+    yield from _of_slowest(of, done)
     since, after = done.now if done.events_came_at is None else done.events_came_at, of.rule.watermark_idle_after
     quiet = f"the source is quiet: no event has come since {iso(since)}"
     if of.rule.watermark_per == "key":
@@ -70,6 +72,25 @@ def _of_source(of: Ruled, done: Manifest, waiting: int) -> Iterator[Held]:
         yield Held(QUIET, f"{quiet}; time.watermark.idle_after would have the watermark follow the clock")
     else:
         yield Held(QUIET, f"{quiet}; a run after {iso(since + after)} has the watermark follow the clock")
+
+
+def _of_slowest(of: Ruled, done: Manifest) -> Iterator[Held]:
+    """Which of several sources the watermark waits for."""
+    idle, times = of.rule.watermark_idle_after, done.times_of_sources("after")
+    if len(times) < 2:
+        return
+    waited_for = {name: at for name, at in times.items() if idle is None or done.now - at.came_at <= idle}
+    slow = [name for name, at in waited_for.items() if at.latest is None]
+    latest = {name: at.latest for name, at in waited_for.items() if at.latest is not None}
+    if not slow and len(latest) > 1:
+        slow = [min(latest, key=lambda name: latest[name])]
+    for name in slow:
+        us = latest.get(name)
+        come = "no event of it has come yet" if us is None else f"its latest event is of {iso(us)}"
+        until = "time.watermark.idle_after would leave it out after a while"
+        if idle is not None:
+            until = f"a run after {iso(times[name].came_at + idle)} leaves it out, unless an event of it comes"
+        yield Held(BEHIND, f"the watermark waits for the source {name}: {come}; {until}")
 
 
 def _of_lateness(oldest: Oldest, of: Ruled, status: str) -> Iterator[Held]:

@@ -73,4 +73,5 @@ def show(found: list[Listed]) -> None:
 
 
 def _listed(name: str, rows: int, version: int, location: str) -> Listed:
-    return Listed(name, rows, version, without_passwords(location), ABOUT[name])
+    about = ABOUT[name] if name in ABOUT else f"{ABOUT['events']}, of one of several sources"
+    return Listed(name, rows, version, without_passwords(location), about)

@@ -56,7 +56,7 @@ def query_frame(spark: SparkSession, config: Config, query: str) -> DataFrame:
 def lacks(name: str, tables: Iterable[str]) -> str:
     """That there is no such table, or not yet, and which may be meant, of these and the views."""
     names = sorted({*tables, *view_names()})
-    if name.lower() in names:
+    if name.lower() in map(str.lower, names):
         return f"{name} has no table to read yet; `sessionizer init` makes it"
     near = difflib.get_close_matches(name.lower(), names, n=1)
     return f"there is no {name}; " + (f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}")

@@ -60,7 +60,7 @@ def write_metrics(kind: Kind, file: Path, now_us: int) -> None:
     Counters are sums over the ledger: they grow from run to run, whoever ran.
     """
     found, of, name = (
-        read_totals(kind.home, kind.runs, kind.tables.events.table),
+        read_totals(kind.home, kind.runs, kind.tables.events.tables),
         _Metrics(without_passwords(kind.home.table.location)),
         kind.name,
     )
@@ -112,7 +112,13 @@ class _Metrics(Collector):
         self._add(GaugeMetricFamily(f"sessionizer_{name}", text, labels=self._labels(label)), values)
 
     def position(self, manifest: Manifest, now_us: int) -> None:
-        self.gauge("source_version", "Version of the source that is read", manifest.source_to_version)
+        read = {name: of.to_version for name, of in manifest.consumed.items()}
+        versions, label = (read[""], "") if "" in read else (read, "source")
+        self.gauge("source_version", "Version of the source that is read", versions, label)
+        times = {name: of.latest for name, of in manifest.times_of_sources("after").items()}
+        if known := {name: us / 1e6 for name, us in times.items() if us is not None}:
+            text = "How far a source has come by event time; the watermark follows the one furthest behind"
+            self.gauge("source_timestamp_seconds", text, known, "source")
         if (watermark := manifest.told("watermark_after")) is not None:
             self.gauge("watermark_timestamp_seconds", "The watermark", watermark / 1e6)
             lag = (now_us - watermark) / 1e6

@@ -17,7 +17,7 @@ from sessionizer.lib.admission.verdicts import EXPRESSION_FAILED
 from sessionizer.lib.canonical import from_canonical_json
 from sessionizer.lib.errors import SourceMismatch, counted, without_passwords
 from sessionizer.lib.expressions import expression, first_line
-from sessionizer.tables.manifest import Manifest
+from sessionizer.tables.manifest import Consumed, Manifest
 from sessionizer.tables.runs import TIMES, ledger_row
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ def show(kind: "Kind", reports: Sequence[RunReport], *, notes: bool = True) -> N
 
 def show_nothing_new(done: Manifest | None) -> None:
     """Where the last run has come to, and no other has anything to do."""
-    version = done.source_to_version if done else None
+    read = {} if done is None else done.consumed
+    version = ", ".join(f"{name} {of.to_version}".strip() for name, of in read.items()) or None
     watermark = short(done.told("watermark_after") if done else None)
     stdout().print(f"Nothing new: the source is consumed up to version {version}, the watermark is {watermark}.")
 
@@ -138,8 +139,13 @@ def _told_apart(report: RunReport) -> tuple[int, int, int]:
 
 
 def _versions_read(m: Manifest) -> str:
-    """The versions of the source, from the first to the last."""
-    first, last = m.source_from_version, m.source_to_version
+    """The versions of the source, from the first to the last; of several each."""
+    told = {name: _versions_of(of) for name, of in m.consumed.items()}
+    return ", ".join(f"{name} {text}".strip() for name, text in told.items() if text != "-") or "-"
+
+
+def _versions_of(of: Consumed) -> str:
+    first, last = of.from_version, of.to_version
     if first is not None and (last is None or first > last):
         return "-"
     if first is None:
@@ -173,7 +179,7 @@ def _why_failed(kind: "Kind", run_seq: int) -> str:
     """Which expression fails for one of the events, and what Spark says; nothing where no event was kept."""
     of_run = (C.col(C.REASON) == EXPRESSION_FAILED) & (C.col(C.RUN_SEQ) == run_seq) & C.col(C.EVENT).isNotNull()
     kept = kind.rejected_events.table.read().where(of_run).limit(1)
-    read = from_canonical_json(C.col(C.EVENT), kind.tables.events.table.schema)
+    read = from_canonical_json(C.col(C.EVENT), kind.tables.events.schema)
     event = kept.select(read.alias(C.EVENT)).select(f"{C.EVENT}.*")
     for field, text in expressions_of(kind.rule).items():
         try:

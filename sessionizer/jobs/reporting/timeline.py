@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sessionizer.jobs.queries import lookups_duckdb, sql_duckdb
 from sessionizer.jobs.queries.lookups import LookUp
 from sessionizer.lib import columns as C
-from sessionizer.lib.config import Config
+from sessionizer.lib.config import Config, events_of
 from sessionizer.lib.errors import UsageError, counted
 from sessionizer.tables.queries.duckdb import quoted
 from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
@@ -137,13 +137,14 @@ def _inside(sessions: Sequence[tuple[int, int, str, int]]) -> Callable[[str], st
 
 def _events(tables: LocalTableSet, mine: str, inside: Callable[[str], str]) -> list[int] | None:
     """The times of the key's events, where they are a column of times, and the key is of columns, too."""
-    types = {f.name.lower(): f.dataType.typeName() for f in tables.events.schema.fields}
-    config, name = tables.config, tables.config.source.event_time
-    if types.get(name.lower()) not in ("timestamp", "timestamp_ntz") or config.source.made:
-        return None
-    column = quoted(name)
-    found = f"SELECT epoch_us({column}) FROM events WHERE {mine} AND {inside(f'epoch_us({column})')}"
-    rows = _rows(config, f"{found} ORDER BY 1 DESC LIMIT {MOST}")
+    parts = []
+    for source in tables.config.each:
+        types = {f.name.lower(): f.dataType.typeName() for f in tables.events[source.label].schema.fields}
+        if types.get(source.event_time.lower()) not in ("timestamp", "timestamp_ntz") or source.made:
+            return None
+        us = f"epoch_us({quoted(source.event_time)})"
+        parts.append(f"SELECT {us} FROM {events_of(source)} WHERE {mine} AND {inside(us)}")
+    rows = _rows(tables.config, f"{' UNION ALL '.join(parts)} ORDER BY 1 DESC LIMIT {MOST}")
     return [row[0] for row in rows]
 
 

@@ -14,6 +14,7 @@ from sessionizer.lib.compute import Figures
 from sessionizer.lib.engine import is_remote, release
 from sessionizer.lib.time.spans import Spans
 from sessionizer.tables.delta import Table
+from sessionizer.tables.event_tables import Events
 
 Rows = TypeVar("Rows", DataFrame, DataFrame | None)
 FEW, MANY = 4 << 20, 32 << 20  # bytes
@@ -72,7 +73,9 @@ def held_if_few(rows: Rows, table: Table) -> Rows:
     return rows if rows is None or table.size()[1] > FEW else Checkpoints().held(rows)
 
 
-def read_once_if_few(read: Callable[[Spans | None], DataFrame], table: Table) -> Callable[[Spans | None], DataFrame]:
+def read_once_if_few(
+    read: Callable[[Spans | None], DataFrame], table: Table | Events
+) -> Callable[[Spans | None], DataFrame]:
     """The same, which reads a small table once, at the first call, and gives all its rows whatever it is asked for."""
 
     @cache

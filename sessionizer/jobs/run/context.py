@@ -1,6 +1,5 @@
 """What a run is a function of: the same inputs give the same result, always."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
@@ -9,11 +8,11 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from sessionizer.jobs.run.compute import Checkpoints, held_if_few, read_once_if_few
 from sessionizer.jobs.run.kinds import Kind
 from sessionizer.jobs.run.pipeline import NO_OVERRIDE, RunResult, compute_run
+from sessionizer.jobs.run.retelling import of_sources, told_anew, told_otherwise
 from sessionizer.jobs.run.scopes import clock_of, has_scopes_of, keys_from_json, scoped
 from sessionizer.lib import columns as C
 from sessionizer.lib.accepted import Again
@@ -22,7 +21,6 @@ from sessionizer.lib.admission.admission import Admission
 from sessionizer.lib.admission.corrections import housekept
 from sessionizer.lib.admission.freed import Readmission, asked_for, still_in
 from sessionizer.lib.admission.rejects import beyond, is_timeless, marked
-from sessionizer.lib.admission.retold import is_told_otherwise, retold
 from sessionizer.lib.admission.verdicts import BEFORE_START, CORRECTION, IGNORED_DELETE, IN
 from sessionizer.lib.aggregates.evolution import Evolution
 from sessionizer.lib.expressions import with_keys
@@ -30,6 +28,7 @@ from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import timestamp
 from sessionizer.lib.time.watermarks import WatermarkOverride, WatermarkState, clocks_of_keys
 from sessionizer.lib.windows.windows import Stored
+from sessionizer.tables.event_tables import Increments
 from sessionizer.tables.events import Increment
 from sessionizer.tables.manifest import OF_STATES, Manifest, Mode
 from sessionizer.tables.position import Position
@@ -40,42 +39,43 @@ from sessionizer.tables.rejected_events import BY_MARK
 class RunContext:
     """Versions of tables, watermarks, a rule, what was asked for.
 
-    began: the first version that any run has read; None: from the start. schema: what the table's columns follow from.
-    columns: those of the source, as JSON.
+    began: of each source the first version that any run has read; None: from the start. schema: what the table's
+    columns follow from. columns: those of each source, as JSON.
     """
 
     kind: Kind
     position: Position
-    increment: Increment
+    increment: Increments
     clock: WatermarkState
     rule: Rule
     override: WatermarkOverride = NO_OVERRIDE
-    began: int | None = None
+    began: Mapping[str, int | None] = field(default_factory=dict)
     schema: str = ""
-    columns: str = ""
+    columns: Mapping[str, str] = field(default_factory=dict)
     mode: Mode = "run"
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def next(
-        cls, kind: Kind, position: Position, increment: Increment, now: int, override: WatermarkOverride
+        cls, kind: Kind, position: Position, increment: Increments, now: int, override: WatermarkOverride
     ) -> "RunContext":
         """Of the run that comes next; raises if the source no longer fits the table."""
         done, events = position.manifest, kind.tables.events.read(increment)
-        began = increment.first if done is None or done.source_to_version is None else done.source_began
-        clock = clock_of(done, kind, events, now, position.version + 1)
+        known = kind.tables.events.begun(done)
+        began = {n: known[n].began if n in known else one.first for n, one in increment.of.items()}
+        clock = clock_of(done, kind, events, now, position.version + 1).awaiting(increment.more)
         schema, is_delete = kind.fitting(done, events), kind.tables.events.deletion(increment) is not None
         rule = kind.rule.of_deletes() if is_delete else kind.rule
-        columns = kind.tables.events.columns_told(increment.last)
+        columns = kind.tables.events.columns_told(increment.lasts)
         return cls(kind, position, increment, clock, rule, override, began, schema, columns)
 
     @classmethod
     def again(cls, kind: Kind, manifest: Manifest) -> "RunContext":
         """Of a run that has committed already."""
-        last = -1 if manifest.source_to_version is None else manifest.source_to_version
-        increment = (
-            Increment(manifest.source_from_version, last) if manifest.mode == "run" else Increment(last + 1, last)
-        )
+        events, known = kind.tables.events, manifest.consumed
+        increment = events.nothing_new(manifest)
+        if manifest.mode == "run":
+            increment = Increments({name: Increment(of.from_version, of.version) for name, of in known.items()})
         rule, version = manifest.as_judged(kind.rule), manifest.sessions_version
         clock = WatermarkState(
             manifest.now,
@@ -83,25 +83,26 @@ class RunContext:
             manifest.flush_mark_before,
             run_seq=manifest.run_seq,
             forgotten=manifest.forgotten,
+            sources=manifest.times_of_sources("before"),
         )
-        clock = scoped(clock, manifest.scopes_before, rule, kind.tables.events.read(increment))
+        clock = scoped(clock, manifest.scopes_before, rule, events.read(increment))
         override = WatermarkOverride(manifest.arguments.get("advance_to"), bool(manifest.arguments.get("flush")))
         position = Position(version, next(kind.home.manifests(version), None))
-        began, schema, columns = manifest.source_began, manifest.source_schema, manifest.source_columns
-        mode, arguments = manifest.mode, manifest.arguments
+        began, columns = ({name: getattr(of, told) for name, of in known.items()} for told in ("began", "columns"))
+        schema, mode, arguments = manifest.source_schema, manifest.mode, manifest.arguments
         return cls(kind, position, increment, clock, rule, override, began, schema, columns, mode, arguments)
 
     @classmethod
     def anew(cls, kind: Kind, position: Position, now: int) -> "RunContext":
         """Of a rebuild: the whole source as it stands. Another source than the one read before sets the clock anew."""
-        done, _ = kind.consumed(position.manifest)
-        last, rule, number = kind.tables.events.table.version, kind.rule, position.version + 1
-        clock, increment = WatermarkState(now, run_seq=number, forgotten=done.forgotten), Increment(last + 1, last)
-        schema = kind.schema_hash(kind.tables.events.read(increment))
-        if kind.tables.events.goes_on(done, last):
-            clock = clock_of(done, kind, kind.tables.events.as_of(last, None), now, number)
-        began = done.source_began if kind.tables.events.table.id == done.source_id else None
-        columns = kind.tables.events.columns_told(last)
+        done, events = kind.consumed(position.manifest), kind.tables.events
+        increment, rule, number = events.as_rebuilt(done), kind.rule, position.version + 1
+        clock, last = WatermarkState(now, run_seq=number, forgotten=done.forgotten), increment.lasts
+        schema = kind.schema_hash(events.read(increment))
+        if events.goes_on(done, last):
+            clock = clock_of(done, kind, events.as_of(last, None), now, number)
+        began = {name: of.began for name, of in events.begun(done).items() if events.tables[name].id == of.id}
+        columns = events.columns_told(last)
         return cls(kind, position, increment, clock, rule, NO_OVERRIDE, began, schema, columns, "rebuild")
 
     @classmethod
@@ -109,12 +110,14 @@ class RunContext:
         cls, kind: Kind, position: Position, now: int, mode: Mode, arguments: Mapping[str, Any]
     ) -> "RunContext":
         """Of a job that reads no new events: backfill, readmit, verify."""
-        done, last = kind.consumed(position.manifest)
+        done, known = kind.consumed(position.manifest), kind.tables.events.consumed(position.manifest)
         kind.tables.events.check_same(done)
-        events = kind.tables.events.as_of(last, None)
+        increment = kind.tables.events.nothing_new(done)
+        events = kind.tables.events.as_of(increment.lasts, None)
         clock = clock_of(done, kind, events, now, position.version + 1)
-        increment, began, schema = Increment(last + 1, last), done.source_began, kind.fitting(done, events)
-        rule, columns = done.as_judged(kind.rule, OF_STATES), done.source_columns  # the untouched stays by these
+        began, schema = {name: of.began for name, of in known.items()}, kind.fitting(done, events)
+        columns = {name: of.columns for name, of in known.items()}
+        rule = done.as_judged(kind.rule, OF_STATES)  # the untouched stays by these
         return cls(kind, position, increment, clock, rule, NO_OVERRIDE, began, schema, columns, mode, arguments)
 
     def result(self, *, at_once: bool = False) -> RunResult:
@@ -132,21 +135,23 @@ class RunContext:
 
     def _admission(self, clock: WatermarkState) -> Admission:
         if self.mode == "rebuild":
-            by, all_of_it = WatermarkState(clock.now, run_seq=clock.run_seq), self.kind.tables.events.table.size()[1]
+            by, all_of_it = WatermarkState(clock.now, run_seq=clock.run_seq), self.kind.tables.events.size()[1]
             return Admission(self._everything(), self.rule, by, None, Checkpoints(all_of_it), is_first=True)
-        is_first, compute = self.increment.first is None, Checkpoints(self.increment.bytes)
+        done, compute = self.position.manifest, Checkpoints(self.increment.bytes)
+        is_first = self.increment.is_whole and not (done is not None and done.has_consumed)
         past, asked = None if is_first else self.past, None if self.mode == "run" else self._asked()
         return Admission(self._events(), self.rule, clock, past, compute, asked, is_first)
 
     def _events(self) -> DataFrame:
-        """The increment; of the very first run with what lies before its start."""
+        """The increment; where it begins a source, with what lies before its start."""
         events, done = self.kind.tables.events, self.position.manifest
         rows = events.read(self.increment)
         if self.rule.deletes == "ignore" and C.CHANGE_TYPE in rows.columns:
             rows = housekept(rows, self.rule, events.deletion(self.increment))
-        if not self.began or (done is not None and done.source_to_version is not None):
+        known = events.begun(done)
+        if not (begun := {name: first for name, first in self.began.items() if first and name not in known}):
             return rows
-        older = events.as_of(self.began - 1, None).withColumn(C.CHANGE_TYPE, F.lit(BEFORE_START))
+        older = events.before(begun).withColumn(C.CHANGE_TYPE, F.lit(BEFORE_START))
         return rows.unionByName(older, allowMissingColumns=True)
 
     def _everything(self) -> DataFrame:
@@ -155,15 +160,15 @@ class RunContext:
         Those from before the start, those that updates in quarantine would have made, and late ones among what has been
         forgotten are marked; what deletes and updates in quarantine have taken away is there.
         """
-        rows = self.kind.tables.events.as_of(self.increment.last, None)
+        rows = self.kind.tables.events.as_of(self.increment.lasts, None)
         if not (lasting := self.lasting()) or (rejects := self.rejects()) is None:
             return rows
-        return marked(rows, self._kept_in(rows), rejects.where(reduce(or_, lasting)), BY_MARK)
+        return marked(rows, self._kept_in(rows), rejects.where(reduce(or_, lasting)), self.rule, BY_MARK)
 
     def lasting(self) -> list[Column]:
         """Which rows of rejected_events a rebuild goes by, any of these."""
         reason, found = C.col(C.REASON), []
-        if self.began:
+        if any(self.began.values()):
             found.append(reason == BEFORE_START)
         if self.rule.corrections == "quarantine":
             found += [reason == CORRECTION, is_timeless()]
@@ -189,9 +194,12 @@ class RunContext:
         if not (self.rule.corrections == "quarantine" or self._has_ignored) or (rejects := self.rejects()) is None:
             return None
         lasts = F.lit(self.rule.corrections == "quarantine") | (C.col(C.REASON) == IGNORED_DELETE)
-        stays, done, last = rejects.where((C.col(C.KEPT) == IN) & lasts), self.position.manifest, self.increment.last
-        goes_on = done is None or self.kind.tables.events.goes_on(done, last)
-        return stays if goes_on else beyond(stays, self.kind.tables.events.as_of(last, None))
+        stays, done, last = rejects.where((C.col(C.KEPT) == IN) & lasts), self.position.manifest, self.increment.lasts
+        events = self.kind.tables.events
+        if done is None or (same := events.going_on(done, last)) == events.each.keys():
+            return stays
+        mine = C.col(C.SOURCE).isin(*same) if same else F.lit(False)
+        return stays.where(mine).unionByName(beyond(stays.where(~mine), events.as_of(last, None)))
 
     @cached_property
     def _has_ignored(self) -> bool:
@@ -200,7 +208,7 @@ class RunContext:
 
     def sample(self) -> DataFrame:
         """No rows of the source, with its columns."""
-        return self.kind.tables.events.as_of(self.increment.last, None).limit(0)
+        return self.kind.tables.events.as_of(self.increment.lasts, None).limit(0)
 
     def stored(self) -> Stored:
         """The rows of the table as they were; a rebuild begins with none."""
@@ -217,7 +225,7 @@ class RunContext:
     def past(self) -> Past:
         """What admission may look up."""
         events = self.kind.tables.events
-        return Past(read_once_if_few(partial(events.as_of, self.increment.last), events.table), self.rejects)
+        return Past(read_once_if_few(partial(events.as_of, self.increment.lasts), events), self.rejects)
 
     def _span(self) -> tuple[int, int]:
         """Of a look back: from its first microsecond to the one after its last."""
@@ -231,37 +239,34 @@ class RunContext:
 
     def _keys(self) -> DataFrame | None:
         lines = self.arguments.get("keys")
-        return None if lines is None else keys_from_json(lines, self.rule, self.kind.tables.events.table.read())
+        return None if lines is None else keys_from_json(lines, self.rule, self.kind.tables.events.as_they_stand())
 
     def _clock_of_keys(self) -> WatermarkState:
         """With the watermarks that lie on the rows of each key, where the rule has them there."""
         table, done = self._table(), self.position.manifest
         if self.rule.watermark_per != "key" or table.is_empty or not has_scopes_of(done, self.kind):
             return self.clock
-        events = self._keyed(self._events()) if self.mode == "run" else self._keys_touched()
-        then, now = (
-            {f.name.lower(): f.dataType for f in s.fields} for s in (self.kind.home.table.schema, events.schema)
-        )
+        events = with_keys(self._events(), self.rule.made) if self.mode == "run" else self._keys_touched()
+        home = self.kind.home.table.schema
+        then, now = ({f.name.lower(): f.dataType for f in schema} for schema in (home, events.schema))
         if any(then[name] != now[name] for name in map(str.lower, self.rule.key)):
             return self.clock
         return replace(self.clock, scopes=clocks_of_keys(table.live, table.final, events, self.rule))
 
     def _keys_touched(self) -> DataFrame:
         if self.mode == "rebuild":
-            rows = self.kind.tables.events.as_of(self.increment.last, None)
+            rows = self.kind.tables.events.as_of(self.increment.lasts, None)
             back = self._kept_in(rows)
-            return self._keyed(rows if back is None else rows.unionByName(back))
+            return with_keys(rows if back is None else rows.unionByName(back), self.rule.made)
         (low, high), rejects = self._span(), self.rejects()
         rows = self.kind.home.table.read(self.position.version)
         near = rows.where((C.col(C.SESSION_START) < timestamp(high)) & (C.col(C.SESSION_END) >= timestamp(low)))
-        found = [near, self._keyed(self.past.events([(low, high - 1)]))]  # of a deleted row the events alone are near
+        events = with_keys(self.past.events([(low, high - 1)]), self.rule.made)
+        found = [near, events]  # of a deleted row the events alone are near
         if rejects is not None:
             inside = (C.col(C.EVENT_TIME) >= timestamp(low)) & (C.col(C.EVENT_TIME) < timestamp(high))
             found += [rejects.where(inside), asked_for(rejects, self._asked(), self.rule, Checkpoints())]
         return reduce(DataFrame.unionByName, [rows.select(*C.cols(self.rule.key)) for rows in found])
-
-    def _keyed(self, rows: DataFrame) -> DataFrame:
-        return with_keys(rows, self.rule.made)
 
     def rejects(self) -> DataFrame | None:
         """Rows of rejected_events before this run, told by the columns that the source has in it."""
@@ -269,32 +274,27 @@ class RunContext:
 
     @cached_property
     def tells_anew(self) -> bool:
-        """Whether the rejected rows are told by columns that the source has no longer, or not so."""
+        """Whether the rejected rows are told by columns that a source has no longer, or not so."""
         done = self.position.manifest
-        if self.mode not in ("run", "rebuild") or done is None or done.source_columns in ("", self.columns):
+        if self.mode not in ("run", "rebuild") or done is None or not told_otherwise(done, self._columns_of(done)):
             return False
-        goes_on = self.kind.tables.events.goes_on(done, self.increment.last)
-        return goes_on and is_told_otherwise(*self._columns(done)) and self._told is not None
+        return self._told is not None
 
     @cached_property
     def _told(self) -> DataFrame | None:
         rejected = self.kind.rejected_events
-        return held_if_few(rejected.before(self.clock.run_seq), rejected.table)
+        rows = of_sources(rejected.before(self.clock.run_seq), self.rule)
+        return held_if_few(rows, rejected.table)
 
     @cached_property
     def _retold(self) -> DataFrame | None:
-        done, events, rejects = self.position.manifest, self.kind.tables.events, self._told
-        if rejects is None or done is None or done.source_to_version is None:
+        done, rejects, is_anew = self.position.manifest, self._told, self.mode == "rebuild"
+        if rejects is None or done is None or not done.has_consumed:
             return rejects
-        then, rule = done.source_to_version, self.rule if self.mode == "run" else None
-        if self.mode == "rebuild":  # of others nothing is asked
-            rejects = rejects.where(reduce(or_, self.lasting(), F.lit(False)))
-        with events.telling_anew(then):
-            are_whole = rejects.where(C.col(C.EVENT).isNull()).isEmpty()
-            source = None if are_whole else events.as_of(then, None)
-            return Checkpoints().held(retold(rejects, source, *self._columns(done), rule))
+        rule = None if is_anew else self.rule  # of others than those that last nothing is asked then
+        told = rejects.where(reduce(or_, self.lasting(), F.lit(False))) if is_anew else rejects
+        return told_anew(told, done, self._columns_of(done), self.kind.tables.events, rule)
 
-    def _columns(self, done: Manifest) -> tuple[T.StructType, T.StructType]:
-        """Those of the source before and after."""
-        before, after = (T.StructType.fromJson(json.loads(text)) for text in (done.source_columns, self.columns))
-        return before, after
+    def _columns_of(self, done: Manifest) -> dict[str, str]:
+        """The columns of those sources which are the tables that runs have read."""
+        return {name: self.columns[name] for name in self.kind.tables.events.going_on(done, self.increment.lasts)}

@@ -24,8 +24,8 @@ from sessionizer.jobs.run.policies import (
 from sessionizer.jobs.run.retries import with_retries
 from sessionizer.lib.config import Config
 from sessionizer.lib.rule import Rule
-from sessionizer.lib.time.watermarks import WatermarkOverride
-from sessionizer.tables.events import Increment
+from sessionizer.lib.time.watermarks import WatermarkOverride, WatermarkState, advance_each
+from sessionizer.tables.event_tables import Increments
 from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.position import Position
 from sessionizer.tables.runs import Timing
@@ -152,9 +152,10 @@ def _increment(kind: Kind, options: RunOptions, say: Say, finished: Callable[[Ma
         increment, override = kind.tables.events.plan(done, options.to_version), options.override
         if increment is None:
             by_clock = _by_clock(kind, done, options, now) if override == NO_OVERRIDE else None
-            if override == NO_OVERRIDE and by_clock is None and not (evolves or may_idle(kind.rule, done)):
+            ends = may_idle(kind.rule, done) or _frees(kind.rule, done, now)
+            if override == NO_OVERRIDE and by_clock is None and not (evolves or ends):
                 return None
-            increment, override = _nothing_new(done), by_clock or override
+            increment, override = kind.tables.events.nothing_new(done), by_clock or override
         elif override != NO_OVERRIDE and not options.once and _more_is_left(kind, increment, options):
             override = NO_OVERRIDE
     if done is not None and evolves:
@@ -179,9 +180,11 @@ def _increment(kind: Kind, options: RunOptions, say: Say, finished: Callable[[Ma
     return commit(context, result, manifest, phases)
 
 
-def _more_is_left(kind: Kind, increment: Increment, options: RunOptions) -> bool:
+def _more_is_left(kind: Kind, increment: Increments, options: RunOptions) -> bool:
     """Whether there is something to read behind this increment."""
-    return increment.last < (kind.tables.events.table.version if options.to_version is None else options.to_version)
+    if options.to_version is not None:
+        return increment.last < options.to_version
+    return any(increment.lasts[name] < latest for name, latest in kind.tables.events.versions.items())
 
 
 def _by_clock(kind: Kind, done: Manifest | None, options: RunOptions, now: int) -> WatermarkOverride | None:
@@ -200,19 +203,22 @@ def may_idle(rule: Rule, done: Manifest | None) -> bool:
     return done is not None and done.live_sessions != 0
 
 
+def _frees(rule: Rule, done: Manifest | None, now: int) -> bool:
+    """Whether the watermark moves by the run's clock alone: it waits no longer for one of several sources."""
+    if done is None or not done.sources or done.live_sessions == 0:
+        return False
+    before = WatermarkState(now, done.watermark_after, sources=done.times_of_sources("after"))
+    return advance_each(before, {}, rule).watermark != before.watermark
+
+
 def may_write_at_once(kind: Kind) -> bool:
     """Whether nothing has to be known of the rows before they are written, not even in which of many files they go."""
     return kind.expectations is None and int(kind.tables.spark.conf.get(SHUFFLES) or 200) <= MOST_TASKS
 
 
-def _nothing_new(done: Manifest | None) -> Increment:
-    last = -1 if done is None or done.source_to_version is None else done.source_to_version
-    return Increment(last + 1, last)
-
-
-def _reading(increment: Increment) -> str:
+def _reading(increment: Increments) -> str:
     if increment.is_empty:
         return "reading no new events"
-    if increment.first is None:
-        return f"reading all events as of source version {increment.last}"
-    return f"reading source versions {increment.first} to {increment.last}"
+    if increment.is_whole:
+        return f"reading all events as of source version {increment.as_of()}"
+    return f"reading source versions {increment.told()}"

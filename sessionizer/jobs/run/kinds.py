@@ -83,11 +83,11 @@ class Ruled:
         """What becomes of the aggregates in the next run; nothing where none may come or go without a rebuild."""
         return done.evolution(self.summary) if done is not None and self.evolves else Evolution()
 
-    def consumed(self, done: Manifest | None) -> tuple[Manifest, int]:
-        """This manifest, and the source version that has been consumed. Errors: UsageError if none has been."""
-        if done is None or done.source_to_version is None:
+    def consumed(self, done: Manifest | None) -> Manifest:
+        """This manifest. Errors: UsageError if nothing has been consumed."""
+        if done is None or not done.has_consumed:
             raise UsageError("nothing has been consumed yet", remedy=f"`sessionizer {self.command}` comes first")
-        return done, done.source_to_version
+        return done
 
 
 @dataclass(frozen=True)

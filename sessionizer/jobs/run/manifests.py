@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from pyspark.sql import functions as F
 
@@ -14,8 +15,8 @@ from sessionizer.lib import __version__
 from sessionizer.lib import columns as C
 from sessionizer.lib.errors import ConfigError
 from sessionizer.lib.rule import Rule
-from sessionizer.lib.time.watermarks import WatermarkState
-from sessionizer.tables.manifest import Manifest, Since, policy
+from sessionizer.lib.time.watermarks import SourceTime, WatermarkState
+from sessionizer.tables.manifest import Consumed, Manifest, Since, policy
 from sessionizer.tables.position import Position
 
 MOST_SCOPES = 1000
@@ -37,11 +38,8 @@ def manifest_of(context: RunContext, result: RunResult, started_at: int) -> Mani
         mode=context.mode,
         arguments={**asked, **context.arguments},
         product_version=__version__,
-        source_id=kind.tables.events.table.id,
         side_tables=kind.side_table_ids(),
-        source_from_version=increment.first,
-        source_to_version=increment.last if increment.last >= 0 else None,
-        source_began=context.began,
+        **_consumed(context, after),
         source_files=increment.files,
         source_bytes=increment.bytes,
         sessions_version=position.version,
@@ -63,7 +61,6 @@ def manifest_of(context: RunContext, result: RunResult, started_at: int) -> Mani
         filled={spec.name: _since(spec.name, context) for spec in rule.aggregates},
         left=context.evolved.left,
         source_schema=context.schema,
-        source_columns=context.columns,
         # They are told before the commit, so that what cannot be told stops the run and not what follows it.
         retold=context.tells_anew and context.rejects() is not None,
         events={
@@ -79,6 +76,37 @@ def manifest_of(context: RunContext, result: RunResult, started_at: int) -> Mani
     )
 
 
+def _consumed(context: RunContext, after: WatermarkState) -> dict[str, Any]:
+    """How far each source has been read; of one alone in the fields of its own."""
+    before, events = context.clock.sources, context.kind.tables.events
+    found = {
+        name: Consumed(
+            id=events.tables[name].id,
+            from_version=one.first,
+            to_version=one.last if one.last >= 0 else None,
+            began=context.began.get(name),
+            columns=context.columns.get(name, ""),
+            **_moment(before.get(name), "before"),
+            **_moment(after.sources.get(name), "after"),
+        )
+        for name, one in context.increment.of.items()
+    }
+    if "" not in found:
+        return {"source_id": "", "source_from_version": None, "source_to_version": None, "sources": found}
+    names = ("id", "from_version", "to_version", "began", "columns")
+    return {f"source_{name}": getattr(found[""], name) for name in names}
+
+
+def _moment(of: SourceTime | None, moment: str) -> dict[str, int | None]:
+    return {} if of is None else {f"latest_{moment}": of.latest, f"came_at_{moment}": of.came_at}
+
+
+def _read_nothing(of: Consumed) -> Consumed:
+    """The same after a run that has left the source alone."""
+    stands = {"latest_before": of.latest_after, "came_at_before": of.came_at_after}
+    return of.model_copy(update={"from_version": of.version + 1, **stands})
+
+
 def with_counts(manifest: Manifest, counts: Mapping[str, int]) -> Manifest:
     """The manifest of a run whose rows are all new, with what was counted as they were written."""
     return manifest.model_copy(update={"sessions": counts, "live_sessions": counts["live_change"]})
@@ -88,7 +116,6 @@ def forgetting(  # noqa: PLR0913
     kind: Kind, done: Manifest, position: Position, *, before: int, number: int, now: int
 ) -> Manifest:
     """The manifest of a run that only takes so many rows away, those that ended before this time; all else stands."""
-    last = -1 if done.source_to_version is None else done.source_to_version
     ids = kind.side_table_ids()
     times = {
         f"{name}_before": getattr(done, f"{name}_after") for name in ("watermark", "horizon", "flush_mark", "scopes")
@@ -103,7 +130,8 @@ def forgetting(  # noqa: PLR0913
             "product_version": __version__,
             # Those that the runs before have written to, and this one, too.
             "side_tables": {n: of for n, of in done.side_tables.items() if n == REJECTED or ids.get(n) == of},
-            "source_from_version": last + 1,
+            "source_from_version": None if done.sources else done.consumed[""].version + 1,
+            "sources": {name: _read_nothing(of) for name, of in done.sources.items()},
             "source_files": 0,
             "source_bytes": 0,
             "sessions_version": position.version,

@@ -18,6 +18,7 @@ from sessionizer.lib.time.watermarks import (
     WatermarkOverride,
     WatermarkState,
     advance,
+    advance_each,
     advance_scopes,
     advance_to,
     flush,
@@ -145,12 +146,14 @@ def _folded(judged: DataFrame, windows: Windows, admission: Admission) -> _Judge
 
 
 def _counted(judged: DataFrame, partials: DataFrame, admission: Admission) -> _Judged:
-    held, seen = admission.compute.observed(partials, count_columns())
-    return _Judged(judged, held, EventCounts.of(seen))
+    rule = admission.rule
+    held, seen = admission.compute.observed(partials, count_columns(rule))
+    return _Judged(judged, held, EventCounts.of(seen, rule.sources))
 
 
 def _accepted_changes(admission: Admission, judged: _Judged, again: Again | None) -> AcceptedChanges:
-    counts, partials = judged.counts, judged.partials.withColumn(C.EFFECT, effect())
+    counts, told = judged.counts, [n for n in judged.partials.columns if not n.startswith(C.EDGE)]
+    partials = judged.partials.select(*C.cols(tuple(told))).withColumn(C.EFFECT, effect())
     lost: list[int] = []
     if counts.leaves and C.POPULATION in partials.columns:
         apart = partials.where((C.col(C.EFFECT) == LEAVES) & C.col(C.POPULATION).isNotNull())
@@ -185,7 +188,11 @@ def _watermarks_after(
     if rule.scope:
         valid, ends = judged.partials.where(is_valid()), reaches() if override.flush else None
         return advance_scopes(clock, valid, ends, rule, override=override, compute=compute)
-    after = advance_to(advance(clock, counts.earliest, counts.latest, rule), override.advance_to)
+    if rule.sources:
+        moved = advance_each(clock, counts.edges, rule)
+    else:
+        moved = advance(clock, counts.earliest, counts.latest, rule)
+    after = advance_to(moved, override.advance_to)
     return flush(after, compute.rows(reaches().agg(F.max(C.col(C.REACH))))[0][0]) if override.flush else after
 
 

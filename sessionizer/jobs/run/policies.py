@@ -1,13 +1,14 @@
 """What must hold before a run goes on, or before it writes."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
 from operator import or_
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import types as T
+from pyspark.sql import functions as F
 
 from sessionizer.jobs.quality.checks import gate
 from sessionizer.jobs.run import side_tables
@@ -16,11 +17,21 @@ from sessionizer.jobs.run.context import RunContext
 from sessionizer.jobs.run.kinds import REJECTED, Kind, Ruled
 from sessionizer.jobs.run.phases import Phases
 from sessionizer.jobs.run.pipeline import RunResult
+from sessionizer.jobs.run.retelling import told_otherwise
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.accepted import accepted, as_rejects
-from sessionizer.lib.admission.retold import is_told_otherwise
-from sessionizer.lib.admission.verdicts import CORRECTION, DUPLICATE, EXPRESSION_FAILED, INVALID, LATE
+from sessionizer.lib.admission.verdicts import (
+    BEFORE_START,
+    CORRECTION,
+    DUPLICATE,
+    EXPRESSION_FAILED,
+    IN,
+    INVALID,
+    LATE,
+)
 from sessionizer.lib.aggregates.evolution import Definitions, by_name, told_by
+from sessionizer.lib.config import Aggregate
+from sessionizer.lib.config.sources import filters_of, made_keys_of
 from sessionizer.lib.errors import ConfigError, RunFailed, SourceError, SourceMismatch, TableError, UsageError
 from sessionizer.lib.expressions import of_event
 from sessionizer.lib.windows.windows import DELETE
@@ -120,14 +131,17 @@ def check_rejects(kind: Ruled, field: str, location: str, found: str, done: Mani
 def check_filter(context: RunContext) -> None:
     """Raise where a rebuild might take in what must stay out: rejected_events has nothing that `where` hid."""
     done, kind = context.position.manifest, context.kind
-    if done is not None:
-        _check_read(kind, done, context.increment.last)
-        if context.lasting():
-            _check_rejects_of(kind, done)
-    if done is None or (old := done.rule.get("where")) == kind.rule.where:
+    if done is None:
+        return
+    _check_read(kind, done, context.increment.lasts)
+    if context.lasting():
+        _check_rejects_of(kind, done)
+    _check_origin(context, done)
+    old, new = filters_of(done.rule), filters_of(kind.summary)
+    if all(new[name] == old[name] for name in old.keys() & new.keys()):
         return
     remedy = f"set source.where as it was, or make {kind.name} in a table of its own"
-    if old is not None and (context.began or context.clock.forgotten is not None):
+    if any(old.values()) and (any(context.began.values()) or context.clock.forgotten is not None):
         raise UsageError(
             "source.where has changed, and of the rows that it hid nobody knows which lie before source.start, or are "
             "late by what has been forgotten",
@@ -142,10 +156,27 @@ def check_filter(context: RunContext) -> None:
         )
 
 
-def _check_read(kind: Kind, done: Manifest, last: int) -> None:
+def _check_origin(context: RunContext, done: Manifest) -> None:
+    """Raise where what must stay out, or in, is told by rows that sources have no longer so: `source`, keys by SQL."""
+    old, new = made_keys_of(done.rule), made_keys_of(context.kind.summary)
+    what, names, mine = "source has become sources, or the other way round", list(done.sources), F.lit(True)
+    if bool(done.sources) == bool(context.rule.sources):
+        if not (names := sorted(name for name in old.keys() & new.keys() if old[name] != new[name])):
+            return
+        what, mine = "keys by SQL of several sources have changed", C.col(C.SOURCE).isin(names)
+    rejects = context.kind.rejected_events.before(context.clock.run_seq)
+    lasting = [C.col(C.KEPT) == IN, C.col(C.REASON) == BEFORE_START, *context.lasting()]
+    if rejects is not None and not rejects.where(mine & reduce(or_, lasting)).isEmpty():
+        raise UsageError(
+            f"{what}, and rejected_events tells by whole rows which events stay out of sessions for good, or in them",
+            value=", ".join(names) or "source",
+            remedy=f"set the sources as they were, or make {context.kind.name} in a table of its own",
+        )
+
+
+def _check_read(kind: Kind, done: Manifest, last: Mapping[str, int]) -> None:
     """Raise where a rebuild would make changes of rows that are to leave the events where they are."""
-    events = kind.tables.events
-    if events.goes_on(done, last) and (version := events.unread_to_keep(done, last)) is not None:
+    if (version := kind.tables.events.unread_to_keep(done, last)) is not None:
         raise UsageError(
             f"version {version} of the source takes rows away whose events are to stay, and no run has read it yet: a "
             "rebuild would not know them",
@@ -160,8 +191,7 @@ def check_policies(result: RunResult, context: RunContext) -> None:
     late = () if context.mode == "rebuild" else (LATE,)  # what has been forgotten is late there, whatever the rule
     if (rows := rejects.get(CORRECTION)) and rule.corrections == "fail":
         raise SourceError(
-            f"versions {increment.first} to {increment.last} of the source update or delete rows, "
-            "and corrections is fail",
+            f"versions {increment.told()} of the source update or delete rows, and corrections is fail",
             value=f"{rows} change rows",
             remedy=f"set corrections: apply, which recomputes the {context.kind.name} they touch",
         )
@@ -211,10 +241,10 @@ def _first_of(result: RunResult, reasons: tuple[str, ...]) -> str:
 def check_same_events(context: RunContext) -> None:
     """Raise where events would count no longer, or again, by aggregates that come or go: as `of` fails for them."""
     evolved, done = context.evolved, context.position.manifest
-    if done is None or done.source_to_version is None or not (evolved.added or evolved.dropped):
+    if done is None or not done.has_consumed or not (evolved.added or evolved.dropped):
         return
-    sample, rejects = context.sample(), context.rejects()
-    source = context.kind.tables.events.as_of(done.source_to_version, None)
+    events = context.kind.tables.events
+    sample, rejects, source = context.sample(), context.rejects(), events.as_of(events.nothing_new(done).lasts, None)
     added, dropped = _failing(evolved.added, sample), _failing(evolved.dropped, source)
     wrong = None
     if added:
@@ -223,8 +253,8 @@ def check_same_events(context: RunContext) -> None:
         )
         _check_told_alike(context, done)
         out = None if rejects is None else as_rejects(rejects.where(C.col(C.REASON) != DUPLICATE), rule)
-        events = accepted(told_by(source, sample.schema), out, rule, Checkpoints())
-        if not events.where(reduce(or_, added.values())).isEmpty():
+        counting = accepted(told_by(source, sample.schema), out, rule, Checkpoints())
+        if not counting.where(reduce(or_, added.values())).isEmpty():
             wrong = f"{', '.join(added)} fails for events that are in {context.kind.name}"
     if dropped and rejects is not None and not rejects.where(C.col(C.REASON) == EXPRESSION_FAILED).isEmpty():
         wrong = f"{', '.join(dropped)} may be why events are rejected, which would count without it"
@@ -238,40 +268,30 @@ def check_same_events(context: RunContext) -> None:
 
 def _check_told_alike(context: RunContext, done: Manifest) -> None:
     """Raise where columns have other names or types than older events were judged by."""
-    if _are_told_otherwise(context, done):
+    if told_otherwise(done, context.columns):
         raise SourceMismatch(
             "columns of the source were renamed, dropped or retyped, and a run by new aggregates would not know what "
             "older events are by these",
-            value=f"version {context.increment.last}",
+            value=f"version {context.increment.as_of()}",
             remedy=f"`sessionizer {context.kind.command}` by the aggregates as they were reads it first",
         )
 
 
 def _failing(aggregates: Definitions, events: DataFrame) -> dict[str, Column]:
     """Of aggregates whose `of` may fail: whether it does, for an event."""
-    tried = {
-        name: of_event(of["of"], events, f"aggregates.{name}.of")[1] for name, of in aggregates.items() if "of" in of
-    }
+    values = {name: Aggregate.model_validate(of).value for name, of in aggregates.items()}
+    tried = {n: of_event(text, events, f"aggregates.{n}.of")[1] for n, text in values.items() if text is not None}
     return {name: fails for name, fails in tried.items() if fails is not None}
 
 
 def check_columns(context: RunContext) -> None:
     """Raise where older events would have another key, or another order within one time, by the columns of today."""
     kind, done = context.kind, context.position.manifest
-    if done is None or not (kind.rule.by_content or kind.rule.made):
-        return
-    if _are_told_otherwise(context, done):
+    changed = {} if done is None else told_otherwise(done, context.columns)
+    if any(kind.rule.by_content or kind.tables.events.each[name].of.made for name in changed):
         by = "boundaries by content" if kind.rule.by_content else "keys by SQL"
         raise SourceMismatch(
             f"columns of the source were renamed, dropped or retyped, and {by} go by whole rows as they are told",
-            value=f"version {context.increment.last}",
+            value=f"version {context.increment.as_of()}",
             remedy=f"`sessionizer rebuild{kind.option}` makes all {kind.name} anew by the columns of today",
         )
-
-
-def _are_told_otherwise(context: RunContext, done: Manifest) -> bool:
-    """Whether rows of the source have another text by its columns of today; those of an older release are not known."""
-    if done.source_columns in ("", context.columns):
-        return False
-    before, after = (T.StructType.fromJson(json.loads(text)) for text in (done.source_columns, context.columns))
-    return is_told_otherwise(before, after)

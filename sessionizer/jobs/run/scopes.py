@@ -59,7 +59,7 @@ def clock_of(done: Manifest | None, kind: Kind, events: DataFrame, now: int, num
     """The watermarks as the last run has left them. The horizon never goes back, even if more lateness is allowed."""
     if done is None:
         return WatermarkState(now, run_seq=number)
-    clock = WatermarkState(now, run_seq=number, forgotten=done.forgotten)
+    clock = WatermarkState(now, run_seq=number, forgotten=done.forgotten, sources=done.times_of_sources("after"))
     if kind.rule.scope:
         return scoped(clock, done.scopes_after, kind.rule, events) if has_scopes_of(done, kind) else clock
     return replace(clock, watermark=done.watermark_after, flush_mark=latest(done.flush_mark_after, done.horizon_after))
@@ -68,7 +68,7 @@ def clock_of(done: Manifest | None, kind: Kind, events: DataFrame, now: int, num
 def has_scopes_of(done: Manifest | None, kind: Kind) -> bool:
     """Whether watermarks belonged to the same columns of the same source then; a rebuild may find others."""
     events = kind.tables.events
-    if done is None or not events.goes_on(done, events.table.version):
+    if done is None or not events.goes_on(done, events.versions):
         return False
     return _scope_of(done.rule) == _scope_of(kind.summary)
 

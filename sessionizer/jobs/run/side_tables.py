@@ -149,9 +149,14 @@ def lacks_lasting(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
     if has_mark:  # what is older is late for good
         for_good = for_good | BY_MARK
     lasts = manifest.retold or bool(manifest.rejected.keys() & for_good)
-    if kind.rule.keeps_deleted or manifest.arguments.get("deletes") or has_mark or manifest.source_began:
+    if kind.rule.keeps_deleted or manifest.arguments.get("deletes") or has_mark or _began_late(manifest):
         lasts = lasts or any(manifest.events.get(name) for name in TAKES)
     return lasts and _lacks_rejects(kind, manifest, restored)
+
+
+def _began_late(manifest: Manifest) -> bool:
+    """Whether events lie before the start of a source."""
+    return any(of.began for of in manifest.consumed.values())
 
 
 def _lacks_rejects(kind: Kind, manifest: Manifest, restored: int | None) -> bool:

@@ -84,7 +84,7 @@ def reconciled(valid: DataFrame, rejects: DataFrame | None, rule: Rule, forgotte
                 C.POPULATION: F.when(~F.coalesce(stays_in, F.lit(False)), C.col(C.POPULATION)),
             }
         ).drop(C.TAKEN)
-    here = Window.partitionBy(*C.cols((*rule.key, C.US)))
+    here = Window.partitionBy(*C.cols((*rule.origin, *rule.key, C.US)))
     came = C.col(C.VERDICT).isNull()
     if rule.corrections == "quarantine":
         came = came | C.col(C.VERDICT).isin(*INVALID)

@@ -1,7 +1,7 @@
 """What one pass over the events has counted."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -26,6 +26,8 @@ from sessionizer.lib.admission.verdicts import (
     WITHDRAWN,
 )
 from sessionizer.lib.compute import Figures
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.watermarks import latest_edges
 
 VERDICTS = (*REASONS, AMENDED, IN_REACH, APART, CORRECTED, READMITTED, WITHDRAWN, MOVED, FORGOTTEN, PENDING)
 TIMES = ("earliest", "latest", "first", "last", "low", "high", "old_low", "old_high")
@@ -46,7 +48,7 @@ class EventCounts:
     rejected ones of earlier runs that are accepted now; moved: from a population to another. earliest, latest: of
     valid events, late ones too. first, last: of events that change the accepted bag. low, high: the least start and
     the greatest reach of what is added or taken away wherever it lies. old_low, old_high: of pending ones. None where
-    there are none. partials: what the fold has left to merge.
+    there are none. partials: what the fold has left to merge. edges: how far each of several sources has come.
     """
 
     accepted: int
@@ -68,9 +70,10 @@ class EventCounts:
     old_low: int | None = None
     old_high: int | None = None
     partials: int = 0
+    edges: Mapping[str, int | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, seen: Figures) -> "EventCounts":
+    def of(cls, seen: Figures, sources: Sequence[str] = ()) -> "EventCounts":
         """What `count_columns` has observed."""
         n = {verdict: seen.get(verdict) or 0 for verdict in VERDICTS}
         late = {LATE: n[LATE] + n[APART]}
@@ -79,6 +82,7 @@ class EventCounts:
             rejected={reason: rows for reason in REASONS if (rows := (n | late)[reason])},
             partials=seen.get("partials") or 0,
             **{name: seen.get(name) for name in TIMES},  # type: ignore[arg-type]
+            edges={name: seen.get(f"{C.EDGE}{n}") for n, name in enumerate(sources)},
             **{v: n[v] for v in (AMENDED, APART, CORRECTED, WITHDRAWN, FORGOTTEN, MOVED, READMITTED, PENDING)},
         )
 
@@ -118,7 +122,7 @@ class EventCounts:
         return bool(self.withdrawn or self.forgotten or self.readmitted or self.moved)
 
 
-def count_columns() -> dict[str, Column]:
+def count_columns(rule: Rule) -> dict[str, Column]:
     """Aggregate columns for `EventCounts.of`, over partials: `__verdict`, `__count`, `__start`, `__end`, `__reach`."""
     verdict, n = C.col(C.VERDICT), C.col(C.COUNT)
     valid = is_valid()
@@ -137,6 +141,7 @@ def count_columns() -> dict[str, Column]:
         "high": F.max(F.when(dirty, C.col(C.REACH))),
         "old_low": F.min(F.when(verdict == PENDING, start)),
         "old_high": F.max(F.when(verdict == PENDING, end)),
+        **latest_edges(rule, valid),
     }
 
 

@@ -74,7 +74,7 @@ def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule, compute: Compu
         before: int | None = 0
         while seen["rows"] != before:
             before = seen["rows"]
-            for names in ((C.SOURCE_VERSION,), rule.key):
+            for names in ((*rule.origin, C.SOURCE_VERSION), rule.key):
                 moved = joined(made, updates, names, "left_semi")
                 made = made.unionByName(joined(corrections, moved, names, "left_semi")).dropDuplicates(list(IDENTITY))
             made, seen = compute.observed(made, number)
@@ -117,7 +117,8 @@ def still_in(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
     was = [C.col(C.FREED)[name].alias(name) for name in IDENTITY]
     time = F.timestamp_micros(raw_us(events)).alias(C.EVENT_TIME)
     of_run = rejects.select(*C.cols((*IDENTITY, C.REASON, C.KEPT, C.WATERMARK, C.HORIZON, C.SOURCE_VERSION, C.RUN_ID)))
-    rows = joined(events.select(*C.cols(rule.key), time, C.col(C.JSON), C.col(C.HASH), *was), of_run, IDENTITY, "inner")
+    named = events.select(*C.cols((*rule.key, *rule.origin)), time, C.col(C.JSON), C.col(C.HASH), *was)
+    rows = joined(named, of_run, IDENTITY, "inner")
     alike = Window.partitionBy(C.HASH, C.RUN_SEQ).orderBy(C.EVENT_HASH, C.ORDINAL)
     anew = {C.ORDINAL: F.row_number().over(alike), C.EVENT: C.col(C.JSON), C.EVENT_HASH: C.col(C.HASH)}
     return rows.withColumns(anew).drop(C.JSON, C.HASH)
@@ -210,7 +211,7 @@ def judged_again(marked: DataFrame, rule: Rule, forgotten: int | None = None) ->
 
 def stays_in_place(marked: DataFrame, rule: Rule) -> Column:
     """Whether an event is freed where a deletion of the same run takes one away: an update in place is made."""
-    of_place = Window.partitionBy(*C.cols((*rule.key, C.US)))
+    of_place = Window.partitionBy(*C.cols((*rule.origin, *rule.key, C.US)))
     left = F.bool_or(C.col(C.VERDICT) == MOVED).over(of_place)
     if C.FREED not in marked.columns:
         return F.lit(False)

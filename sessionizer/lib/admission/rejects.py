@@ -32,10 +32,10 @@ IDENTITY = (C.EVENT_HASH, C.ORDINAL, C.RUN_SEQ)
 def rejected(judged: DataFrame, rule: Rule) -> DataFrame:
     """The rejected among judged events, as rows of `rejected_events` without the run's own columns.
 
-    Out: the key columns, event_time, reason, kept (`out`: in the source and in no session; `in`: gone from the source
-    and in its session still; `apart`: in a session of late events), watermark, horizon, event (canonical JSON; null
-    where the rule says to drop such events), event_hash (SHA-256 of it, hex), ordinal (1, 2, … among identical rows of
-    this run), source_version.
+    Out: the key columns, source (of several), event_time, reason, kept (`out`: in the source and in no session; `in`:
+    gone from the source and in its session still; `apart`: in a session of late events), watermark, horizon, event
+    (canonical JSON; null where the rule says to drop such events), event_hash (SHA-256 of it, hex), ordinal (1, 2, …
+    among identical rows of this run), source_version.
     """
     version = C.col(C.COMMIT_VERSION) if C.COMMIT_VERSION in judged.columns else F.lit(None)
     verdict = C.col(C.VERDICT)
@@ -46,7 +46,7 @@ def rejected(judged: DataFrame, rule: Rule) -> DataFrame:
     if rule.invalid_events == "drop":
         hash_only = hash_only | verdict.isin(*INVALID)
     return rows.select(
-        *C.cols(rule.key),
+        *C.cols((*rule.key, *rule.origin)),
         F.timestamp_micros(raw_us(judged)).alias(C.EVENT_TIME),
         F.when(verdict == APART, LATE).otherwise(verdict).alias(C.REASON),
         kept(judged).alias(C.KEPT),
@@ -64,7 +64,9 @@ def is_timeless() -> Column:
     return C.col(C.REASON).isin(*INVALID) & C.col(C.EVENT_TIME).isNull()
 
 
-def marked(rows: DataFrame, back: DataFrame | None, rejects: DataFrame, by_mark: Collection[str]) -> DataFrame:
+def marked(
+    rows: DataFrame, back: DataFrame | None, rejects: DataFrame, rule: Rule, by_mark: Collection[str]
+) -> DataFrame:
     """The events that a rebuild judges, with what is known of them better as `_change_type`: why they stay out.
 
     Of equal events as many are marked as are rejected, those of the source first, and with the `_commit_version` of
@@ -73,7 +75,7 @@ def marked(rows: DataFrame, back: DataFrame | None, rejects: DataFrame, by_mark:
     In: rows of the source; rows that are gone from it and stay in their sessions, None: there are none; the rows of
     rejected_events that outlast a rebuild. by_mark: the reasons for which one is late by what has been forgotten.
     """
-    of_commit = Window.partitionBy(C.SOURCE_VERSION)
+    of_commit = Window.partitionBy(*C.cols((*rule.origin, C.SOURCE_VERSION)))
     waits = F.bool_or(C.col(C.KEPT) == IN).over(of_commit)
     stay = rejects.withColumn("__waits", waits).where((C.col(C.KEPT) != IN) & (F.col("__waits") | ~is_timeless()))
     reason = F.when(C.col(C.REASON).isin(*by_mark), LATE).when(is_timeless(), CORRECTION).otherwise(C.col(C.REASON))

@@ -121,7 +121,7 @@ def expressions_of(rule: Rule) -> dict[str, str]:
     asked["session.gap.expr"] = rule.gap.expr if isinstance(rule.gap, DynamicGap) else None
     asked |= {"session.starts_when": rule.starts_when, "session.ends_when": rule.ends_when}
     asked |= {f"session.changes_of[{i}]": text for i, text in enumerate(rule.changes_of)}
-    asked |= {f"aggregates.{a.name}.of": a.of for a in rule.aggregates}
+    asked |= {f"aggregates.{a.name}.of": a.value for a in rule.aggregates}
     return {field: text for field, text in asked.items() if text is not None}
 
 

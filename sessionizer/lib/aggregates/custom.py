@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sessionizer.lib.aggregates.functions import NESTED, Over, Parts, Triple, ranked
+from sessionizer.lib.aggregates.functions import NESTED, Over, Parts, Triple, counting, ranked
 from sessionizer.lib.canonical import compared
 from sessionizer.lib.config import Aggregate as Spec
 from sessionizer.lib.errors import ConfigError
@@ -34,7 +34,7 @@ def custom(spec: Spec, value_type: T.DataType, order: list[Column], events: Data
         return F.when(first.isNotNull(), F.struct(first.alias("first"), acc.alias("acc")))
 
     def partial(value: Column, over: Over) -> Parts:
-        one = ranked(value, order, spec.ignore_nulls)
+        one = ranked(value, order, counting(spec))
         values = F.transform(F.sort_array(over(F.collect_list(one))), lambda r: r["value"])
         return [state(over(F.min(one)), F.call_function("aggregate", values, initial, update))]
 

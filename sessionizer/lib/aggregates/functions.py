@@ -14,6 +14,7 @@ from sessionizer.lib.engine import has_heaps
 from sessionizer.lib.errors import ConfigError
 
 Parts = list[Column]
+Counts = Callable[[Column], Column | None]  # whether a value counts; None: all do
 Over = Callable[[Column], Column]  # wraps each bare aggregate function: over the group as it is, or over a window
 
 NEEDS = {
@@ -57,7 +58,7 @@ def triple(spec: Spec, value_type: T.DataType, order: list[Column]) -> Triple:
         case "stddev":
             return _deviation()
         case "first" | "last":
-            return _edge(F.min if spec.fn == "first" else F.max, order, spec.ignore_nulls)
+            return _edge(F.min if spec.fn == "first" else F.max, order, counting(spec))
         case "count_distinct":
             return _distinct(None, F.size)
         case "set":
@@ -71,10 +72,26 @@ def triple(spec: Spec, value_type: T.DataType, order: list[Column]) -> Triple:
     raise AssertionError(spec.fn)
 
 
-def ranked(value: Column, order: list[Column], ignore_nulls: bool) -> Column:
-    """A struct that sorts by time, then by the order_by columns, then by the value itself: never by partition."""
+def ranked(value: Column, order: list[Column], counts: Counts) -> Column:
+    """A struct that sorts by time, then by the order_by columns, then by the value itself: never by partition.
+
+    Null where the value does not count.
+    """
     whole = F.struct(*[o.alias(f"o{i}") for i, o in enumerate(order)], value.alias("value"))
-    return F.when(value.isNotNull(), whole) if ignore_nulls else whole
+    return whole if (holds := counts(value)) is None else F.when(holds, whole)
+
+
+def counting(spec: Spec) -> Counts:
+    """Which values count: all, those that are not null, those of one source. None: all do."""
+    if spec.ignore_nulls:
+        return not_null
+    of_source = spec.of_source
+    return lambda _: None if of_source is None else F.expr(of_source)
+
+
+def not_null(value: Column) -> Column:
+    """Those that are there."""
+    return value.isNotNull()
 
 
 def _check_type(spec: Spec, value_type: T.DataType) -> None:
@@ -156,10 +173,10 @@ def _deviation() -> Triple:
     return Triple(("moments",), partial, lambda p, over: [_only_or(p[0], over, joined_all)], finish)
 
 
-def _edge(pick: Over, order: list[Column], ignore_nulls: bool) -> Triple:
+def _edge(pick: Over, order: list[Column], counts: Counts) -> Triple:
     return Triple(
         ("ranked",),
-        lambda v, over: [over(pick(ranked(v, order, ignore_nulls)))],
+        lambda v, over: [over(pick(ranked(v, order, counts)))],
         lambda p, over: [over(pick(p[0]))],
         lambda p: [p[0]["value"]],
     )
@@ -194,7 +211,7 @@ def _list(at_most: int | None, order: list[Column]) -> Triple:
     """Non-null values in order; of more than `at_most` the earliest stay, and a flag says so."""
 
     def in_order(value: Column, over: Over) -> Column:
-        one = ranked(value, order, ignore_nulls=True)
+        one = ranked(value, order, not_null)
         if at_most is None or at_most > HEAP_LIMIT or not has_heaps():
             return F.sort_array(over(F.collect_list(one)))
         return F.coalesce(over(F.min_by(one, one, at_most)), F.array())  # holds no more than it keeps

@@ -6,7 +6,8 @@ from sessionizer.lib.config.corrections import Policy, policies
 from sessionizer.lib.config.key import MadeKey
 from sessionizer.lib.config.outputs import Limits
 from sessionizer.lib.config.sliding import Sliding
-from sessionizer.lib.config.source import Dedupe, Source
+from sessionizer.lib.config.source import Dedupe, EventSource, Source
+from sessionizer.lib.config.sources import events_of, field_of
 from sessionizer.lib.config.types import DynamicGap, StartTimestamp, StartVersion, database_of, location_kind
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Config",
     "Dedupe",
     "DynamicGap",
+    "EventSource",
     "Limits",
     "MadeKey",
     "Policy",
@@ -22,6 +24,8 @@ __all__ = [
     "StartTimestamp",
     "StartVersion",
     "database_of",
+    "events_of",
+    "field_of",
     "json_schema",
     "location_kind",
     "policies",

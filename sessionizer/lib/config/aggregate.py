@@ -4,6 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, StrictBool, field_validator, model_validator
 
+from sessionizer.lib import columns as C
 from sessionizer.lib.config.types import Length, Section, Text, broken_rule
 
 Fn = Literal[
@@ -72,6 +73,9 @@ class Aggregate(Section):
         "earlier one, but times may overlap. However events are split, merging must give what updating gives",
     )
     finish: Text | None = Field(None, description="custom only: SQL of the result, from `acc`; default: acc")
+    source: Text | None = Field(
+        None, repr=False, description="Of several sources the one whose events count here alone, by its name"
+    )
 
     @field_validator("percentile", mode="before")
     @classmethod
@@ -103,6 +107,18 @@ class Aggregate(Section):
             if option not in given:
                 raise broken_rule(f"must have {option}", f"Add `{option}: ` to {self.name}", self.fn)
         return self
+
+    @property
+    def value(self) -> str | None:
+        """What is aggregated, as SQL over an event; null for those of other sources. None: nothing but their number."""
+        if self.source is None:
+            return self.of
+        return f"CASE WHEN {self.of_source} THEN ({self.of or 'true'}\n) END"
+
+    @property
+    def of_source(self) -> str | None:
+        """Whether an event is of the source that counts here alone, as SQL; None: all count."""
+        return None if self.source is None else f"{C.SOURCE} = {C.literal(self.source)}"
 
     @property
     def result_columns(self) -> tuple[str, ...]:

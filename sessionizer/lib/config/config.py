@@ -2,27 +2,47 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.config.aggregate import Aggregate
 from sessionizer.lib.config.corrections import Corrections
-from sessionizer.lib.config.key import key_summary, of_source
 from sessionizer.lib.config.outputs import Limits, Outputs
 from sessionizer.lib.config.sessions import SessionRule, Sessions
 from sessionizer.lib.config.sliding import BESIDE, Sliding
-from sessionizer.lib.config.source import Source
+from sessionizer.lib.config.source import EventSource, Source
+from sessionizer.lib.config.sources import (
+    Events,
+    NamedSource,
+    as_one,
+    check_together,
+    events_of,
+    field_of,
+    source_or_sources,
+    together,
+    told_of,
+)
 from sessionizer.lib.config.time import Time
 from sessionizer.lib.config.types import File, Section, SparkValue, beside, broken_rule, first_repeated, overlap
 
 
 class Config(Section):
     """Config of one sessions table."""
+
+    model_config = ConfigDict(json_schema_extra=source_or_sources)
 
     source: Source = Field(description="The table of events")
     sessions: Sessions = Field(description="The table of sessions")
@@ -52,6 +72,10 @@ class Config(Section):
         None, description="A Great Expectations suite, JSON or YAML, that sessions must meet before a run writes them"
     )
     spark: dict[str, SparkValue] = Field({}, description="Settings passed to the SparkSession as they are")
+    sources: tuple[NamedSource, ...] = Field(
+        (), description="In place of source: several tables of events, whose events make one session together"
+    )
+    events: Events = Field(default=Events(), description="What the events of several sources have alike")
 
     @field_validator("aggregates")
     @classmethod
@@ -74,12 +98,54 @@ class Config(Section):
         defaults = {name: beside(table, name) for name in ("rejected_events", "runs")}
         return defaults | {name: location for name, location in given.items() if location}
 
+    @field_validator("sources")
+    @classmethod
+    def _sources_go_together(cls, sources: tuple[NamedSource, ...]) -> tuple[NamedSource, ...]:
+        if sources:
+            check_together(sources)
+        return sources
+
+    @model_validator(mode="before")
+    @classmethod
+    def _several_are_as_one(cls, given: object, info: ValidationInfo) -> object:
+        """Of several sources, `source` is what an event of any of them is."""
+        return as_one(given, info.context) if isinstance(given, dict) and given.get("sources") else given
+
+    @model_serializer(mode="wrap")
+    def _as_in_the_file(self, dumped: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        told: dict[str, Any] = dumped(self)
+        return {name: value for name, value in told.items() if name != "source"} if self.sources else told
+
+    @model_validator(mode="after")
+    def _what_several_have_alike_is_of_several(self) -> Self:
+        if not self.sources and self.events != Events():
+            rule = "events says what several sources have alike, and there is one"
+            raise broken_rule(rule, "Write it into source", sorted(self.events.model_fields_set))
+        return self
+
+    @property
+    def each(self) -> tuple[EventSource, ...]:
+        """The sources, in the order of their names, or the only one."""
+        return tuple(sorted(self.sources, key=lambda of: of.label)) if self.sources else (self.source,)
+
+    def of(self, name: str) -> EventSource:
+        """The source of this name; "": the only one."""
+        return next(source for source in self.each if source.label == name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of several sources, in order; of one alone, none."""
+        return tuple(source.label for source in self.each if source.label)
+
     @property
     def tables(self) -> dict[str, str]:
         """Where its tables lie, by the keys that name them."""
-        tables = {"source.table": self.source.table, "sessions.table": self.sessions.table} | {
-            f"outputs.{name}": location for name, location in self.outputs if location is not None
-        }
+        sources = {field_of(source): source.table for source in self.each}
+        tables = (
+            sources
+            | {"sessions.table": self.sessions.table}
+            | {f"outputs.{name}": location for name, location in self.outputs if location is not None}
+        )
         if self.sliding is not None:
             tables |= {f"sliding.{name}": getattr(self.sliding, name) for name in ("table", *BESIDE)}
         return tables
@@ -113,6 +179,29 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _what_is_of_one_source_names_it(self) -> Self:
+        aggregates = (*self.aggregates, *(self.sliding.aggregates if self.sliding else ()))
+        if unknown := next((a for a in aggregates if a.source is not None and a.source not in self.names), None):
+            known = f"Use one of: {', '.join(self.names)}" if self.names else "Remove it: there is one source alone"
+            rule = f"the aggregate {unknown.name} must have the source of a name that stands in sources"
+            raise broken_rule(rule, known, unknown.source)
+        if not self.sources:
+            return self
+        key = self.sources[0].key
+        results = (name for a in self.aggregates for name in a.result_columns)
+        if repeated := first_repeated((*C.FIXED_SESSION_COLUMNS, *key, *results)):
+            rule = "aggregates must have names that nothing else in the sessions table has"
+            raise broken_rule(rule, "Choose another name", repeated)
+        if self.time.watermark.per != "table":
+            raise broken_rule(
+                "time.watermark.per must be table where there are several sources: which of them a key has events of, "
+                "and so which of them holds its watermark, nobody can tell before they come",
+                "Write per: table, or sessionize each source by itself",
+                self.time.watermark.per,
+            )
+        return self
+
+    @model_validator(mode="after")
     def _what_is_final_may_be_cut(self) -> Self:
         time = self.time
         if self.session.by_content and time.lateness == "session" and not time.revive and self.late_events != "amend":
@@ -129,7 +218,8 @@ class Config(Section):
         there = {name.lower() for name in key} | ({C.EVENT_TIME} & {self.source.event_time.lower()})
         results = (name for a in self.aggregates for name in a.result_columns)
         order = (name for name in self.source.order_by if name.lower() not in there)
-        tables = {"session_updates": (*C.OF_UPDATES, *key, *results), "event_sessions": (*C.OF_MEMBERS, *order)}
+        of_events = (*C.OF_MEMBERS, *((C.SOURCE,) if self.sources else ()), *order)
+        tables = {"session_updates": (*C.OF_UPDATES, *key, *results), "event_sessions": of_events}
         for name, columns in tables.items():
             if getattr(self.outputs, name) is not None and (repeated := first_repeated(columns)):
                 raise broken_rule(
@@ -159,7 +249,8 @@ class Config(Section):
 
     def locations(self) -> dict[str, str]:
         """Where each table lies, by the name that `show` has for it."""
-        tables = {"events": self.source.table, "sessions": self.sessions.table, **dict(self.outputs)}
+        sources = {events_of(source): source.table for source in self.each}
+        tables = {**sources, "sessions": self.sessions.table, **dict(self.outputs)}
         if self.sliding is not None:
             others = {name: getattr(self.sliding, field) for field, name in BESIDE.items()}
             tables |= {"windows": self.sliding.table, **others}
@@ -167,22 +258,30 @@ class Config(Section):
 
     def over(self, columns: Sequence[str]) -> Self:
         """The config of a source with these columns: one that is called `user.id` as a whole comes before a field."""
-        keys = tuple(of_source(entry, columns) for entry in self.source.keys)
-        return self.model_copy(update={"source": self.source.model_copy(update={"keys": keys})})
+        return self.over_each({"": columns})
+
+    def over_each(self, columns: Mapping[str, Sequence[str]]) -> Self:
+        """The same of several; columns: of those that are there, by name."""
+        if not self.sources:
+            return self.model_copy(update={"source": self.source.over(columns.get("", ()))})
+        sources = tuple(s.over(columns.get(s.name, ())) for s in self.sources)
+        return self.model_copy(update={"source": together(sources, self.events, columns), "sources": sources})
 
     def rule_summary(self) -> dict[str, object]:
         """The fields that decide what a session row is; values as in the file, unset options absent."""
         aggregates = sorted(self.aggregates, key=lambda aggregate: aggregate.name)
         per = self.source.scope(self.time.watermark.per)
         return {
-            "key": key_summary(self.source.key, self.source.made),
-            "event_time": self.source.event_time,
-            **self.source.model_dump(mode="json", include={"where", "order_by", "null_keys"}),
+            **self.source_summary(),
             **self.session.model_dump(mode="json", exclude_none=True),
             **({"dedupe": self.source.dedupe.model_dump(mode="json")} if self.source.dedupe else {}),
             **({} if per == "table" else {"watermark_per": per if isinstance(per, str) else list(per)}),
             "aggregates": [a.model_dump(mode="json", exclude_defaults=True) for a in aggregates],
         }
+
+    def source_summary(self) -> dict[str, object]:
+        """Those of them that say which events there are, and what they are."""
+        return told_of(self.source, self.sources)
 
     def fingerprint(self) -> str:
         """SHA-256 of `rule_summary`: sessions of different fingerprints do not belong in one table."""

@@ -1,16 +1,19 @@
-"""`source`: the table of events."""
+"""`source`: the table of events; and what each of several has alike."""
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, Literal, TypeGuard
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, Self, TypeGuard
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.config.key import KeyEntry, MadeKey, key_of, name_of
+from sessionizer.lib.config.key import KeyEntry, MadeKey, key_of, name_of, of_source
 from sessionizer.lib.config.types import Gap, Location, Section, Start, Text, broken_rule, first_repeated
 
 Per = Literal["table", "key"] | tuple[str, ...]
+NullKeys = Literal["reject", "group"]
+ABOUT_NULL_KEYS = "reject: a null in a key column makes the event invalid; group: nulls are equal"
+ABOUT_DEDUPE = "Reject copies of accepted events"
 _RENAME = "or give it a name here: {name: …, expr: …}"
 
 
@@ -41,8 +44,8 @@ EventTime = Annotated[
 ]
 
 
-class Source(Section):
-    """The table of events."""
+class EventSource(Section):
+    """A table of events: where it lies, how it is read, and what an event of it is."""
 
     model_config = ConfigDict(serialize_by_alias=True)
 
@@ -70,10 +73,6 @@ class Source(Section):
     )
     where: Text | None = Field(None, description="SQL filter: only events for which it is true are read")
     order_by: tuple[Text, ...] = Field((), description="Columns that order events of equal time")
-    null_keys: Literal["reject", "group"] = Field(
-        "reject", description="reject: a null in a key column makes the event invalid; group: nulls are equal"
-    )
-    dedupe: Dedupe | None = Field(None, description="Reject copies of accepted events")
 
     @field_validator("keys")
     @classmethod
@@ -87,6 +86,11 @@ class Source(Section):
         if kept := next((key.name for key in map(key_of, keys) if _is_kept(key)), None):
             raise broken_rule("must make no column whose name begins with __", "Choose another name", kept)
         return keys
+
+    @property
+    def label(self) -> str:
+        """Its name among several; the only one has none."""
+        return ""
 
     @property
     def event_time(self) -> str:
@@ -120,6 +124,17 @@ class Source(Section):
         written = {entry.lower(): name_of(entry) for entry in self.keys if isinstance(entry, str)}
         there = {name.lower() for name in self.key}
         return tuple(name if name.lower() in there else written.get(name.lower(), name) for name in per)
+
+    def over(self, columns: Sequence[str]) -> Self:
+        """The same of a table with these columns: one that is called `user.id` as a whole comes before a field."""
+        return self.model_copy(update={"keys": tuple(of_source(entry, columns) for entry in self.keys)})
+
+
+class Source(EventSource):
+    """The table of events."""
+
+    null_keys: NullKeys = Field("reject", description=ABOUT_NULL_KEYS)
+    dedupe: Dedupe | None = Field(None, description=ABOUT_DEDUPE)
 
 
 def _is_kept(key: str | MadeKey) -> TypeGuard[MadeKey]:

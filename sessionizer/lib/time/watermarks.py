@@ -1,6 +1,7 @@
 """Watermark, horizon and flush mark: what time it is for the events (SEMANTICS §4)."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -26,6 +27,18 @@ class WatermarkOverride:
 
 
 @dataclass(frozen=True)
+class SourceTime:
+    """Where one of several sources stands. Microseconds; None = no event has come yet.
+
+    latest: the event time that it has come to. came_at: the wall clock of the last run that has read an event of it,
+    or has left some of it unread; before that of the first run of all.
+    """
+
+    latest: int | None
+    came_at: int
+
+
+@dataclass(frozen=True)
 class WatermarkState:
     """Where time stands. Everything is microseconds since the epoch, UTC; None = not known yet.
 
@@ -38,6 +51,7 @@ class WatermarkState:
     run_seq: the number of the run, which ids of sessions outside the promise of order hold (SEMANTICS §6).
     forgotten: what ended before it has been forgotten for good, and no horizon is earlier (SEMANTICS §5).
     looks_back: whether it stands still, as a look back leaves it: no key ends for want of events.
+    sources: where each of several stands, by name; one alone is not told apart.
     """
 
     now: int
@@ -48,11 +62,17 @@ class WatermarkState:
     run_seq: int = 0
     forgotten: int | None = None
     looks_back: bool = False
+    sources: Mapping[str, SourceTime] = field(default_factory=dict)
 
     def horizon(self, rule: Rule) -> int | None:
         """Events strictly older than this are late: max(watermark - allowed lateness, flush mark)."""
         by_watermark = None if self.watermark is None else self.watermark - rule.allowed_lateness
         return latest(by_watermark, self.flush_mark)
+
+    def awaiting(self, names: Collection[str]) -> "WatermarkState":
+        """The same where these sources are not idle, as something of them is there that no run has read."""
+        waited_for = {name: replace(of, came_at=self.now) for name, of in self.sources.items() if name in names}
+        return replace(self, sources={**self.sources, **waited_for})
 
 
 def with_clock(frame: DataFrame, rule: Rule, clock: WatermarkState, beside: Column | None = None) -> DataFrame:
@@ -97,6 +117,51 @@ def advance(clock: WatermarkState, earliest_event: int | None, latest_event: int
     """
     candidate = earliest_event if rule.watermark_from == "min_event_time" else latest_event
     return advance_to(clock, None if candidate is None else candidate - rule.watermark_delay)
+
+
+def advance_each(clock: WatermarkState, edges: Mapping[str, int | None], rule: Rule) -> WatermarkState:
+    """The clock after a run that saw valid events of several sources; edges: as far as each of these came.
+
+    The watermark follows the source that is furthest behind. One without an event for longer than
+    `watermark_idle_after`, by the wall clock of the runs, is left out; one that has never had any holds it until then.
+
+    >>> rule = Rule(key=(), gap=1, sources=("a", "b"), watermark_idle_after=10)
+    >>> first = advance_each(WatermarkState(now=0), {"a": 20}, rule)
+    >>> first.watermark, advance_each(replace(first, now=5), {"b": 7}, rule).watermark
+    (None, 7)
+    >>> advance_each(replace(first, now=11), {"a": 30}, rule).watermark
+    30
+    """
+    each = {name: _after(clock.sources.get(name), edges.get(name), clock.now) for name in rule.sources}
+    idle = rule.watermark_idle_after
+    waited_for = [of.latest for of in each.values() if idle is None or clock.now - of.came_at <= idle]
+    moved, known = replace(clock, sources=each), [us for us in waited_for if us is not None]
+    if not known or len(known) < len(waited_for):
+        return moved
+    return advance_to(moved, min(known) - rule.watermark_delay)
+
+
+def _after(before: SourceTime | None, edge: int | None, now: int) -> SourceTime:
+    """Where a source stands after a run: it never goes back."""
+    if edge is None:
+        return SourceTime(None, now) if before is None else before
+    return SourceTime(latest(None if before is None else before.latest, edge), now)
+
+
+def edges(rule: Rule) -> list[Column]:
+    """Aggregates over events with `__us`: of each of several sources, how far it has come."""
+    us, edge = C.col(C.US), _edge_of(rule)
+    return [edge(F.when(C.col(C.SOURCE) == name, us)).alias(f"{C.EDGE}{n}") for n, name in enumerate(rule.sources)]
+
+
+def latest_edges(rule: Rule, counts: Column) -> dict[str, Column]:
+    """The same over partials that have them, by name; of those for which this holds."""
+    edge = _edge_of(rule)
+    return {f"{C.EDGE}{n}": edge(F.when(counts, F.col(f"{C.EDGE}{n}"))) for n, _ in enumerate(rule.sources)}
+
+
+def _edge_of(rule: Rule) -> Callable[[Column], Column]:
+    return F.min if rule.watermark_from == "min_event_time" else F.max
 
 
 def advance_to(clock: WatermarkState, watermark: int | None) -> WatermarkState:

@@ -48,7 +48,7 @@ def facts_of(rule: Rule, events: DataFrame) -> tuple[Fact, ...]:
 
 
 def _bound(spec: Aggregate, events: DataFrame, order: list[Column], within: float) -> "_Whole":
-    value = F.lit(True) if spec.of is None else of_event(spec.of, events, f"aggregates.{spec.name}.of")[0]
+    value = F.lit(True) if spec.value is None else of_event(spec.value, events, f"aggregates.{spec.name}.of")[0]
     kind = events.select(value.alias("value")).schema["value"].dataType
     if isinstance(kind, T.DoubleType | T.FloatType):
         value = value + F.lit(0.0).cast(kind)  # -0.0 is 0.0
@@ -164,7 +164,9 @@ class _Whole:
     def _ranked(self, *, nulls: bool = False) -> Column:
         """The value by time, then by the order_by columns, then by itself."""
         one = F.struct(*[o.alias(f"o{i}") for i, o in enumerate(self.order)], self.value.alias("value"))
-        return one if nulls else F.when(self.value.isNotNull(), one)
+        if not nulls:
+            return F.when(self.value.isNotNull(), one)
+        return one if self.spec.of_source is None else F.when(F.expr(self.spec.of_source), one)
 
     def _edge(self) -> Column:
         one = self._ranked(nulls=not self.spec.ignore_nulls)

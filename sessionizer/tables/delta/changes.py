@@ -8,11 +8,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
+from sessionizer.lib.admission.united import is_widened
 from sessionizer.lib.errors import TableError
 from sessionizer.tables.delta.read import Reading
 from sessionizer.tables.delta.settings import COLUMN_MAPPING, THOUGH_RETYPED, physical
-
-WHOLE = [T.ByteType, T.ShortType, T.IntegerType, T.LongType]
 
 
 def changed(table: Reading, first: int, last: int) -> DataFrame:
@@ -22,7 +21,7 @@ def changed(table: Reading, first: int, last: int) -> DataFrame:
     """
     then, now = (table.schema, table.schema) if last == table.version else (table.schema_at(last), table.schema)
     mapped = table.setting(COLUMN_MAPPING) not in (None, "none")
-    grown = [] if mapped else [n for n in retyped(then, now) if _is_widened(then[n].dataType, now[n].dataType)]
+    grown = [] if mapped else [n for n in retyped(then, now) if is_widened(then[n].dataType, now[n].dataType)]
     if not grown:
         table.spark.conf.unset(THOUGH_RETYPED)
         return table.changes(first, last)
@@ -67,17 +66,3 @@ def _apart(one: T.DataType, other: T.DataType) -> Iterator[bool]:
             yield False
         case _:
             yield one.simpleString() != other.simpleString()
-
-
-def _is_widened(then: T.DataType, now: T.DataType) -> bool:
-    """Whether Delta lets the one grow to the other."""
-    match then, now:
-        case T.IntegralType(), T.IntegralType():
-            return WHOLE.index(type(then)) < WHOLE.index(type(now))
-        case T.DecimalType(), T.DecimalType():
-            return then.precision < now.precision
-        case T.IntegralType(), T.DecimalType():
-            return True
-        case ((T.FloatType() | T.ByteType() | T.ShortType() | T.IntegerType()), T.DoubleType()):
-            return True
-    return isinstance(then, T.DateType) and isinstance(now, T.TimestampNTZType)

@@ -60,7 +60,7 @@ def connect(tables: LocalTableSet, query: str, frames: Mapping[str, Any] | None 
         frames = {
             name: table.dataset()
             for name, table in tables.existing().items()
-            if name in query.lower() or any(name in view.reads for view in views)
+            if name.lower() in query.lower() or any(name in view.reads for view in views)
         }
     for name, frame in frames.items():
         connection.register(f"_{name}", frame)

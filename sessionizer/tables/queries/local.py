@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyspark.sql import types as T
 
-from sessionizer.lib.config import Config, location_kind
+from sessionizer.lib.config import Config, events_of, field_of, location_kind
 from sessionizer.lib.errors import TableError
 from sessionizer.tables.delta.commits import Commit, Entry, entry_of
 from sessionizer.tables.delta.place import check_nothing_else
@@ -20,7 +20,7 @@ from sessionizer.tables.delta.settings import CHANGE_FEED, COLUMN_MAPPING
 from sessionizer.tables.places.object_store import ObjectStore, arrow_path, is_stored, refusing
 from sessionizer.tables.queries.file import File
 from sessionizer.tables.queries.servers import elsewhere, servers
-from sessionizer.tables.source import named_by, require_source
+from sessionizer.tables.source import named_by, naming, require_source
 
 READABLE_FEATURES = {"timestampNtz", "vacuumProtocolCheck"}  # of those that Delta tables may ask readers for
 PARTITION = "partition."  # what the names of partition columns begin with in a list of files
@@ -241,7 +241,7 @@ class LocalTableSet:
         if setting := elsewhere(config):
             raise NeedsSpark(f"{setting} says where paths lie")
         table = partial(_ThereTable if servers(config) else LocalTable, store=ObjectStore.of(config.spark, os.environ))
-        self.events = table(config.source.table, "source.table")
+        self.events: dict[str, LocalTable] = {s.label: table(s.table, field_of(s)) for s in config.each}
         self.config = named_by(config, self.events)
         self.sessions = table(config.sessions.table, "sessions.table")
         self.rejected_events = table(config.outputs.rejected_events, "outputs.rejected_events")
@@ -259,7 +259,9 @@ class LocalTableSet:
 
     def require(self) -> None:
         """Raise unless the tables that every configuration has are there, and the source records its changes."""
-        require_source(self.events, self.config)
+        for source in self.config.each:
+            with naming(source.label):
+                require_source(self.events[source.label], source)
         for table in (self.sessions, self.rejected_events, self.runs):
             table.require("`sessionizer init` makes it")
 
@@ -272,7 +274,7 @@ class LocalTableSet:
     def existing(self) -> dict[str, LocalTable]:
         """The tables that queries may name, those that exist."""
         found = {
-            "events": self.events,
+            **{events_of(source): self.events[source.label] for source in self.config.each},
             "sessions": self.sessions,
             "rejected_events": self.rejected_events,
             "runs": self.runs,

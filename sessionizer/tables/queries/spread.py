@@ -1,16 +1,18 @@
 """Where in time the rows of the source's files lie, by the statistics in its log: no file is opened, and no Spark."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import types as T
 
+from sessionizer.lib.config import EventSource
 from sessionizer.lib.durations import DAY
 from sessionizer.lib.time.spans import Spans
 from sessionizer.tables.delta.settings import COLUMN_MAPPING
+from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.queries.local import PARTITION, LocalTableSet, NeedsSpark, as_numbers
-from sessionizer.tables.source import pruned_by
+from sessionizer.tables.source import check_same, naming, pruned_by
 
 ROUNDED = 1_000  # µs: statistics may tell times in whole milliseconds
 
@@ -33,9 +35,9 @@ class Spread:
 
 @dataclass(frozen=True)
 class Part:
-    """What has to be read of the source as of a version: files, out of so many, their rows (at most) and bytes."""
+    """What has to be read of each source as of a version: files, out of so many, their rows (at most) and bytes."""
 
-    version: int
+    versions: Mapping[str, int]
     files: Sequence[Spread]
     of: int
 
@@ -51,25 +53,35 @@ class Part:
         return sum(file.bytes for file in self.files)
 
 
-def part_within(tables: LocalTableSet, version: int, spans: Spans | None) -> Part:
-    """The files of the source that a look back at these spans of time (None: at all of it) opens.
+def check_read(tables: LocalTableSet, done: Manifest) -> dict[str, int]:
+    """The versions of the sources that runs have read. Errors: SourceError where these are no longer those tables."""
+    for name, of in done.consumed.items():
+        with naming(name):
+            check_same(tables.events[name], of)
+    return {name: of.version for name, of in done.consumed.items()}
+
+
+def part_within(tables: LocalTableSet, versions: Mapping[str, int], spans: Spans | None) -> Part:
+    """The files of the sources that a look back at these spans of time (None: at all of it) opens.
 
     Errors: NeedsSpark; SourceMismatch as of `pruned_by`.
     """
-    files = _spreads(tables, version)
+    files = [one for source in tables.config.each for one in _spreads(tables, source, versions[source.label])]
     touched = files if spans is None else [file for file in files if file.touches(spans)]
-    return Part(version, touched, len(files))
+    return Part(versions, touched, len(files))
 
 
-def _spreads(tables: LocalTableSet, version: int) -> list[Spread]:
-    """Each file of the source as of a version."""
+def _spreads(tables: LocalTableSet, source: EventSource, version: int) -> list[Spread]:
+    """Each file of a source as of a version; -1: none of it has been read."""
+    if version < 0:
+        return []
     import pyarrow as pa  # noqa: PLC0415
 
-    events = tables.events.as_of(version)
+    events = tables.events[source.label].as_of(version)
     if (events.setting(COLUMN_MAPPING) or "none") != "none":
         raise NeedsSpark(f"{events.field} uses columnMapping")
     files = pa.table(events.actions())
-    first, last, margin = _edges(files, pruned_by(tables.config, events.schema))
+    first, last, margin = _edges(files, pruned_by(source, events.schema))
     rows = files["num_records"].to_pylist() if "num_records" in files.column_names else [None] * files.num_rows
     return [
         Spread(None if low is None else low - margin, None if high is None else high + margin, number, size)

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from sessionizer.lib import columns as C
 from sessionizer.lib.durations import DAY, HOUR, MINUTE, SECOND
 from sessionizer.lib.errors import SessionizerError
+from sessionizer.lib.time.watermarks import SourceTime
 from sessionizer.lib.windows.sessions.lifecycle import FINAL, OPEN
 from sessionizer.tables.delta import BYTES_WRITTEN, LOG_KEPT, REMOVED_FILES_KEPT, Entry, Table
 from sessionizer.tables.manifest import Manifest
@@ -30,19 +31,37 @@ UNITS = {"second": SECOND, "minute": MINUTE, "hour": HOUR, "day": DAY, "week": 7
 
 
 @dataclass(frozen=True)
+class Standing:
+    """Where a source is. location: its table. latest: its latest version; consumed: that which runs have read, or None.
+
+    behind: commits after it. kept: how long, in microseconds, the source keeps what runs have to read: its removed
+    files, and the log that names them. time: where it stands among several.
+    """
+
+    location: str
+    latest: int
+    consumed: int | None
+    behind: Sequence[Entry]
+    kept: int
+    time: SourceTime | None
+
+    @property
+    def waiting(self) -> int:
+        """How many versions no run has read; none of them is looked at before the first run."""
+        return 0 if self.consumed is None else max(self.latest - self.consumed, 0)
+
+
+@dataclass(frozen=True)
 class Status:
     """What the tables say of sessions, or of windows. Times: microseconds.
 
-    behind: commits of the source after the last one consumed. kept: how long the source keeps what runs have to read:
-    its removed files, and the log that names them. oldest: the row that began first, of the open ones and of the
+    sources: each by its name. oldest: the row that began first, of the open ones and of the
     closed ones, where there are any. totals: sums over the ledger, by its column. last_runs: rows of the ledger,
     newest first.
     """
 
     manifest: Manifest | None
-    latest_version: int
-    behind: Sequence[Entry]
-    kept: int
+    sources: Mapping[str, Standing]
     by_status: Mapping[str, int]
     oldest: Mapping[str, Oldest]
     runs: int
@@ -75,20 +94,20 @@ class Totals:
 def read_status(tables: TableSet, last_runs: int) -> dict[str, Status]:
     """By Spark: any table. Of sessions and, where they have been made, of windows."""
     tables.require()
-    found = {"sessions": _status(tables.sessions, tables.runs, tables.events.table, last_runs)}
+    found = {"sessions": _status(tables.sessions, tables.runs, tables.events.tables, last_runs)}
     if tables.config.sliding is not None and tables.windows.table.exists():
-        found["windows"] = _status(tables.windows, tables.window_runs, tables.events.table, last_runs)
+        found["windows"] = _status(tables.windows, tables.window_runs, tables.events.tables, last_runs)
     return found
 
 
-def _status(home: WindowTable, runs: Runs, events: Table, last_runs: int) -> Status:
+def _status(home: WindowTable, runs: Runs, events: Mapping[str, Table], last_runs: int) -> Status:
     manifest, rows = home.position().manifest, home.table.read()
     status = _status_column(rows)
     counts = rows.groupBy(status.alias("status")).count().collect()
     sums = runs.sums(EVENTS)
     return Status(
         manifest,
-        *_source(events, manifest),
+        standing(events, manifest),
         {row["status"]: row["count"] for row in counts},
         oldest_rows(home, manifest),
         sums["runs"],
@@ -114,7 +133,7 @@ def read_local_status(tables: LocalTableSet, last_runs: int) -> dict[str, Status
 
 
 def _local_status(
-    home: LocalTable, runs: LocalTable, events: LocalTable, span: tuple[str, ...], last_runs: int
+    home: LocalTable, runs: LocalTable, events: Mapping[str, LocalTable], span: tuple[str, ...], last_runs: int
 ) -> Status:
     import pyarrow as pa  # noqa: PLC0415
 
@@ -126,7 +145,7 @@ def _local_status(
     ledger.sort(key=lambda row: -row[C.RUN_SEQ])
     return Status(
         manifest,
-        *_source(events, manifest),
+        standing(events, manifest),
         by_status,
         oldest,
         len(ledger),
@@ -135,14 +154,19 @@ def _local_status(
     )
 
 
-def _source(events: Table | LocalTable, manifest: Manifest | None) -> tuple[int, Sequence[Entry], int]:
-    """Its latest version, the commits that no run has read, how long it keeps what they removed."""
-    latest = events.version
-    behind = list(events.history(_waiting(manifest, latest)))
-    return latest, behind, min(microseconds_of(events.setting(name) or usual) for name, usual in KEPT.items())
+def standing(events: Mapping[str, Table] | Mapping[str, LocalTable], manifest: Manifest | None) -> dict[str, Standing]:
+    """Where each source is, by its name."""
+    known, times = ({}, {}) if manifest is None else (manifest.consumed, manifest.times_of_sources("after"))
+    found = {}
+    for name, table in events.items():
+        consumed, latest = known[name].to_version if name in known else None, table.version
+        behind = list(table.history(0 if consumed is None else max(latest - consumed, 0)))
+        kept = min(microseconds_of(table.setting(setting) or usual) for setting, usual in KEPT.items())
+        found[name] = Standing(table.location, latest, consumed, behind, kept, times.get(name))
+    return found
 
 
-def read_totals(home: WindowTable, runs: Runs, events: Table) -> Totals:
+def read_totals(home: WindowTable, runs: Runs, events: Mapping[str, Table]) -> Totals:
     """From the ledger and the live rows, in a second or so."""
     ledger, last, manifest = runs.table.read(), runs.last(1), home.position().manifest
     live = home.live()
@@ -157,7 +181,7 @@ def read_totals(home: WindowTable, runs: Runs, events: Table) -> Totals:
         keys=keys[0],
         idle_keys=keys[1],
         oldest=oldest_rows(home, manifest),
-        waiting=_waiting(manifest, events.version),
+        waiting=sum(_waiting(manifest, events).values()),
         manifest=manifest,
         last_run=last[0] if last else None,
     )
@@ -213,10 +237,11 @@ def _rows(table: LocalTable) -> list[dict[str, Any]]:
     return [{name: row.get(name) for name in table.columns} for row in found]
 
 
-def _waiting(manifest: Manifest | None, latest: int) -> int:
-    """How many versions of the source no run has read; none of them is looked at before the first run."""
-    consumed = manifest.source_to_version if manifest else None
-    return 0 if consumed is None else max(latest - consumed, 0)
+def _waiting(manifest: Manifest | None, events: Mapping[str, Table] | Mapping[str, LocalTable]) -> dict[str, int]:
+    """How many versions of each source no run has read; none of them is looked at before the first run."""
+    known = {} if manifest is None else manifest.consumed
+    read = {name: of.to_version for name, of in known.items() if of.to_version is not None and name in events}
+    return {name: max(events[name].version - version, 0) for name, version in read.items()}
 
 
 def is_small(tables: LocalTableSet, *, whole: bool = False) -> bool:
@@ -226,7 +251,8 @@ def is_small(tables: LocalTableSet, *, whole: bool = False) -> bool:
     """
     try:
         if whole:
-            return tables.events.bytes + tables.sessions.bytes < SMALL_BYTES // 4  # which is gone through several times
+            all_of_it = tables.sessions.bytes + sum(table.bytes for table in tables.events.values())
+            return all_of_it < SMALL_BYTES // 4  # which is gone through several times
         manifest = position_of(tables.sessions).manifest
         if manifest is None:
             return False
@@ -235,7 +261,8 @@ def is_small(tables: LocalTableSet, *, whole: bool = False) -> bool:
             live = sum(file.count() for file in tables.sessions.files() if not file.partition[C.IS_FINAL])
         if live > SMALL_LIVE:
             return False
-        behind = tables.events.history(_waiting(manifest, tables.events.version))
+        waiting = _waiting(manifest, tables.events)
+        behind = [entry for name, number in waiting.items() for entry in tables.events[name].history(number)]
         return sum(entry.metric(BYTES_WRITTEN) for entry in behind) < SMALL_BYTES
     except (NeedsSpark, SessionizerError):
         return False

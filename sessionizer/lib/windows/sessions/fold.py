@@ -8,6 +8,7 @@ from sessionizer.lib.aggregates.binding import Aggregate
 from sessionizer.lib.config import DynamicGap
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import floor_div
+from sessionizer.lib.time.watermarks import edges
 from sessionizer.lib.windows.sessions.intervals import apart
 
 
@@ -20,7 +21,8 @@ def fold(events: DataFrame, rule: Rule, aggregates: tuple[Aggregate, ...], *by: 
     In: rows with `__us` (and `__gap`). by: columns that keep partials apart, besides key and population. whole: these
     tell sessions apart already.
     Out: the key columns, `__population` if it is there, `by`, `__bucket`, `__start`, `__end`, `__reach`, `__count`
-    (BIGINT), the parts of the aggregates; of what `cut` tells, `__why` and `__ahead`.
+    (BIGINT), the parts of the aggregates; of what `cut` tells, `__why` and `__ahead`; apart by verdict what `edges`
+    makes of several sources.
     """
     number = F.lit(0).cast("bigint") if whole else bucket(rule.bucket)
     bucketed, told = events.withColumn(C.BUCKET, number), [n for n in (C.WHY, C.AHEAD) if n in events.columns]
@@ -37,6 +39,7 @@ def fold(events: DataFrame, rule: Rule, aggregates: tuple[Aggregate, ...], *by: 
         F.count(F.lit(1)).alias(C.COUNT),
         *[part for a in aggregates for part in a.partial()],
         *[F.max(C.col(name)).alias(name) for name in told],
+        *(edges(rule) if C.VERDICT in by else []),
     )
 
 

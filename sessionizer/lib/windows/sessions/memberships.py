@@ -90,7 +90,8 @@ def _recomputed(inside: DataFrame, rows: DataFrame, rule: Rule) -> DataFrame:
 def event_sessions(of: Memberships, rule: Rule) -> DataFrame:
     """What a run writes to `event_sessions`, with `__kind` and, of renamed and removed rows, `__old_id`.
 
-    Out: the key columns, event_time, the order_by columns (event_hash, where there are none), session_id.
+    Out: the key columns, source (of several), event_time, the order_by columns (event_hash, where there are none),
+    session_id.
     """
 
     def rows(events: DataFrame) -> DataFrame:
@@ -100,7 +101,7 @@ def event_sessions(of: Memberships, rule: Rule) -> DataFrame:
         order = order if rule.order_by else [C.col(C.HASH).alias(C.EVENT_HASH)]
         time = F.timestamp_micros(C.col(C.US)).alias(C.EVENT_TIME)
         own_id = C.col(C.SESSION).alias(C.SESSION_ID)
-        return told.select(*C.cols(rule.key), time, *order, own_id, F.lit(INSERT).alias(KIND))
+        return told.select(*C.cols((*rule.key, *rule.origin)), time, *order, own_id, F.lit(INSERT).alias(KIND))
 
     return _with_moves(rows, of)
 

@@ -2,10 +2,10 @@
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from sessionizer.lib.config import Config, Sliding
-from sessionizer.lib.config.key import key_summary
 from sessionizer.lib.durations import format_duration
 from sessionizer.lib.errors import ConfigError
 from sessionizer.lib.rule import NO_CONTENT, Rule
@@ -16,11 +16,13 @@ class SlidingRule:
     """How events become sliding windows. All durations are microseconds.
 
     events: key, validity, watermark, policies and aggregates; its `allowed_lateness` is the grace, and times are
-    truncated to its `time_unit`. difference: from the start of a window to its end; both ends are inclusive.
+    truncated to its `time_unit`. difference: from the start of a window to its end; both ends are inclusive. sources:
+    what a summary tells of these.
     """
 
     events: Rule
     difference: int
+    sources: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, config: Config) -> "SlidingRule":
@@ -39,7 +41,7 @@ class SlidingRule:
             time_unit=sliding.time_unit,
             tells_events=False,
         )
-        return cls(events, sliding.time_difference)
+        return cls(events, sliding.time_difference, config.source_summary())
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -61,11 +63,7 @@ class SlidingRule:
         events, scopes = self.events, self.events.watermark_per
         aggregates = sorted(events.aggregates, key=lambda aggregate: aggregate.name)
         return {
-            "key": key_summary(events.key, events.made),
-            "event_time": events.event_time,
-            "where": events.where,
-            "order_by": list(events.order_by),
-            "null_keys": events.null_keys,
+            **self.sources,
             "time_difference": format_duration(self.difference),
             "time_unit": format_duration(self.unit),
             **({"dedupe": events.dedupe.model_dump(mode="json")} if events.dedupe else {}),

@@ -13,6 +13,7 @@ from sessionizer.lib.accepted import ADDS, JOINS, PENDING
 from sessionizer.lib.aggregates.binding import Aggregate
 from sessionizer.lib.joins import joined
 from sessionizer.lib.time.micros import floor_div
+from sessionizer.lib.time.watermarks import edges
 from sessionizer.lib.windows.sliding.rule import SlidingRule
 
 Aggregates = tuple[Aggregate, ...]
@@ -23,9 +24,11 @@ def points(events: DataFrame, rule: SlidingRule, aggregates: Aggregates, *by: st
     """One row for each distinct time of a key.
 
     In: source rows with `__us`, truncated. by: columns that keep rows apart, besides key and time.
-    Out: the key columns, `by`, `__us`, `__count` (BIGINT), the parts of the aggregates.
+    Out: the key columns, `by`, `__us`, `__count` (BIGINT), the parts of the aggregates; apart by verdict what `edges`
+    makes of several sources.
     """
     parts = [part for a in aggregates for part in a.partial()]
+    parts += edges(rule.events) if C.VERDICT in by else []
     grouped = events.groupBy(*C.cols((*rule.key, *by)), C.col(C.US))
     return grouped.agg(F.count(F.lit(1)).alias(C.COUNT), *parts)
 

@@ -1,0 +1,67 @@
+"""Rejected rows as the sources tell them now: those of each source by its own columns."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import reduce
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from sessionizer.jobs.run.compute import Checkpoints
+from sessionizer.lib import columns as C
+from sessionizer.lib.admission.retold import is_told_otherwise, retold
+from sessionizer.lib.admission.united import is_widened
+from sessionizer.lib.rule import Rule
+from sessionizer.tables.event_tables import Events
+from sessionizer.tables.manifest import Manifest
+from sessionizer.tables.source import naming
+
+Columns = tuple[T.StructType, T.StructType]  # before and after
+
+
+def told_otherwise(done: Manifest, columns: Mapping[str, str]) -> dict[str, Columns]:
+    """The sources whose rows have another text by the columns of today; those of an older release are not known."""
+    known = {name: (of.columns, columns[name]) for name, of in done.consumed.items() if name in columns}
+    changed = {name: texts for name, texts in known.items() if texts[0] not in ("", texts[1])}
+    found = {name: (_columns(before), _columns(after)) for name, (before, after) in changed.items()}
+    return {name: both for name, both in found.items() if is_told_otherwise(*both)}
+
+
+def told_anew(
+    rejects: DataFrame, done: Manifest, columns: Mapping[str, str], events: Events, rule: Rule | None
+) -> DataFrame:
+    """The rows of rejected_events as today's columns tell them; computed.
+
+    rule: what the key and time of rejects are of; None: they are of another one.
+    Errors: SourceError where a source cannot be read as it was.
+    """
+    changed, parts = told_otherwise(done, columns), list[DataFrame]()
+    for name, one in events.each.items():
+        mine = rejects.where(C.col(C.SOURCE) == name) if name else rejects
+        if name in changed:
+            then = done.consumed[name].version
+            with naming(name), one.telling_anew(then):
+                are_whole = mine.where(C.col(C.EVENT).isNull()).isEmpty()
+                source = None if are_whole else _typed(one.as_of(then, None), changed[name][0])
+                own = replace(rule.of_source(one.of), made=()) if rule is not None and name else rule
+                mine = Checkpoints().held(retold(mine, source, *changed[name], own))
+        parts.append(mine)
+    return reduce(DataFrame.unionByName, parts)
+
+
+def of_sources(rejects: DataFrame | None, rule: Rule) -> DataFrame | None:
+    """Those of the sources that the rule names: of others a rebuild knows nothing any more."""
+    if rejects is None or not rule.sources:
+        return rejects
+    return rejects.where(C.col(C.SOURCE).isin(*rule.sources)) if C.SOURCE in rejects.columns else None
+
+
+def _typed(source: DataFrame, columns: T.StructType) -> DataFrame:
+    """Rows of a source with the types by which those of all were told, which another source may have widened."""
+    wider = {f.name: f.dataType for f in columns.fields if is_widened(source.schema[f.name].dataType, f.dataType)}
+    return source.withColumns({name: C.col(name).cast(kind) for name, kind in wider.items()}) if wider else source
+
+
+def _columns(text: str) -> T.StructType:
+    return T.StructType.fromJson(json.loads(text))

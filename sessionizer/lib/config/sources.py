@@ -1,0 +1,163 @@
+"""`sources`: several tables of events, whose events make sessions together; `events`: what these have alike."""
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import Field, TypeAdapter, ValidationError, field_validator
+
+from sessionizer.lib import columns as C
+from sessionizer.lib.config.key import key_summary, parts_of
+from sessionizer.lib.config.source import ABOUT_DEDUPE, ABOUT_NULL_KEYS, Dedupe, EventSource, NullKeys, Source
+from sessionizer.lib.config.types import Section, Text, broken_rule, first_repeated
+
+TRUE = "true"
+
+
+class NamedSource(EventSource):
+    """One of several tables of events."""
+
+    name: Text = Field(description="What its events say in the column `source`, and what errors and options call it")
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_plain_name(cls, name: str) -> str:
+        if not re.fullmatch(r"[^\W\d]\w*", name) or name.startswith("__"):
+            rule = "must be of letters, digits and _, and not begin with a digit or __"
+            raise broken_rule(rule, "Write a name such as clicks", name)
+        return name
+
+    @property
+    def label(self) -> str:
+        """Its name."""
+        return self.name
+
+
+_SOURCES = TypeAdapter(tuple[NamedSource, ...])
+
+
+class Events(Section):
+    """What the events of several sources have alike."""
+
+    null_keys: NullKeys = Field("reject", description=ABOUT_NULL_KEYS)
+    dedupe: Dedupe | None = Field(None, description=f"{ABOUT_DEDUPE} of the same source")
+
+
+def check_together(sources: Sequence[NamedSource]) -> None:
+    """Raise unless these go together, as far as the file tells."""
+    if repeated := first_repeated(source.name for source in sources):
+        raise broken_rule("must each have a name of its own", "Rename one of them", repeated)
+    first, *others = sources
+    if other := next((source for source in others if source.key != first.key), None):
+        raise broken_rule(
+            f"must give the same key columns, in the same order: {first.name} has [{', '.join(first.key)}]",
+            f"Give the columns of {other.name} these names, as in {{name: {(*first.key, 'user_id')[0]}, expr: …}}",
+            f"{other.name}: [{', '.join(other.key)}]",
+        )
+    if taken := next((name for name in first.key if name.lower() == C.SOURCE), None):
+        raise broken_rule(
+            "must have no key column of this name: it is what says which source an event is of",
+            "Rename it: {name: …, expr: …}",
+            taken,
+        )
+
+
+def as_one(given: dict[Any, Any], context: Any) -> dict[Any, Any]:
+    """What a file says of several sources, and in `source` what these are together.
+
+    What is wrong with one of them is said where it is read for itself.
+    """
+    if given.get("source") is not None:
+        rule, remedy = "source and sources must not both be there", "Make the one of source one of sources"
+        raise broken_rule(rule, remedy, "both")
+    sources, events = tuple[NamedSource, ...](), Events()
+    with suppress(ValidationError):
+        sources = _SOURCES.validate_python(given["sources"], context=context)
+    with suppress(ValidationError):
+        events = Events.model_validate(given.get("events", events))
+    return {**given, "source": together(sources, events)}
+
+
+def together(
+    sources: Sequence[NamedSource], events: Events, columns: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> Source:
+    """What an event of any of these is, by the columns of all and `source`: as if they were one table.
+
+    What a source says of its events is asked of these alone, so that each has its own columns. columns: of those that
+    are there, by name; a text that is the name of one is no SQL.
+    """
+
+    def as_sql(source: NamedSource, text: str) -> str:
+        known = (name.lower() for name in columns.get(source.name, ()))
+        return C.quoted(text) if text.lower() in known else text
+
+    values: dict[str, Any] = {"table": "", "keys": ()}
+    if not sources:
+        return Source.model_construct(**values)
+    sources = sorted(sources, key=lambda source: source.name)  # whatever their order in the file
+    texts = {source.name: source.event_time for source in sources}
+    times = {source.name: as_sql(source, source.event_time) for source in sources}
+    filters = {source.name: as_sql(source, source.where) for source in sources if source.where is not None}
+    order = dict.fromkeys(name for source in sources for name in source.order_by)
+    dedupe = events.dedupe
+    values |= {
+        "keys": tuple(f"`{name}`" if parts_of(name) else name for name in sources[0].key),
+        "times": texts[sources[0].name] if len(set(texts.values())) == 1 else of_each(times),
+        "where": of_each(filters, TRUE) if filters else None,
+        "order_by": tuple(order),
+        "null_keys": events.null_keys,
+        "dedupe": None if dedupe is None else dedupe.model_copy(update={"by": (C.SOURCE, *dedupe.by)}),
+    }
+    return Source.model_construct(**values)
+
+
+def of_each(texts: Mapping[str, str], otherwise: str | None = None) -> str:
+    """SQL for the rows of each of these sources; otherwise: for those of others."""
+    cases = " ".join(f"WHEN {C.literal(name)} THEN ({text}\n)" for name, text in texts.items())
+    return f"CASE {C.SOURCE} {cases}{'' if otherwise is None else f' ELSE {otherwise}'} END"
+
+
+def told_of(source: Source, sources: Sequence[NamedSource]) -> dict[str, object]:
+    """What decides which events there are, as a rule tells it; values as in the file. source: the only one, or all."""
+    if not sources:
+        told = source.model_dump(mode="json", include={"where", "order_by", "null_keys"})
+        return {"key": key_summary(source.key, source.made), "event_time": source.event_time, **told}
+    each = {
+        of.name: {
+            "key": key_summary(of.key, of.made),
+            "event_time": of.event_time,
+            **of.model_dump(mode="json", include={"where", "order_by"}),
+        }
+        for of in sources
+    }
+    return {"key": list(source.key), "sources": each, "null_keys": source.null_keys}
+
+
+def filters_of(told: Mapping[str, Any]) -> dict[str, str | None]:
+    """What each source leaves out, by its name. In: what `told_of` tells, among others."""
+    sources: Mapping[str, Mapping[str, Any]] = told.get("sources", {"": told})
+    return {name: of.get("where") for name, of in sources.items()}
+
+
+def made_keys_of(told: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The keys by SQL that are part of the rows of each of several sources, by its name; of one they are not."""
+    sources: Mapping[str, Mapping[str, Any]] = told.get("sources", {})
+    return {name: [key for key in of["key"] if not isinstance(key, str)] for name, of in sources.items()}
+
+
+def field_of(source: EventSource, key: str = "table") -> str:
+    """What errors call a key of a source."""
+    return f"sources.{source.label}.{key}" if source.label else f"source.{key}"
+
+
+def events_of(source: EventSource) -> str:
+    """What queries call its table."""
+    return f"events_{source.label}" if source.label else "events"
+
+
+def source_or_sources(schema: dict[str, Any]) -> None:
+    """Of a JSON Schema: one of the two has to be there."""
+    schema["required"].remove("source")
+    schema["oneOf"] = [{"required": ["source"]}, {"required": ["sources"]}]

@@ -1,0 +1,283 @@
+"""The sources together: one table of events, or the union of several, each with a position of its own."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import reduce
+from typing import TypeVar
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from sessionizer.lib.admission.retold import bare
+from sessionizer.lib.admission.united import as_united, together, united
+from sessionizer.lib.config import Config
+from sessionizer.lib.errors import ConfigError, UsageError
+from sessionizer.lib.expressions import expression, key_field, of_event, require_columns
+from sessionizer.lib.time.spans import Spans
+from sessionizer.tables.delta import Entry, Table
+from sessionizer.tables.events import EventTable, Increment
+from sessionizer.tables.manifest import Consumed, Manifest
+from sessionizer.tables.source import check_same, naming
+
+Found = TypeVar("Found")
+NOTHING = Increment(0, -1)  # of a source that no run has begun to read
+
+
+@dataclass(frozen=True)
+class Increments:
+    """What one run reads of each source, by its name; of the only one by "". more: those with more to read."""
+
+    of: Mapping[str, Increment]
+    more: Collection[str] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to read, only positions to take."""
+        return all(one.is_empty for one in self.of.values())
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all rows of all sources are read that have been begun."""
+        return all(one.first is None or one == NOTHING for one in self.of.values()) and not self.is_empty
+
+    @property
+    def bytes(self) -> int:
+        """How large the files are that it reads, as far as it is known."""
+        return sum(one.bytes for one in self.of.values())
+
+    @property
+    def files(self) -> int:
+        """How many they are."""
+        return sum(one.files for one in self.of.values())
+
+    @property
+    def lasts(self) -> dict[str, int]:
+        """Up to which version each source is read; -1: none of it yet."""
+        return {name: one.last for name, one in self.of.items()}
+
+    @property
+    def first(self) -> int | None:
+        """The first version that is read of the only source."""
+        return self.of[""].first
+
+    @property
+    def last(self) -> int:
+        """The last one of the only source."""
+        return self.of[""].last
+
+    def as_of(self) -> str:
+        """Up to which versions it reads, for people."""
+        return ", ".join(f"{name} {one.last}".strip() for name, one in self.of.items())
+
+    def told(self) -> str:
+        """The versions that it reads, for people: `1 to 2`, of several `clicks 1 to 2, calls 5 to 5`."""
+        read = {name: one for name, one in self.of.items() if not one.is_empty}
+        begun = {name: "all" if one.first is None else one.first for name, one in read.items()}
+        return ", ".join(f"{name} {begun[name]} to {one.last}".strip() for name, one in read.items())
+
+
+class Events:
+    """The events of all sources."""
+
+    def __init__(self, spark: SparkSession, config: Config) -> None:
+        self.spark = spark
+        self.each = {source.label: EventTable(spark, config, source) for source in config.each}
+        self.groups_nulls = config.source.null_keys == "group"
+
+    @property
+    def table(self) -> Table:
+        """The table of the only one."""
+        return self.each[""].table
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """Their tables."""
+        return {name: one.table for name, one in self.each.items()}
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """The latest of each."""
+        return {name: table.version for name, table in self.tables.items()}
+
+    def size(self) -> tuple[int, int]:
+        """How many files they have, and how large these are."""
+        sizes = [table.size() for table in self.tables.values()]
+        return sum(files for files, _ in sizes), sum(size for _, size in sizes)
+
+    @property
+    def schema(self) -> T.StructType:
+        """The columns of all."""
+        return self.as_they_stand().schema
+
+    def require(self) -> None:
+        """Raise unless all tables are there, record their changes, and go together."""
+        self._of_all(EventTable.require)
+        self.check_together()
+
+    def check_together(self) -> None:
+        """Raise unless their columns, keys and times go together. Errors: SourceMismatch, ConfigError."""
+        if "" not in self.each:
+            together([rows.schema for rows in self._of_all(EventTable.as_it_stands).values()])
+            self._check_keys()
+            self._check_own()
+
+    def plan(self, done: Manifest | None, to_version: int | None) -> Increments | None:
+        """What the next run reads, within `limits`, which are of each source; None where nothing is left.
+
+        A commit that changes rows, where each of them is an increment of its own, comes alone; where another source
+        begins behind its latest version, that position is taken all the same.
+        Errors: as of `EventTable.plan`; UsageError for a version where there are several sources.
+        """
+        if to_version is not None and "" not in self.each:
+            raise UsageError(
+                "--to-version is of one source, and the config has several",
+                value=to_version,
+                remedy="leave it out; limits.max_versions_per_run has a run read so many versions of each",
+            )
+        known = self.consumed(done)
+        planned = self._of_all(lambda one: one.plan(known.get(one.of.label), to_version))
+        if all(one is None for one in planned.values()):
+            return None
+        found = {name: one or passed(known.get(name)) for name, one in planned.items()}
+        alone = next((name for name, one in found.items() if self.each[name].changes_rows_alone(one)), None)
+        if alone is not None:
+            stay = {name for name, one in found.items() if name == alone or one.is_empty}
+            found = {name: one if name in stay else passed(known.get(name)) for name, one in found.items()}
+        unread = [name for name, one in planned.items() if name and one is not None]
+        return Increments(found, [name for name in unread if found[name].last < self.tables[name].version])
+
+    def consumed(self, done: Manifest | None) -> Mapping[str, Consumed]:
+        """How far runs have read these sources, by name."""
+        return {} if done is None else {name: of for name, of in done.consumed.items() if name in self.each}
+
+    def begun(self, done: Manifest | None) -> Mapping[str, Consumed]:
+        """The same of those that runs have begun to read."""
+        return {name: of for name, of in self.consumed(done).items() if of.to_version is not None}
+
+    def nothing_new(self, done: Manifest | None) -> Increments:
+        """No more than what runs have read."""
+        known = self.consumed(done)
+        return Increments({name: passed(known.get(name)) for name in self.each})
+
+    def as_rebuilt(self, done: Manifest) -> Increments:
+        """No more than the sources as they stand; of one that no run has begun, as it waits for its start, nothing."""
+        unread = {name for name, of in self.consumed(done).items() if of.to_version is None}
+        waits = {name for name in unread if self.tables[name].id == done.consumed[name].id}
+        at = {name: -1 if name in waits else version for name, version in self.versions.items()}
+        return Increments({name: Increment(version + 1, version) for name, version in at.items()})
+
+    def read(self, increments: Increments) -> DataFrame:
+        """The rows of increments with their `_commit_version` and, from the change feed, `_change_type`."""
+        return self._united(self._of_all(lambda one: one.read(increments.of[one.of.label])), increments)
+
+    def deletion(self, increments: Increments) -> Entry | None:
+        """The commit that increments are, if it is one DELETE alone."""
+        read = {name: one for name, one in increments.of.items() if not one.is_empty}
+        (name, one), *others = read.items() or [("", NOTHING)]
+        return None if others or not read else self.each[name].deletion(one)
+
+    def before(self, began: Mapping[str, int]) -> DataFrame:
+        """All rows of these sources as they were before these versions; what one has not, is null."""
+        frames = [self.each[name].as_of(version - 1, None) for name, version in began.items()]
+        return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+    def as_of(self, versions: Mapping[str, int], spans: Spans | None) -> DataFrame:
+        """All rows at versions that lie in these spans of time, and maybe others; as of `EventTable.as_of`."""
+        return self._united(self._of_all(lambda one: one.as_of(versions[one.of.label], spans)), None)
+
+    def as_they_stand(self) -> DataFrame:
+        """All rows of the latest versions."""
+        return self._united(self._of_all(EventTable.as_it_stands), None)
+
+    def columns_told(self, versions: Mapping[str, int]) -> dict[str, str]:
+        """The columns of each as of a version, as manifests keep them."""
+        columns = self._of_all(lambda one: one.columns_told(versions[one.of.label]))
+        return {name: bare(of).json() for name, of in as_united(columns).items()}
+
+    def check_same(self, done: Manifest) -> None:
+        """Raise unless these are the tables that a run has read, with the versions that it has read."""
+        known = self.consumed(done)
+        self._of_all(lambda one: check_same(one.table, known[one.of.label]) if one.of.label in known else None)
+
+    def goes_on(self, done: Manifest, last: Mapping[str, int]) -> bool:
+        """Whether these tables, as of these versions, have what a run has read, and what came to them since."""
+        if done.consumed.keys() != self.each.keys():
+            return False
+        begun = [name for name, of in done.consumed.items() if of.to_version is not None]
+        return self.going_on(done, last).issuperset(begun)
+
+    def going_on(self, done: Manifest, last: Mapping[str, int]) -> set[str]:
+        """The sources of which this is so."""
+        return {name for name, of in self.consumed(done).items() if self.each[name].goes_on(of, last[name])}
+
+    def unread_to_keep(self, done: Manifest, last: Mapping[str, int]) -> int | None:
+        """The first version of any that a run can still read, and whose changes are not to be made; or None."""
+        known = {name: done.consumed[name] for name in self.going_on(done, last)}
+        found = (self.each[name].unread_to_keep(of, last[name]) for name, of in known.items())
+        return next((version for version in found if version is not None), None)
+
+    @contextmanager
+    def reading(self, increments: Increments) -> Iterator[None]:
+        """Name the error that comes only when rows are read: of the source whose place it tells, else of any read."""
+        try:
+            yield
+        except (PySparkException, Py4JJavaError) as error:
+            told = [name for name, table in self.tables.items() if table.location in str(error)]
+            read = [name for name, one in increments.of.items() if not one.is_empty] or list(self.each)
+            for name in told or read:
+                whose, one = name if told else " or ".join(read), self.each[name]
+                with suppress(PySparkException, Py4JJavaError), naming(whose), one.reading(increments.of[name]):
+                    raise error
+            raise
+
+    def _united(self, frames: Mapping[str, DataFrame], increments: Increments | None) -> DataFrame:
+        """One frame of all; those of empty increments lend no more than their columns."""
+        names, rows = list(frames), united(list(frames.values()))
+        full = [one for name, one in zip(names, rows, strict=True) if increments and not increments.of[name].is_empty]
+        taken: Sequence[DataFrame] = full or (rows[:1] if increments else rows)
+        return reduce(DataFrame.union, taken)
+
+    def _check_keys(self) -> None:
+        """Raise where an event has no key because SQL fails, and would be one of those whose key is null."""
+        for name, one in self.each.items() if self.groups_nulls else ():
+            for key in one.of.made:
+                if of_event(key.expr, one.table.read(), key_field(key))[1] is not None:
+                    raise ConfigError(
+                        f"sources, {name}: a key by SQL that may have no value does not go with null_keys: group",
+                        value=key.expr,
+                        remedy="write it so that it is null there, as try_cast(…) and try_divide(…) are",
+                    )
+
+    def _check_own(self) -> None:
+        """Raise unless what a source says of its events is of its own columns, and their times are of one type."""
+        kinds = {}
+        for name, one in self.each.items():
+            with naming(name):
+                rows = one.table.read()
+                require_columns(one.of.order_by, rows, "source.order_by")
+                if one.of.where is not None:
+                    expression(one.of.where, rows, "source.where")
+                time = of_event(one.of.event_time, rows, "source.event_time")[0]
+                kinds[name] = rows.select(time.alias("t")).schema["t"].dataType.simpleString().upper()
+        if len(set(kinds.values())) > 1:
+            raise ConfigError(
+                "event_time must have one type in all sources",
+                value=", ".join(f"{name}: {kind}" for name, kind in kinds.items()),
+                remedy="write an expression, such as CAST(at AS TIMESTAMP), timestamp_millis(…) or try_to_timestamp(…)",
+            )
+
+    def _of_all(self, of: Callable[[EventTable], Found]) -> dict[str, Found]:
+        """What each has to say, by name; errors name the source."""
+        found = {}
+        for name, one in self.each.items():
+            with naming(name):
+                found[name] = of(one)
+        return found
+
+
+def passed(done: Consumed | None) -> Increment:
+    """Nothing behind the version that has been consumed."""
+    return NOTHING if done is None or done.to_version is None else Increment(done.version + 1, done.version)

@@ -1,0 +1,190 @@
+"""Wrong rows and dead ends of several sources that readers of the code have found."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from sessionizer.lib.errors import ConfigError, SourceError, SourceMismatch, UsageError
+from sessionizer.tables.event_tables import Increments
+from sessionizer.tables.events import Increment
+from tests.exactness.several import CALLS, CLICKS, Several, several
+
+pytestmark = pytest.mark.broad
+
+Plays = Callable[..., Several]
+
+
+@pytest.fixture
+def play(spark: SparkSession, tmp_path: Path) -> Iterator[Plays]:
+    with several(spark, tmp_path) as made:
+        yield made
+
+
+def test_a_column_called_user_id_as_a_whole_is_no_key_by_sql(play: Plays) -> None:
+    """Of one source, any other column may go; of several it is among their columns by this name alone."""
+    events = {"schema": "`user.id` STRING, at TIMESTAMP, n INT, page STRING", "key": ["user.id"], "event_time": "at"}
+    one = play({"clicks": events}, aggregates=[])
+    one.config = one.alone("clicks")
+    one.runs(clicks="a@0")
+    one.reshaped("clicks", "`user.id` STRING, at TIMESTAMP, n INT").runs(clicks="a@5")
+    assert [row["count"] for row in one.told("user.id | count")] == ["2"]
+    both = play({"clicks": events, "calls": events}, aggregates=[])
+    known = both.comes(clicks="a@0", calls="a@5").kind.tables.events
+    assert known.schema.names == ["user.id", "at", "n", "page", "source"]
+
+
+def test_other_keys_by_sql_are_refused_where_rows_that_last_are_told_by_them(play: Plays) -> None:
+    calls = {"key": [{"name": "u", "expr": "caller"}], "start": "latest"}
+    done = play({"clicks": CLICKS, "calls": CALLS | calls}).runs(clicks="a@0", calls="bob@5")
+    done.assert_rejected("u | source | reason \n bob | calls | before_start")
+    done.sources["calls"] = CALLS | calls | {"key": [{"name": "u", "expr": "trim(caller)"}]}
+    done.config = done.configured()
+    with pytest.raises(UsageError, match=r"keys by SQL of several sources have changed.*calls"):
+        done.rebuild()
+    done.sources["calls"] = CALLS | calls
+    done.config = done.configured()
+    done.rebuild()
+    done.assert_sessions("u | start | count \n a | 0 | 1")
+
+
+def test_what_came_before_the_start_of_the_only_source_stays_out_when_it_becomes_one_of_several(play: Plays) -> None:
+    done = play({"clicks": CLICKS | {"start": "latest"}, "calls": CALLS})
+    both, done.sections = done.config, {"aggregates": []}
+    done.config = done.alone("clicks")
+    done.runs(clicks="a@0", calls="a@5").runs(clicks="b@9")
+    done.config = both
+    with pytest.raises(UsageError, match="source has become sources"):
+        done.rebuild()
+
+
+def test_a_column_that_is_widened_in_all_sources_is_read_as_it_was_in_each(play: Plays) -> None:
+    """The increments of two sources meet a change of columns at different times."""
+    calls: dict[str, Any] = {"schema": "u STRING, begun TIMESTAMP, n INT", "key": ["u"], "event_time": "begun"}
+    done = play({"clicks": CLICKS, "calls": calls}, events={"dedupe": {"by": ["n"], "within": "1h"}})
+    done.runs(clicks="a@0=1", calls="a@5=2 a@5=2")
+    done.reshaped("clicks", CLICKS["schema"].replace("INT", "BIGINT"))
+    done.comes(calls="a@8=3 a@8=3").reshaped("calls", calls["schema"].replace("INT", "BIGINT"))
+    done.run(once=True)
+    assert {name: of.to_version for name, of in done.position().sources.items()} == {"clicks": 1, "calls": 1}
+    done.assert_clean()
+    done.goes("calls", 2).run()
+    done.assert_sessions("u | start | end | count | total \n a | 0 | 8 | 2 | 4")
+    done.assert_rejected("u | source | reason | event_time \n a | calls | duplicate | 8")
+    done.assert_clean()
+
+
+def test_a_source_with_versions_that_no_run_has_read_is_not_idle(play: Plays) -> None:
+    time = {"allowed_lateness": "0s", "watermark": {"idle_after": "2h"}}
+    done = play(time=time, limits={"max_versions_per_run": 1}).at(720).runs(clicks="a@720", calls="a@719")
+    done.comes(clicks="a@725 b@900").optimized("calls").comes(calls="a@722 b@890").at(900).run()
+    done.assert_rejected("u")
+    done.assert_sessions("u | start | end | count \n a | 719 | 725 | 4 \n b | 890 | 900 | 2")
+    done.assert_clean()
+
+
+def test_a_rebuild_takes_nothing_of_a_source_in_that_waits_for_its_start(play: Plays) -> None:
+    done = play({"clicks": CLICKS, "calls": CALLS | {"start": {"version": 3}}}).comes(calls="a@1").runs(clicks="a@0")
+    assert done.position().sources["calls"].to_version is None
+    done.rebuild()
+    done.assert_sessions("u | start | end | count \n a | 0 | 0 | 1")
+    assert done.position().sources["calls"].to_version is None
+    done.assert_clean()
+    done.comes(calls="a@2").comes(calls="a@3").runs(calls="a@4")
+    done.assert_sessions("u | start | end | count \n a | 0 | 4 | 2")
+    done.assert_clean()
+
+
+def test_a_source_that_is_added_leaves_the_others_the_tables_that_were_read(play: Plays) -> None:
+    """What is deleted there and stays is known, or a run has to read it first; columns are told anew."""
+    three = {"clicks": CLICKS, "calls": CALLS, "chats": CALLS}
+    done = play(three, corrections={"deletes": "ignore"})
+    done.config = done.configured("clicks", "calls")
+    done.runs(clicks="a@0=1 a@5=2", calls="a@8=3").goes("clicks", 1).run()
+    kept = "u | source | event_time | reason | kept \n a | clicks | 0 | ignored_delete | in"
+    done.assert_rejected(kept)
+    done.goes("clicks", 2)
+    done.config = done.configured()
+    with pytest.raises(UsageError, match="takes rows away whose events are to stay"):
+        done.rebuild()
+    done.config = done.configured("clicks", "calls")
+    done.run()
+    done.comes(chats="a@9=4", clicks="a@0=1")  # as the one that is gone: another event
+    done.reshaped("clicks", "u STRING, at TIMESTAMP, n INT, side STRING")
+    done.config = done.configured()
+    done.rebuild()
+    done.assert_sessions("u | start | end | count | total \n a | 0 | 9 | 5 | 11")
+    done.assert_clean()
+
+
+def test_columns_of_a_source_whose_key_is_a_column_may_change_beside_one_with_a_key_by_sql(play: Plays) -> None:
+    done = play().runs(clicks="a@0", calls="a@1")
+    done.reshaped("clicks", "u STRING, at TIMESTAMP, n INT").runs(clicks="a@2")
+    done.reshaped("calls", "caller STRING, begun TIMESTAMP, n INT, page STRING").runs(calls="a@3")
+    with pytest.raises(SourceMismatch, match="keys by SQL go by whole rows"):
+        done.reshaped("calls", "caller STRING, begun TIMESTAMP, n INT").run()
+
+
+@pytest.mark.parametrize(
+    ("said", "says"),
+    [
+        ({"where": "kind <> 'ping'"}, r"sources, clicks: source\.where does not fit"),
+        ({"order_by": ["kind"]}, r"sources, clicks: source\.order_by names a column that"),
+        ({"order_by": ["source"]}, r"sources, clicks: source\.order_by names a column that"),
+    ],
+)
+def test_what_a_source_says_of_its_events_is_of_its_own_columns(play: Plays, said: dict, says: str) -> None:
+    calls = CALLS | {"schema": "caller STRING, begun TIMESTAMP, n INT, kind STRING"}
+    done = play({"clicks": CLICKS | said, "calls": calls}).comes(clicks="a@0", calls="a@8")
+    with pytest.raises(SourceMismatch, match=says):
+        done.init()
+
+
+def test_a_column_whose_name_reads_as_sql_is_a_column_of_several_sources_too(play: Plays) -> None:
+    clicks = CLICKS | {"schema": "u STRING, `event-time` TIMESTAMP, n INT", "event_time": "event-time"}
+    done = play({"clicks": clicks, "calls": CALLS}).runs(clicks="a@0", calls="a@8")
+    done.assert_sessions("u | start | end | count \n a | 0 | 8 | 2")
+
+
+def test_the_start_of_a_source_is_taken_beside_a_commit_that_comes_alone(play: Plays) -> None:
+    sources = {"clicks": CLICKS | {"start": {"version": 1}}, "calls": CALLS | {"start": "latest"}}
+    done = play(sources, corrections={"deletes": "ignore"}).comes(clicks="a@0=1 a@9=2", calls="a@1")
+    done.goes("clicks", 1).runs()
+    assert {name: (of.began, of.to_version) for name, of in done.position().sources.items()} == {
+        "calls": (1, 0),
+        "clicks": (1, 1),
+    }
+    done.runs(calls="a@5")
+    done.assert_rejected(
+        """
+        u | source | event_time | reason
+        a | calls  | 1          | before_start
+        a | clicks | 9          | before_start
+        """
+    )
+    done.assert_sessions("u | start | end | count \n a | 5 | 5 | 1")
+    done.assert_clean()
+
+
+def test_one_source_with_a_name_is_checked_as_several_are(play: Plays) -> None:
+    key = {"key": [{"name": "u", "expr": "1 / n"}]}
+    done = play({"calls": CALLS | key}, events={"null_keys": "group"}, aggregates=[]).comes(calls="a@8")
+    with pytest.raises(ConfigError, match="a key by SQL that may have no value does not go with null_keys: group"):
+        done.init()
+
+
+def test_an_error_of_the_change_feed_is_of_a_source_that_was_read(play: Plays) -> None:
+    events = play().comes(clicks="a@0", calls="a@8").kind.tables.events
+    one, none, lacks = Increment(0, 0), Increment(1, 0), "[DELTA_MISSING_CHANGE_DATA] Error getting change data"
+    for text, calls, whose in (
+        (lacks, none, "clicks"),
+        (f"{lacks} of {events.tables['clicks'].location}", one, "clicks"),
+        (lacks, one, "calls or clicks"),
+    ):
+        read = Increments({"calls": calls, "clicks": one})
+        said = f"sources, {whose}: the source's changes of versions 0 to 0"
+        with pytest.raises(SourceError, match=said), events.reading(read):
+            raise PySparkException(text)

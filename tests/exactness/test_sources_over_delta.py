@@ -1,0 +1,101 @@
+"""Several sources as real tables: what only Delta does to a table, done to one of them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sessionizer.jobs.commands.init import init
+from sessionizer.jobs.commands.verify import Asked, verify
+from sessionizer.jobs.run.driver import run
+from sessionizer.jobs.run.kinds import kind_of
+from sessionizer.jobs.run.phases import RunOptions
+from sessionizer.lib.config import Config
+from tests.warehouse import NOW
+
+pytestmark = pytest.mark.broad
+
+PROPERTIES = "'delta.enableChangeDataFeed' = 'true', 'delta.columnMapping.mode' = 'name'"
+
+
+class Lake:
+    """Clicks and calls of the same columns; copies are told by n."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark, self.folder = spark, folder
+        self.config = Config.model_validate(
+            {
+                "sources": [
+                    {"name": name, "table": str(folder / name), "key": ["u"], "event_time": "at"}
+                    for name in ("clicks", "calls")
+                ],
+                "events": {"dedupe": {"by": ["n"], "within": "1h"}},
+                "sessions": {"table": str(folder / "sessions")},
+                "session": {"gap": "10m"},
+                "aggregates": [{"name": "numbers", "fn": "list", "of": "n"}],
+            }
+        )
+        for name in ("clicks", "calls"):
+            columns = "u STRING, at TIMESTAMP, n INT, note STRING"
+            self.does(name, f"CREATE TABLE {{}} ({columns}) USING delta TBLPROPERTIES ({PROPERTIES})")
+
+    def does(self, name: str, statement: str) -> "Lake":
+        self.spark.sql(statement.replace("{}", f"delta.`{self.folder / name}`"))
+        return self
+
+    def comes(self, name: str, user: str, minute: int, n: int, times: int = 1) -> "Lake":
+        row = f"('{user}', TIMESTAMP'2026-01-01' + INTERVAL {minute} MINUTES, {n}, 'said {n}')"
+        return self.does(name, f"INSERT INTO {{}} VALUES {', '.join([row] * times)}")
+
+    def run(self) -> None:
+        run(self.spark, self.config, RunOptions(now=NOW))
+
+    def rows(self, place: str, *columns: str) -> list[tuple[Any, ...]]:
+        frame = self.spark.read.format("delta").load(place).select(*columns)
+        return sorted(map(tuple, frame.collect()), key=repr)
+
+    def assert_clean(self) -> None:
+        verdict = verify(self.spark, self.config, Asked())
+        assert verdict.clean, verdict
+
+
+def test_a_column_renamed_in_one_source_is_told_anew_there(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(spark, tmp_path).comes("clicks", "a", 0, 1, times=2).comes("calls", "a", 5, 1, times=2)
+    init(spark, lake.config, None, lambda _: None)
+    lake.run()
+    rejects, sessions = lake.config.outputs.rejected_events, lake.config.sessions.table
+    assert lake.rows(rejects, "source", "reason") == [("calls", "duplicate"), ("clicks", "duplicate")]
+    before = dict(lake.rows(rejects, "source", "event_hash"))
+    lake.does("calls", "ALTER TABLE {} RENAME COLUMN note TO remark").comes("calls", "a", 8, 2)
+    lake.run()
+    after = dict(lake.rows(rejects, "source", "event_hash"))
+    assert (after["clicks"] == before["clicks"], after["calls"] == before["calls"]) == (True, False)
+    assert lake.rows(sessions, "u", "numbers") == [("a", [1, 1, 2])]
+    lake.assert_clean()
+    lake.does("calls", "DELETE FROM {} WHERE n = 1").run()
+    assert lake.rows(rejects, "source", "reason") == [("clicks", "duplicate")]
+    assert lake.rows(sessions, "u", "numbers") == [("a", [1, 2])]
+    lake.assert_clean()
+
+
+def test_a_restore_takes_the_positions_of_all_sources_back(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(spark, tmp_path).comes("clicks", "a", 0, 1)
+    init(spark, lake.config, None, lambda _: None)
+    lake.run()
+    lake.comes("calls", "a", 5, 2).comes("clicks", "a", 6, 3, times=2)
+    lake.run()
+    home = kind_of(spark, lake.config).home
+    with home.table.lock():
+        lake.does("sessions", "RESTORE TABLE {} TO VERSION AS OF 1")
+    position = kind_of(spark, lake.config).home.position().manifest
+    assert position is not None
+    assert {name: of.to_version for name, of in position.sources.items()} == {
+        "calls": 1,
+        "clicks": 2,
+    }  # init is a version of each
+    lake.comes("calls", "a", 7, 4)
+    lake.run()
+    assert lake.rows(lake.config.sessions.table, "u", "numbers") == [("a", [1, 2, 3, 4])]
+    assert lake.rows(lake.config.outputs.rejected_events, "source", "reason") == [("clicks", "duplicate")]
+    lake.assert_clean()
