@@ -25,10 +25,14 @@ ANEW = (
 
 
 def named_by(config: Config, tables: "Mapping[str, Table] | Mapping[str, LocalTable]") -> Config:
-    """The config of these sources: a key column called `user.id` as a whole comes before a field of that name."""
-    is_open = {s.label: any(isinstance(entry, str) and parts_of(entry) for entry in s.keys) for s in config.each}
-    columns = {name: table.schema.names for name, table in tables.items() if is_open[name] and table.exists()}
-    return config.over_each(columns) if columns else config
+    """The config of this source: a key column that is called `user.id` as a whole comes before a field of that name.
+
+    Of several sources, whose keys are to have the same names, it is called by its last part all the same.
+    """
+    is_open = any(isinstance(entry, str) and parts_of(entry) for entry in config.source.keys)
+    if config.sources or not is_open or not tables[""].exists():
+        return config
+    return config.over(tables[""].schema.names)
 
 
 @contextmanager

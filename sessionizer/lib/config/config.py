@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Any, Literal, Self
 
@@ -32,7 +32,6 @@ from sessionizer.lib.config.sources import (
     events_of,
     field_of,
     source_or_sources,
-    together,
     told_of,
 )
 from sessionizer.lib.config.time import Time
@@ -258,14 +257,7 @@ class Config(Section):
 
     def over(self, columns: Sequence[str]) -> Self:
         """The config of a source with these columns: one that is called `user.id` as a whole comes before a field."""
-        return self.over_each({"": columns})
-
-    def over_each(self, columns: Mapping[str, Sequence[str]]) -> Self:
-        """The same of several; columns: of those that are there, by name."""
-        if not self.sources:
-            return self.model_copy(update={"source": self.source.over(columns.get("", ()))})
-        sources = tuple(s.over(columns.get(s.name, ())) for s in self.sources)
-        return self.model_copy(update={"source": together(sources, self.events), "sources": sources})
+        return self.model_copy(update={"source": self.source.over(columns)})
 
     def rule_summary(self) -> dict[str, object]:
         """The fields that decide what a session row is; values as in the file, unset options absent."""
