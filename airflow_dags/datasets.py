@@ -1,6 +1,7 @@
 """What a command reads and writes, by the names of OpenLineage."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from urllib.parse import urlsplit
 
 ALSO_CALLED = {"s3a": "s3", "s3n": "s3"}
@@ -19,7 +20,8 @@ def reads_and_writes(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[s
     command, asked = arguments[0], set(arguments[1:])
     made = OF_WINDOWS if command == "slide" or "--windows" in asked else OF_SESSIONS
     if command == "ingest":
-        return (), ("events", "rejected_events")
+        source = next((name for option, name in pairwise(arguments) if option == "--source"), None)
+        return (), ("events" if source is None else f"events_{source}", "rejected_events")
     if command == "maintain":
         return (), () if asked & ONLY_LOOK else (*OF_SESSIONS, *OF_WINDOWS)
     if command == "verify" or (command in MAKE_ROWS and asked & ONLY_LOOK):

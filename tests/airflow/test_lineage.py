@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_dags.datasets import dataset, datasets, reads_and_writes
+from airflow_dags.datasets import dataset, datasets, of_each, reads_and_writes
 from tests.airflow.conftest import AIRFLOW, ROOT, Deployment
 from tests.airflow.test_scheduler import command_line
 
@@ -153,8 +153,15 @@ def test_without_its_catalog_a_name_is_no_dataset() -> None:
         ("backfill --from a --to b --compare", "events sessions rejected_events", ""),
         ("verify --sample 1%", "events sessions rejected_events", ""),
         ("ingest clicks.csv", "", "events rejected_events"),
+        ("ingest calls.csv --source calls", "", "events_calls rejected_events"),
         ("status", "", ""),
     ],
 )
 def test_commands_read_and_write(command: str, reads: str, writes: str) -> None:
     assert reads_and_writes(command.split()) == (tuple(reads.split()), tuple(writes.split()))
+
+
+def test_a_run_of_several_sources_reads_them_all() -> None:
+    known = ["events_calls", "events_clicks", "sessions", "event_sessions"]
+    assert of_each(("events", "sessions"), known) == ("events_calls", "events_clicks", "sessions")
+    assert of_each(("events", "sessions"), ["events", "sessions"]) == ("events", "sessions")

@@ -261,10 +261,11 @@ class Config(Section):
         return self.over_each({"": columns})
 
     def over_each(self, columns: Mapping[str, Sequence[str]]) -> Self:
-        """The same of several; columns: of those that are there, by name."""
+        """The same of several, as long as their keys are called alike; columns: of those that are there, by name."""
         if not self.sources:
             return self.model_copy(update={"source": self.source.over(columns.get("", ()))})
-        sources = tuple(s.over(columns.get(s.name, ())) for s in self.sources)
+        over = tuple(s.over(columns.get(s.name, ())) for s in self.sources)
+        sources = over if len({s.key for s in over}) == 1 else self.sources
         return self.model_copy(update={"source": together(sources, self.events, columns), "sources": sources})
 
     def rule_summary(self) -> dict[str, object]:
