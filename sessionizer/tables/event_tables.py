@@ -209,6 +209,18 @@ class Events:
         begun = [name for name, of in done.consumed.items() if of.to_version is not None]
         return self.going_on(done, last).issuperset(begun)
 
+    def keeps_time(self, done: Manifest, last: Mapping[str, int]) -> bool:
+        """Whether it is as late as runs have come to: of the tables that they have read some are left, and go on.
+
+        Neither other names of these, nor sources that come or go, turn the clock back; a table that was made again does.
+        """
+        read = {name: of for name, of in done.consumed.items() if of.to_version is not None}
+        versions = {table.id: last[name] for name, table in self.tables.items()}
+        left = [of for of in read.values() if of.id in versions]
+        are_others = any(name in self.each and self.tables[name].id != of.id for name, of in read.items())
+        go_on = not are_others and all(versions[of.id] >= of.version for of in left)
+        return go_on and bool(left or not read)
+
     def going_on(self, done: Manifest, last: Mapping[str, int]) -> set[str]:
         """The sources of which this is so."""
         return {name for name, of in self.consumed(done).items() if self.each[name].goes_on(of, last[name])}

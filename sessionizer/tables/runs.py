@@ -99,7 +99,7 @@ class Runs:
         """Add a run's row, once."""
         import pyarrow as pa  # noqa: PLC0415
 
-        has_sources = self.several and SOURCES in self.table.schema.names  # it may have been begun with one source
+        has_sources = SOURCES in self.table.schema.names  # it may have been begun with one source, or with several
         row = {SOURCES: None} | ledger_row(manifest, timing, self.of)
         schema = arrow_schema(ledger_schema(self.of, several=has_sources))
         self.table.append_few(pa.Table.from_pylist([row], schema), commit)

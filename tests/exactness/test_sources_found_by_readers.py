@@ -120,6 +120,19 @@ def test_a_source_that_is_added_leaves_the_others_the_tables_that_were_read(play
     done.assert_clean()
 
 
+def test_sources_that_come_or_go_turn_no_clock_back(play: Plays) -> None:
+    """From clicks alone, to clicks and calls, to clicks as the only source: it is 100 for them."""
+    done = play()
+    done.config = done.configured("clicks")
+    done.runs(clicks="a@0 t@100").comes(calls="t@101")
+    done.config = done.configured()
+    done.rebuild()
+    done.runs(clicks="a@5").assert_rejected("u | event_time | reason \n a | 5 | late")
+    done.config = done.alone("clicks")
+    done.rebuild()
+    done.runs(clicks="b@6").assert_rejected("u | event_time | reason \n b | 6 | late")
+
+
 def test_columns_of_a_source_whose_key_is_a_column_may_change_beside_one_with_a_key_by_sql(play: Plays) -> None:
     done = play().runs(clicks="a@0", calls="a@1")
     done.reshaped("clicks", "u STRING, at TIMESTAMP, n INT").runs(clicks="a@2")

@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionizer.jobs.commands.init import init
+from sessionizer.jobs.commands.look_back import rebuild
 from sessionizer.jobs.commands.verify import Asked, verify
 from sessionizer.jobs.run.driver import run
 from sessionizer.jobs.run.kinds import kind_of
@@ -99,3 +100,23 @@ def test_a_restore_takes_the_positions_of_all_sources_back(spark: SparkSession, 
     assert lake.rows(lake.config.sessions.table, "u", "numbers") == [("a", [1, 2, 3, 4])]
     assert lake.rows(lake.config.outputs.rejected_events, "source", "reason") == [("clicks", "duplicate")]
     lake.assert_clean()
+
+
+def test_sources_become_one_and_one_becomes_sources(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(spark, tmp_path).comes("clicks", "a", 0, 1, times=2).comes("calls", "a", 5, 2)
+    init(spark, lake.config, None, lambda _: None)
+    lake.run()
+    several, dedupe = lake.config, {"by": ["n"], "within": "1h"}
+    clicks = {"table": str(tmp_path / "clicks"), "key": ["u"], "event_time": "at", "dedupe": dedupe}
+    alone = Config.model_validate(
+        {"source": clicks} | several.model_dump(mode="json", exclude_unset=True, exclude={"sources", "events"})
+    )
+    sessions = []
+    for number, config in enumerate((alone, several), 1):
+        lake.config = config
+        rebuild(kind_of(spark, config), now=NOW)
+        lake.comes("clicks", "a", 5 + number, 2 + number, times=2).run()
+        lake.assert_clean()
+        sessions.append(lake.rows(config.sessions.table, "u", "event_count"))
+    assert sessions == [[("a", 2)], [("a", 4)]]
+    assert len(lake.rows(several.outputs.runs, "run_id")) == 5

@@ -94,12 +94,12 @@ class RunContext:
 
     @classmethod
     def anew(cls, kind: Kind, position: Position, now: int) -> "RunContext":
-        """Of a rebuild: the whole source as it stands. Another source than the one read before sets the clock anew."""
+        """Of a rebuild: the whole source as it stands. Other tables than those read before set the clock anew."""
         done, events = kind.consumed(position.manifest), kind.tables.events
         increment, rule, number = events.as_rebuilt(done), kind.rule, position.version + 1
         clock, last = WatermarkState(now, run_seq=number, forgotten=done.forgotten), increment.lasts
         schema = kind.schema_hash(events.read(increment))
-        if events.goes_on(done, last):
+        if events.keeps_time(done, last):
             clock = clock_of(done, kind, events.as_of(last, None), now, number)
         began = {name: of.began for name, of in events.begun(done).items() if events.tables[name].id == of.id}
         columns = events.columns_told(last)
