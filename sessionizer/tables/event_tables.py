@@ -212,7 +212,7 @@ class Events:
     def keeps_time(self, done: Manifest, last: Mapping[str, int]) -> bool:
         """Whether it is as late as runs have come to: of the tables that they have read some are left, and go on.
 
-        Neither other names of these, nor sources that come or go, turn the clock back; a table that was made again does.
+        No other names of these and no sources that come or go turn the clock back; a table that was made again does.
         """
         read = {name: of for name, of in done.consumed.items() if of.to_version is not None}
         versions = {table.id: last[name] for name, table in self.tables.items()}
