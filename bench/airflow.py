@@ -1,8 +1,8 @@
 """A task of Airflow's that merges 1,000 events: each with a Spark of its own, and by a Spark that is up.
 
-`python -m bench.airflow` (`make bench-airflow`) prints medians and ratios. Real Airflow, real tasks, in turn; the seconds
-are those that Airflow has of the task, from its start to its end. A task whose command does nothing tells what of them is
-Airflow's own.
+`python -m bench.airflow` (`make bench-airflow`) prints medians and ratios. Real Airflow, real tasks, in turn; the
+seconds are those that Airflow has of the task, from its start to its end. A task whose command does nothing tells
+what of them is Airflow's own.
 """
 
 import argparse
