@@ -1,6 +1,5 @@
 """`source`: the table of events; and what each of several has alike."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, Self, TypeGuard
 
@@ -8,7 +7,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.config.key import KeyEntry, MadeKey, key_of, name_of, of_source
-from sessionizer.lib.config.types import Gap, Location, Section, Start, Text, broken_rule, first_repeated
+from sessionizer.lib.config.types import Gap, Location, Section, Start, Text, broken_rule, first_repeated, plain_name
 
 Per = Literal["table", "key"] | tuple[str, ...]
 NullKeys = Literal["reject", "group"]
@@ -32,10 +31,7 @@ class Arrival(Section):
     @field_validator("arrival")
     @classmethod
     def _is_a_plain_name(cls, name: str) -> str:
-        if not re.fullmatch(r"[^\W\d]\w*", name) or name.startswith("__"):
-            rule = "must be the name of a column, of letters, digits and _, and not begin with __"
-            raise broken_rule(rule, "Write arrived_at", name)
-        return name
+        return plain_name(name, "the name of a column, ", "arrived_at")
 
 
 EventTime = Annotated[

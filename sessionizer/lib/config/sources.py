@@ -1,6 +1,5 @@
 """`sources`: several tables of events, whose events make sessions together; `events`: what these have alike."""
 
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
@@ -11,7 +10,7 @@ from pydantic import Field, TypeAdapter, ValidationError, field_validator
 from sessionizer.lib import columns as C
 from sessionizer.lib.config.key import key_summary, parts_of
 from sessionizer.lib.config.source import ABOUT_DEDUPE, ABOUT_NULL_KEYS, Dedupe, EventSource, NullKeys, Source
-from sessionizer.lib.config.types import Section, Text, broken_rule, first_repeated
+from sessionizer.lib.config.types import Section, Text, broken_rule, first_repeated, plain_name
 
 TRUE = "true"
 
@@ -24,10 +23,7 @@ class NamedSource(EventSource):
     @field_validator("name")
     @classmethod
     def _is_a_plain_name(cls, name: str) -> str:
-        if not re.fullmatch(r"[^\W\d]\w*", name) or name.startswith("__"):
-            rule = "must be of letters, digits and _, and not begin with a digit or __"
-            raise broken_rule(rule, "Write a name such as clicks", name)
-        return name
+        return plain_name(name, "", "a name such as clicks")
 
     @property
     def label(self) -> str:

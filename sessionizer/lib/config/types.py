@@ -30,6 +30,13 @@ DEFAULT_CATALOG = "spark_catalog."  # Spark's own; names without a catalog are o
 _NAME = re.compile(rf"{_PART}(?:\.{_PART}){{1,2}}")
 
 
+def plain_name(name: str, what: str, example: str) -> str:
+    """The name, which SQL takes without quotes. what: it is, as in "the name of a column, "."""
+    if not re.fullmatch(r"[^\W\d]\w*", name) or name.startswith("__"):
+        raise broken_rule(f"must be {what}of letters, digits and _, and not begin with __", f"Write {example}", name)
+    return name
+
+
 def broken_rule(rule: str, remedy: str, value: object = None) -> PydanticCustomError:
     """Make an error whose parts stay apart for the loader to report; no value: it shows the field's own."""
     return PydanticCustomError("broken_rule", "{rule}", {"rule": rule, "remedy": remedy, "value": value})
