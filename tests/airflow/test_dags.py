@@ -157,7 +157,7 @@ def test_maintain_takes_care_of_every_table(deployment: Deployment) -> None:
     assert done["state"] == "success", done["said"]
     tables = {table["table"]: table for table in done["xcoms"]["maintain"]["tables"]}
     assert set(tables) == {"sessions", "rejected_events", "runs"}
-    assert tables["runs"]["compacted_files"] == 4
+    assert tables["runs"]["compacted_files"] == 5
     assert tables["runs"]["files"] == 1
 
 
