@@ -152,8 +152,9 @@ def _counted(judged: DataFrame, partials: DataFrame, admission: Admission) -> _J
 
 
 def _accepted_changes(admission: Admission, judged: _Judged, again: Again | None) -> AcceptedChanges:
-    counts, told = judged.counts, [n for n in judged.partials.columns if not n.startswith(C.EDGE)]
-    partials = judged.partials.select(*C.cols(tuple(told))).withColumn(C.EFFECT, effect())
+    counts, edges = judged.counts, [f"{C.EDGE}{n}" for n, _ in enumerate(admission.rule.sources)]
+    partials = judged.partials.drop(*edges) if edges else judged.partials  # told by the counts
+    partials = partials.withColumn(C.EFFECT, effect())
     lost: list[int] = []
     if counts.leaves and C.POPULATION in partials.columns:
         apart = partials.where((C.col(C.EFFECT) == LEAVES) & C.col(C.POPULATION).isNotNull())
