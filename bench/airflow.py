@@ -1,28 +1,40 @@
 """A task of Airflow's that merges 1,000 events: each with a Spark of its own, and by a Spark that is up.
 
-`python -m bench.airflow` (`make bench-airflow`) prints medians and ratios. Real Airflow, real tasks, in turn; the
-seconds are those that Airflow has of the task, from its start to its end. A task whose command does nothing tells
-what of them is Airflow's own.
+`python -m bench.airflow` (`make bench-airflow`) prints medians and ratios. Tasks that a real scheduler has started, in
+turn; the seconds are those that Airflow has of the task, from its start to its end. A task whose command does nothing
+tells what of them is Airflow's own.
 """
 
 import argparse
 import statistics
 import tempfile
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from tests.airflow.conftest import AIRFLOW, Deployment, deployed
+from tests.airflow.conftest import AIRFLOW, COMMAND, Deployment, deployed, until
 from tests.connect_server import connect_server
 
 EVENTS, ROUNDS, WARM_UP = 1_000, 5, 3
 NOTHING, ALONE, BY_SERVER = "a command that does nothing", "a Spark of its own", "a warm Spark Connect server"
+DAGS = {NOTHING: "nothing", ALONE: "alone", BY_SERVER: "by_server"}
 # What a run prints, as far as it is looked at here.
 IDLE = f"""#!/bin/sh
 echo '{{"runs": [{{"accepted": {EVENTS}}}]}}'
 """
+OF_EACH = """
+from airflow.sdk import DAG
+from airflow_dags.command import SessionizerOperator
+
+for name, command in {commands!r}.items():
+    with DAG(name, schedule=None, is_paused_upon_creation=False):
+        SessionizerOperator(task_id="run", arguments=["run"], config={config!r}, command=command)
+"""
+DAGS_READ = "SELECT 1 FROM dag WHERE fileloc LIKE '%of_each.py'"
 
 
 def main() -> None:
@@ -53,31 +65,45 @@ def measured(folder: Path, rounds: int) -> dict[str, list[float]]:
     deployment.append(events(0))
     deployment.sessionizer("init")
     deployment.sessionizer("run")
-    with connect_server(folder, tuning={"spark.sql.shuffle.partitions": "2"}) as url:
-        ways = {NOTHING: {"SESSIONIZER_COMMAND": str(idle)}, ALONE: {}, BY_SERVER: {"SPARK_REMOTE": url}}
-        seconds: dict[str, list[float]] = {name: [] for name in ways}
+    seconds: dict[str, list[float]] = {name: [] for name in DAGS}
+    with ExitStack() as running:
+        url = running.enter_context(connect_server(folder, tuning={"spark.sql.shuffle.partitions": "2"}))
+        commands = {NOTHING: [str(idle)], ALONE: COMMAND, BY_SERVER: ["env", f"SPARK_REMOTE={url}", *COMMAND]}
+        of_each = {DAGS[name]: command for name, command in commands.items()}
+        config = deployment.environment["SESSIONIZER_CONFIG"]
+        (deployment.home / "dags" / "of_each.py").write_text(OF_EACH.format(commands=of_each, config=config))
+        for service in ("api-server", "dag-processor", "scheduler"):
+            running.enter_context(deployment.service(service))
+        until(lambda: len(deployment.rows(DAGS_READ)) == len(DAGS), "the DAGs are read")
         hours = count(1)
         for warm_up in [True] * WARM_UP + [False] * rounds:
-            for name, environment in ways.items():
+            for name in DAGS:
                 if name != NOTHING:
                     deployment.append(events(next(hours)))
-                took = task(deployment, environment)
+                took = task(deployment, DAGS[name])
                 seconds[name] += [] if warm_up else [took]
     return seconds
 
 
-def task(deployment: Deployment, environment: dict[str, str]) -> float:
+def task(deployment: Deployment, dag: str) -> float:
     """How long one took that has read a thousand events."""
-    before = dict(deployment.environment)
-    deployment.environment |= environment
-    done = deployment.test_dag("sessionize")
-    deployment.environment = before
-    if done["state"] != "success":
-        raise SystemExit(done["said"])
-    (run,) = done["xcoms"]["sessionize"]["runs"]
-    if run["accepted"] != EVENTS:
-        raise SystemExit(f"the task has read {run['accepted']} events, not {EVENTS}")
-    return deployment.seconds("sessionize", done["run_id"])
+    code, said = deployment.airflow("dags", "trigger", dag)
+    if code:
+        raise SystemExit(said)
+    run = until(lambda: _last(deployment, dag), f"{dag} has run")
+    if run["state"] != "success":
+        raise SystemExit(f"{dag} has ended: {run['state']}")
+    (done,) = deployment.results(dag, run["run_id"])["xcoms"]["run"]["runs"]
+    if done["accepted"] != EVENTS:
+        raise SystemExit(f"the task has read {done['accepted']} events, not {EVENTS}")
+    return deployment.seconds(dag, run["run_id"])
+
+
+def _last(deployment: Deployment, dag: str) -> Any:
+    """The last run of a DAG, once it has ended."""
+    query = "SELECT run_id, state FROM dag_run WHERE dag_id = ? ORDER BY id DESC LIMIT 1"
+    (run,) = deployment.rows(query, dag)
+    return run if run["state"] in ("success", "failed") else None
 
 
 def events(hour: int) -> str:
