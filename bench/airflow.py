@@ -77,10 +77,10 @@ def measured(folder: Path, rounds: int) -> dict[str, list[float]]:
         until(lambda: len(deployment.rows(DAGS_READ)) == len(DAGS), "the DAGs are read")
         hours = count(1)
         for warm_up in [True] * WARM_UP + [False] * rounds:
-            for name in DAGS:
+            for name, dag in DAGS.items():
                 if name != NOTHING:
                     deployment.append(events(next(hours)))
-                took = task(deployment, DAGS[name])
+                took = task(deployment, dag)
                 seconds[name] += [] if warm_up else [took]
     return seconds
 

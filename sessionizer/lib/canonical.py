@@ -14,6 +14,8 @@ JSON_OPTIONS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
+# Else Spark takes a column that is called _corrupt_record for what could not be read.
+READING_OPTIONS = {**JSON_OPTIONS, "columnNameOfCorruptRecord": "__corrupt"}
 ID_LENGTH = 32  # hex digits: 128 bits
 
 
@@ -26,7 +28,7 @@ def canonical_json(schema: T.StructType) -> Column:
 
 def from_canonical_json(text: Column, schema: T.StructType) -> Column:
     """The row, as a struct, that `canonical_json` has told. Spark reads maps from JSON by keys of text alone."""
-    read = F.from_json(text, _with_text_keys(schema), JSON_OPTIONS)
+    read = F.from_json(text, _with_text_keys(schema), READING_OPTIONS)
     return F.struct(*[_with_maps(read[f.name], f.dataType, _with_own_keys).alias(f.name) for f in schema.fields])
 
 

@@ -106,6 +106,20 @@ def test_an_update_that_an_expression_fails_for_waits_in_quarantine_as_any_other
     mended.assert_clean()
 
 
+@pytest.mark.broad
+def test_what_an_expression_has_failed_for_stays_rejected_though_wider_columns_would_do(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    of = [{"name": "total", "fn": "sum", "of": "n * 1000000"}]
+    play = Play(spark, tmp_path, aggregates=of).runs("a@0 b@5=5000 tick@100")
+    play.source("ALTER TABLE {} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+    play.source("ALTER TABLE {} ALTER COLUMN n TYPE BIGINT").run()
+    play.assert_rejected("u | reason \n b | expression_failed")
+    play.assert_clean()
+    play.readmit().assert_rejected("u | reason")
+    play.assert_clean()
+
+
 def test_a_map_that_is_never_null_is_read_by_an_expression_that_may_fail(spark: SparkSession) -> None:
     only = T.StructType([T.StructField("props", T.MapType(T.StringType(), T.StringType()), nullable=False)])
     for columns in (only, T.StructType([*only.fields, T.StructField("n", T.IntegerType())])):

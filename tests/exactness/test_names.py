@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,3 +64,16 @@ def test_a_row_with_columns_named_as_ours_is_rejected_by_its_own_hash(named: Pla
     own = {"at": "2025-12-31T23:00:00.000000Z", "u": "a"} | dict.fromkeys(OURS, "old")
     text = json.dumps(own, sort_keys=True, separators=(",", ":"))
     assert row[0] == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_a_column_that_spark_calls_corrupt_is_read_back_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    bad, columns = "_corrupt_record", "u STRING, at TIMESTAMP, _corrupt_record STRING"
+    of = [{"name": "bad", "fn": "count", "of": bad}]
+    done = Play(spark, tmp_path, corrections={"deletes": "ignore"}, late_events="amend", aggregates=of)
+    done.append([("a", minute(0), "x"), ("tick", minute(100), None)], columns)
+    done.init().run()
+    done.source("DELETE FROM {} WHERE u = 'a'").run()
+    done.append([("a", minute(5), None)], columns)
+    done.run()
+    done.assert_sessions("u | start | end | count | bad \n a | 0 | 5 | 2 | 1 \n tick | 100 | 100 | 1 | 0")
+    done.assert_clean()

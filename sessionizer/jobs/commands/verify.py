@@ -28,7 +28,14 @@ from sessionizer.lib.verifying.content import content_facts
 from sessionizer.lib.verifying.differences import broken_rules, differences, miscounted
 from sessionizer.lib.verifying.facts import facts_of
 from sessionizer.lib.verifying.plan import expected_sessions
-from sessionizer.lib.verifying.rejections import FORGOTTEN, LIMIT, not_of_the_source, without_cause, wrong_copies
+from sessionizer.lib.verifying.rejections import (
+    FORGOTTEN,
+    LIMIT,
+    SAME_COLUMNS,
+    not_of_the_source,
+    without_cause,
+    wrong_copies,
+)
 from sessionizer.lib.verifying.traces import wrong_numbers, wrong_places, wrong_results
 from sessionizer.tables.delta import Superseded
 from sessionizer.tables.event_outputs import EventOutput
@@ -148,16 +155,18 @@ def judged_rejects(
     rule = context.rule
     if rejects is None or near is None:
         return {}
+    last = context.position.manifest
+    columns_now = {} if last is None else last.columns
     known = [
-        (m.run_seq, m.horizon_before, m.forgotten, m.now + m.as_judged(rule).max_future_skew)
+        (m.run_seq, m.horizon_before, m.forgotten, m.now + m.as_judged(rule).max_future_skew, m.columns == columns_now)
         for m in context.kind.home.manifests(context.position.version)
     ]
-    columns = f"{C.RUN_SEQ} BIGINT, h BIGINT, {FORGOTTEN} BIGINT, {LIMIT} BIGINT"
+    columns = f"{C.RUN_SEQ} BIGINT, h BIGINT, {FORGOTTEN} BIGINT, {LIMIT} BIGINT, {SAME_COLUMNS} BOOLEAN"
     runs = rejects.sparkSession.createDataFrame(known, columns)
-    told = runs.select(C.RUN_SEQ, F.timestamp_micros("h").alias(C.HORIZON), FORGOTTEN, LIMIT)
+    told = runs.withColumn(C.HORIZON, F.timestamp_micros("h")).drop("h")
     found = without_cause(rejects, told, rule)
     if whole:
-        found |= not_of_the_source(near, rejects, rule)
+        found |= not_of_the_source(near, rejects, told, rule)
         found |= wrong_copies(near, events, rejects, rule) if rule.dedupe is not None else {}
     return found
 

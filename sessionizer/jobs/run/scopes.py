@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 from sessionizer.jobs.run.compute import Checkpoints
 from sessionizer.jobs.run.kinds import Kind
 from sessionizer.lib import columns as C
-from sessionizer.lib.canonical import JSON_OPTIONS, from_text
+from sessionizer.lib.canonical import JSON_OPTIONS, READING_OPTIONS, from_text
 from sessionizer.lib.errors import UsageError
 from sessionizer.lib.expressions import with_keys
 from sessionizer.lib.rule import Rule
@@ -32,7 +32,7 @@ def scopes_from_json(lines: tuple[str, ...], rule: Rule, events: DataFrame) -> D
     keyed = with_keys(events, rule.made)
     schema = T.StructType([*keyed.select(*C.cols(rule.scope)).schema.fields, *times])
     rows = events.sparkSession.createDataFrame([(line,) for line in lines], "line STRING")
-    parsed = rows.select(F.from_json("line", schema, JSON_OPTIONS).alias("scope")).select("scope.*")
+    parsed = rows.select(F.from_json("line", schema, READING_OPTIONS).alias("scope")).select("scope.*")
     return as_literals(parsed, Checkpoints())
 
 
@@ -44,7 +44,7 @@ def keys_from_json(lines: Sequence[str], rule: Rule, events: DataFrame) -> DataF
     types = with_keys(events, rule.made).select(*C.cols(rule.key)).schema.fields
     texts = T.StructType([T.StructField(f.name, T.StringType()) for f in types])
     rows = events.sparkSession.createDataFrame([(line,) for line in lines], "line STRING")
-    parsed = rows.select(F.from_json("line", texts).alias("key")).select("key.*")
+    parsed = rows.select(F.from_json("line", texts, READING_OPTIONS).alias("key")).select("key.*")
     for f in types:
         misfit = parsed.where(C.col(f.name).isNotNull() & from_text(C.col(f.name), f.dataType).isNull())
         for row in Checkpoints().rows(misfit.select(C.col(f.name)).limit(1)):

@@ -7,13 +7,14 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.admission.verdicts import DUPLICATE, IN, IN_THE_FUTURE, INVALID, LATE
+from sessionizer.lib.admission.verdicts import DUPLICATE, EXPRESSION_FAILED, IN, IN_THE_FUTURE, INVALID, LATE
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.verifying import rules
 from sessionizer.lib.verifying.bag import APART, REJECTED, ROW, THERE, of_rejects
 
 FORGOTTEN = "forgotten_us"  # of these runs: what ended before it had been forgotten
+SAME_COLUMNS = "same_columns"  # of these runs: whether the source has the columns that they have read
 LIMIT = "limit_us"  # of the runs that are known: the latest event time that was not in the future
 
 
@@ -36,19 +37,22 @@ def without_cause(rejects: DataFrame, runs: DataFrame, rule: Rule) -> dict[str, 
     return {name: met.where(condition).select(*_shown(rule)) for name, condition in wrong.items()}
 
 
-def not_of_the_source(near: DataFrame, rejects: DataFrame, rule: Rule) -> dict[str, DataFrame]:
+def not_of_the_source(near: DataFrame, rejects: DataFrame, runs: DataFrame, rule: Rule) -> dict[str, DataFrame]:
     """Rows of rejected_events that the source does not have, or has as valid events.
 
-    In: what `alike` returns, of the whole source; rows of rejected_events.
+    In: what `alike` returns, of the whole source; rows of rejected_events; runs as of `without_cause`, and
+    `same_columns` BOOLEAN: what an expression failed for it may have a value for by wider columns, and stays rejected.
     """
     out = rejects.where(C.col(C.KEPT) != IN).withColumn(C.HASH, C.col(C.EVENT_HASH))
     known = of_rejects(near, rejects)
     missing = known.where(F.col(THERE) < F.col(REJECTED) + F.size(APART))
     valid = known.where(F.col(ROW).isNotNull() & F.col(ROW)[C.VERDICT].isNull())
-    by_itself = C.col(C.REASON).isin(*INVALID) & (C.col(C.REASON) != IN_THE_FUTURE)
+    met = joined(out, F.broadcast(runs.select(C.RUN_SEQ, SAME_COLUMNS)), (C.RUN_SEQ,), "left")
+    as_told = (C.col(C.REASON) != EXPRESSION_FAILED) | F.coalesce(F.col(SAME_COLUMNS), F.lit(False))
+    by_itself = met.where(C.col(C.REASON).isin(*INVALID) & (C.col(C.REASON) != IN_THE_FUTURE) & as_told)
     return {
         rules.IN_SOURCE: joined(out, missing, (C.HASH,), "left_semi").select(*_shown(rule)),
-        rules.IS_INVALID: joined(out.where(by_itself), valid, (C.HASH,), "left_semi").select(*_shown(rule)),
+        rules.IS_INVALID: joined(by_itself, valid, (C.HASH,), "left_semi").select(*_shown(rule)),
     }
 
 

@@ -172,7 +172,7 @@ def _own_id(computed: Column, sessions: DataFrame, rule: Rule) -> Column:
     if tells_all or C.ABSORBED not in sessions.columns:
         return computed
     same_start = F.filter(C.col(C.ABSORBED), lambda row: row[C.START] == C.col(C.START))
-    return F.coalesce(F.get(same_start, F.lit(0))[C.SESSION_ID], computed)
+    return F.coalesce(F.array_min(same_start[C.SESSION_ID]), computed)  # a run that is repeated takes the same
 
 
 def _known(condition: Column) -> Column:
