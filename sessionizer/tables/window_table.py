@@ -285,7 +285,8 @@ class WindowTable:
 
     def _files(self, number: int, rows: DataFrame) -> int:
         """How many files so many rows make; more than cores in multiples of them, so that none idles for the last."""
-        files, cores = 1 + number // self.layout.rows_per_file, cores_of(rows.sparkSession)
+        files = 1 + number // self.layout.rows_per_file
+        cores = 1 if files == 1 else cores_of(rows.sparkSession)
         return files if files <= cores else cores * -(-files // cores)
 
 

@@ -101,7 +101,8 @@ log = table._log
 print(json.dumps({
     "here": log._here,
     "exists": log.exists(), "missing": Table(spark, sys.argv[2] + "-not", "sessions.table").exists(),
-    "version": log.version(), "id": log.id(), "schema": [log.schema().json(), log.schema_at(2).json()],
+    "version": log.version(), "size": log.size(), "id": log.id(),
+    "schema": [log.schema().json(), log.schema_at(2).json()],
     "fences": [log.transactions(), log.transaction("app 1"), log.transaction("none")],
     "settings": [log.setting("delta.checkpointInterval"), log.setting("none"), log.partition_columns(), log.kept_us()],
     "entries": [e.__dict__ for e in table.history()], "lines": [log.lines(n, whole=True) for n in range(7)],

@@ -5,6 +5,7 @@ Where the server is on this machine, the files are opened here: that takes a tho
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+from deltalake.exceptions import DeltaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameReader, Row
 from pyspark.sql import functions as F
@@ -100,6 +102,10 @@ class PublicLog:
 
     def size(self) -> tuple[int, int]:
         """Files and bytes."""
+        if self._here:
+            with suppress(DeltaError):  # of a table with features that it does not know
+                sizes = deltalake.DeltaTable(self.place.local_path or "").get_add_actions().column("size_bytes")
+                return len(sizes), sum(sizes.to_pylist())
         found = self._detail("numFiles", "sizeInBytes")
         return int(found["numFiles"]), int(found["sizeInBytes"])
 
