@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.exactness.play import Play, SessionizerError
+from tests.exactness.play import Play, SessionizerError, minute
 
 pytestmark = pytest.mark.broad
 EVENTS = "u STRING, at TIMESTAMP, n INT, what STRING, campaign STRING, seq INT"
@@ -333,3 +334,45 @@ def test_where_the_clock_goes_back_over_midnight_each_day_has_its_sessions(made:
     done.run()
     assert [row["count"] for row in done.told("u | count") if row["u"] == "a"] == ["1", "1", "1"]
     done.assert_clean()
+
+
+STARTS, ENDS = {"starts_when": "n % 7 = 0"}, {"ends_when": "n % 5 = 0"}
+MIDNIGHT = {"cut_at": "midnight", "time_zone": "Africa/Nairobi"}  # at nine in the evening
+NEAR_IT = 21 * 60
+
+
+@pytest.mark.parametrize(
+    "session",
+    [STARTS, ENDS, MIDNIGHT, STARTS | ENDS | MIDNIGHT, STARTS | ENDS | MIDNIGHT | {"gap_boundary": "splits"}],
+    ids=" ".join,
+)
+def test_a_first_load_cuts_by_neighbours_whatever_the_order(made: Plays, session: dict[str, Any]) -> None:
+    random, users = Random(str(session)), range(400)
+    events = {u: [(2 * random.randrange(-8, 8), n) for n in random.sample(range(1, 100), 12)] for u in users}
+    done = made(session, source={"order_by": ["n"]}, **LATER)
+    for read, share in ((0, 9), (9, 12)):  # what comes second cuts what the first run has made
+        news = [(str(u), minute(NEAR_IT + at), n) for u in users for at, n in events[u][read:share]]
+        done.append(news, "u STRING, at TIMESTAMP, n INT")
+        done.init().run()
+        told = done.tables.sessions.table.read().selectExpr("u", "session_start s", "session_end e", "event_count c")
+        found = sorted((int(r["u"]), r["s"], r["e"], r["c"]) for r in told.collect())
+        assert found == sorted(one for u in users for one in cut_by_hand(u, events[u][:share], session))
+        done.assert_clean()
+
+
+def cut_by_hand(user: int, events: list[tuple[int, int]], session: dict[str, Any]) -> list[tuple[int, Any, Any, int]]:
+    """Key, start, end and number of events of each session."""
+    made: list[list[tuple[int, int]]] = []
+    for at, n in sorted(events):
+        begins = not made
+        if made:
+            before, last = made[-1][-1]
+            begins = at - before >= 10 if session.get("gap_boundary") == "splits" else at - before > 10
+            begins |= "starts_when" in session and n % 7 == 0
+            begins |= "ends_when" in session and last % 5 == 0
+            begins |= "cut_at" in session and before < 0 <= at
+        if begins:
+            made.append([])
+        made[-1].append((at, n))
+    times = [[minute(NEAR_IT + at).replace(tzinfo=None) for at, _ in one] for one in made]
+    return [(user, one[0], one[-1], len(one)) for one in times]

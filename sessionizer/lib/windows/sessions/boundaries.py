@@ -129,6 +129,12 @@ def must_be_cut(rule: Rule, part: Parts, start: Column, end: Column, count: Colu
     return reduce(or_, [F.coalesce(one, F.lit(False)) for one in found], F.lit(False))
 
 
+def is_to_cut(rule: Rule) -> Column:
+    """The same of partials, or of merged ones."""
+    part: Parts = lambda name: C.col(part_column(name))  # noqa: E731
+    return must_be_cut(rule, part, C.col(C.START), C.col(C.END), C.col(C.COUNT))
+
+
 def end_by_content(rule: Rule, count: Column) -> list[tuple[str, Column]]:
     """Why a session has ended, but for its gap: reasons, each with whether it holds, over merged sessions."""
     found: list[tuple[str, Column]] = []

@@ -13,12 +13,14 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
+from sessionizer.lib.aggregates.binding import Aggregate
 from sessionizer.lib.bags import hashed
 from sessionizer.lib.canonical import session_id
 from sessionizer.lib.compute import Compute
 from sessionizer.lib.config import DynamicGap
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.spans import Spans
 from sessionizer.lib.windows.sessions.boundaries import (
     CHANGES_OF,
     ENDS_WHEN,
@@ -28,10 +30,13 @@ from sessionizer.lib.windows.sessions.boundaries import (
     STARTS_WHEN,
     Content,
     content_of,
+    is_to_cut,
     local_day,
+    part_column,
     salt_of,
 )
-from sessionizer.lib.windows.sessions.intervals import apart
+from sessionizer.lib.windows.sessions.fold import bucket, fold
+from sessionizer.lib.windows.sessions.intervals import apart, arriving, main_population
 from sessionizer.lib.windows.sessions.islands import beyond
 
 CHUNK, BEGINS, TIE = "__chunk", "__begins", "__tie"
@@ -62,6 +67,57 @@ def cut(events: DataFrame, rule: Rule, compute: Compute) -> DataFrame:
     firsts = [F.when(F.col(BEGINS), column).alias(name) for name, column in about.items()]
     own = [name for name in events.columns if name not in (C.LOW, C.FIRST_IDS)]
     return found.select(*C.cols(tuple(own)), number.alias(C.ISLAND), *firsts)
+
+
+def told_by_neighbours(rule: Rule) -> bool:
+    """Whether an event and the one before it tell all cuts, and no event reaches further than a later one."""
+    walks = rule.max_duration is not None or rule.max_events is not None or rule.changes_of
+    return rule.by_content and not walks and not isinstance(rule.gap, DynamicGap)
+
+
+def in_pieces(  # noqa: PLR0913
+    partials: DataFrame,
+    accepted: Callable[[Spans], DataFrame],
+    rule: Rule,
+    aggregates: tuple[Aggregate, ...],
+    *,
+    now: int,
+    compute: Compute,
+) -> DataFrame:
+    """Partials that nothing cuts amid, numbered by the session that they are in, where neighbours tell all cuts.
+
+    Of events that are alone in the table's time: of the few buckets that are cut amid they are read again, no others.
+
+    In: what `new_intervals` returns; what makes the accepted events.
+    Out: the same, `__island` BIGINT, 1, 2, … in time order per key, `__why` STRING and `__ahead` as of `cut`.
+    """
+    place, is_cut = (*rule.key, C.BUCKET), is_to_cut(rule)
+    edges = F.min(F.when(is_cut, C.col(C.START))), F.max(F.when(is_cut, C.col(C.END)))
+    low, high = next(iter(compute.rows(partials.agg(*edges))), (None, None))
+    if low is None or high is None:
+        return _in_sessions(partials.withColumn(C.ISLAND, F.lit(None).cast("bigint")), rule)
+    buckets = F.broadcast(partials.where(is_cut).select(*C.cols(place)))
+    events = main_population(accepted([(low, high)])).withColumn(C.BUCKET, bucket(rule.bucket))
+    within = cut(joined(events, buckets, place, "left_semi").withColumnRenamed(C.BUCKET, C.RANGE), rule, compute)
+    made = fold(within, rule, aggregates, C.RANGE, C.ISLAND, whole=True).drop(C.RANGE, C.WHY)
+    return _in_sessions(partials.where(~is_cut).unionByName(arriving(made, rule, now), allowMissingColumns=True), rule)
+
+
+def _in_sessions(pieces: DataFrame, rule: Rule) -> DataFrame:
+    """What `in_pieces` returns. In: partials; those of one time in the order of `__island`."""
+    by_time = Window.partitionBy(*C.cols(rule.key)).orderBy(C.START, C.ISLAND)
+    reasons = []
+    if rule.ends_when is not None:
+        reasons.append((ENDS_WHEN, F.lag(C.col(part_column("ends"))).over(by_time) > 0))
+    if rule.starts_when is not None:
+        reasons.append((STARTS_WHEN, C.col(part_column("starts")) > 0))
+    if rule.cut_at is not None:
+        before = F.lag(C.col(part_column("most_day"))).over(by_time)
+        reasons.append((MIDNIGHT, before != C.col(part_column("least_day"))))
+    why = F.coalesce(*[F.when(holds, reason) for reason, holds in reasons], F.lit(None).cast("string"))
+    is_apart = beyond(C.col(C.START), F.lag(C.col(C.REACH)).over(by_time), rule)
+    told = pieces.withColumns({C.WHY: why, BEGINS: F.coalesce(is_apart, F.lit(False)) | why.isNotNull()})
+    return told.withColumn(C.ISLAND, _running(F.sum, BEGINS, by_time) + 1).drop(BEGINS)
 
 
 def _in_order(rule: Rule, within: tuple[str, ...], *tie: str) -> WindowSpec:

@@ -22,6 +22,13 @@ def apart(frame: DataFrame, rule: Rule) -> tuple[str, ...]:
     return (*rule.key, *((C.POPULATION,) if C.POPULATION in frame.columns else ()))
 
 
+def main_population(events: DataFrame) -> DataFrame:
+    """The accepted events that are in no population apart."""
+    if C.POPULATION not in events.columns:
+        return events
+    return events.where(C.col(C.POPULATION).isNull()).drop(C.POPULATION)
+
+
 def new_intervals(partials: DataFrame, rule: Rule, now: int) -> DataFrame:
     """The partials of `fold` that change the accepted bag, as intervals.
 

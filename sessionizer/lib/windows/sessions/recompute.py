@@ -16,7 +16,7 @@ from sessionizer.lib.config import DynamicGap
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.windows.sessions.boundaries import must_be_cut, part_column
-from sessionizer.lib.windows.sessions.intervals import LIVE_TYPE, apart, bare_intervals, keeps_arrival
+from sessionizer.lib.windows.sessions.intervals import LIVE_TYPE, apart, bare_intervals, keeps_arrival, main_population
 from sessionizer.lib.windows.sessions.islands import mark_islands
 
 MERGE, ALONE, REDO = "merge", "alone", "redo"
@@ -202,8 +202,8 @@ def within_ranges(events: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
     theirs is not known: those out of the range, those at their edges, of these such as reach no farther, the earliest.
     """
     identity = apart(ranges, rule)
-    if C.POPULATION in events.columns and C.POPULATION not in identity:
-        events = events.where(C.col(C.POPULATION).isNull()).drop(C.POPULATION)
+    if C.POPULATION not in identity:
+        events = main_population(events)
     if C.POPULATION in identity and C.POPULATION not in events.columns:
         events = events.withColumn(C.POPULATION, F.lit(None).cast("bigint"))
     kept = tuple(name for name in (OTHERS, C.FIRST_IDS) if name in ranges.columns)

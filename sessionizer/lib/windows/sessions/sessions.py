@@ -18,8 +18,7 @@ from sessionizer.lib.time.spans import Spans, near_spans, overlapping, within_ti
 from sessionizer.lib.time.watermarks import WatermarkState, with_clock
 from sessionizer.lib.windows.sessions.boundaries import (
     facts_of_content,
-    must_be_cut,
-    part_column,
+    is_to_cut,
     with_cut,
 )
 from sessionizer.lib.windows.sessions.changes import (
@@ -30,7 +29,7 @@ from sessionizer.lib.windows.sessions.changes import (
     told,
     without_others,
 )
-from sessionizer.lib.windows.sessions.cuts import cut
+from sessionizer.lib.windows.sessions.cuts import cut, in_pieces, told_by_neighbours
 from sessionizer.lib.windows.sessions.fold import bucket, fold
 from sessionizer.lib.windows.sessions.intervals import (
     LIVE_TYPE,
@@ -39,6 +38,7 @@ from sessionizer.lib.windows.sessions.intervals import (
     bare_intervals,
     emptied,
     keeps_arrival_of_key,
+    main_population,
     merge_islands,
     new_intervals,
     state_intervals,
@@ -192,8 +192,13 @@ class Sessions:
 
     def _first(self, intervals: DataFrame, changes: AcceptedChanges, compute: Compute) -> Merged:
         """Where the table has no session: those that nothing cuts are merged as they are."""
-        rule, marked = self.rule, mark_islands(intervals, self.rule)
-        islands = merge_islands(marked, rule, self.facts).where(self._must_be_cut())
+        rule = self.rule
+        if told_by_neighbours(rule) and not rule.tells_events:
+            pieces = in_pieces(intervals, changes.accepted, rule, self.aggregates, now=self.now, compute=compute)
+            told = with_cut(self._merged(pieces), rule, rule.key, lambda start, reach: beyond(start, reach, rule))
+            return Merged(told.drop(C.WHY))
+        marked = mark_islands(intervals, rule)
+        islands = merge_islands(marked, rule, self.facts).where(is_to_cut(rule))
         bounds = {C.LOW: F.min(C.col(C.LOW)), C.HIGH: F.max(C.col(C.HIGH))}
         ranges, seen = compute.observed(to_cut(islands, rule), bounds)
         low, high = seen[C.LOW], seen[C.HIGH]
@@ -202,12 +207,7 @@ class Sessions:
             return Merged(merged)
         spans = [(low, high)]
         inside, redone = self._redone(changes.accepted(spans), ranges, compute)
-        return Merged(merged.where(~self._must_be_cut()), redone, ranges, inside, spans)
-
-    def _must_be_cut(self) -> Column:
-        return must_be_cut(
-            self.rule, lambda name: C.col(part_column(name)), C.col(C.START), C.col(C.END), C.col(C.COUNT)
-        )
+        return Merged(merged.where(~is_to_cut(rule)), redone, ranges, inside, spans)
 
     def _redone(self, events: DataFrame, ranges: DataFrame, compute: Compute) -> tuple[DataFrame, DataFrame]:
         """The events in the ranges, and the sessions that they make."""
@@ -273,9 +273,7 @@ class Sessions:
         They come as what leaves: nothing has arrived there.
         """
         rule = self.rule
-        events = again.of_keys(changes.accepted([(again.low, again.high - 1)]), rule.key)
-        if C.POPULATION in events.columns:
-            events = events.where(C.col(C.POPULATION).isNull()).drop(C.POPULATION)
+        events = main_population(again.of_keys(changes.accepted([(again.low, again.high - 1)]), rule.key))
         affected = arriving(fold(events, rule, self.aggregates), rule, self.now).withColumn(C.EFFECT, F.lit(LEAVES))
         table = stored.all()
         if table is None:
