@@ -20,7 +20,7 @@ from sessionizer.lib.time.spans import Spans
 from sessionizer.tables.delta import Entry, Table
 from sessionizer.tables.events import EventTable
 from sessionizer.tables.manifest import Consumed, Manifest
-from sessionizer.tables.stitch.stitched import event_table
+from sessionizer.tables.stitch.stitched import StitchedTable, event_table
 from sessionizer.tables.source import NOTHING, Increment, naming, passed
 
 Found = TypeVar("Found")
@@ -98,6 +98,11 @@ class Events:
     def tables(self) -> dict[str, Table]:
         """Their tables."""
         return {name: one.table for name, one in self.each.items()}
+
+    @property
+    def mappings(self) -> dict[str, Table]:
+        """The mapping tables of those that have one."""
+        return {name: one.mapping.table for name, one in self.each.items() if isinstance(one, StitchedTable)}
 
     @property
     def versions(self) -> dict[str, int]:

@@ -156,14 +156,12 @@ class MappingTable:
             + ANEW,
         )
 
-    def is_lost(self, error: Exception) -> bool:
-        """Whether an error tells of files of this table that are gone."""
-        return any(name in str(error) for name in GONE) and self.table.location in str(error)
-
-    def lost(self, increment: Increment, error: Exception) -> SourceError:
-        """What is wrong then."""
-        is_told = increment.first is None or increment.is_passed
-        return gone(increment.last, error, THE_TABLE) if is_told else self.unreadable(increment, error)
+    def lost(self, increment: Increment, error: Exception) -> SourceError | None:
+        """What an error tells of this table: files of it are gone; None: nothing."""
+        if any(name in str(error) for name in GONE) and self.table.location in str(error):
+            is_told = increment.first is None or increment.is_passed
+            return gone(increment.last, error, THE_TABLE) if is_told else self.unreadable(increment, error)
+        return None
 
     def has_changes(self, done: Read) -> bool:
         """Whether there are changes that no run has read, and that can be read."""

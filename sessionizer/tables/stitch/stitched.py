@@ -11,7 +11,8 @@ from pyspark.sql import types as T
 
 from sessionizer.lib.admission.united import of_one
 from sessionizer.lib.config import Config, EventSource, Stitch
-from sessionizer.tables.events import EventTable
+from sessionizer.lib.errors import SourceError
+from sessionizer.tables.events import NO_CHANGES, EventTable
 from sessionizer.tables.manifest import Consumed
 from sessionizer.tables.source import Increment, passed
 from sessionizer.tables.stitch.mapping import MappingTable
@@ -53,7 +54,10 @@ class StitchedTable(EventTable):
         mapping = self.mapping.plan(None if known is None else known.stitch)
         if known is not None and not mapping.is_passed and (found is None or self.policies.one_by_one):
             found = passed(known)
-        return None if found is None else replace(found, mapping=mapping)
+        if found is None or known is None or mapping.is_passed:
+            return None if found is None else replace(found, mapping=mapping)
+        files, size = self.table.size()  # in which the events of what has changed are looked for
+        return replace(found, files=found.files + files, bytes=found.bytes + size, mapping=mapping)
 
     def nothing_behind(self, version: int) -> Increment:
         """No more than the table as of a version, by the mapping as it stands."""
@@ -96,9 +100,17 @@ class StitchedTable(EventTable):
             try:
                 yield
             except (PySparkException, Py4JJavaError) as error:
-                if increment.mapping is not None and self.mapping.is_lost(error):
-                    raise self.mapping.lost(increment.mapping, error) from error
-                raise
+                raise self._lost(increment, error) or error
+
+    def _lost(self, increment: Increment, error: Exception) -> SourceError | None:
+        """What an error tells of the mapping table; None: it is of the events."""
+        if (mapping := increment.mapping) is None:
+            return None
+        # Delta says which versions lack changes, and not of which table.
+        ranges = [f"[{one.first} , {one.last}]" for one in (mapping, increment)]
+        if any(sign in str(error) for sign in NO_CHANGES) and increment.stitches and ranges[0] != ranges[1]:
+            return self.mapping.unreadable(mapping, error) if ranges[0] in str(error) else None
+        return self.mapping.lost(mapping, error)
 
 
 def _version(end: Increment | None) -> int | None:
