@@ -103,7 +103,6 @@ class Materialised(Stitched):
 
     def __init__(self, spark: SparkSession, folder: Path, of: Stitched) -> None:
         self.of, self.waits, self.known = of, list[Any](), dict[str, str]()
-        self.devices_seen = 0
         super().__init__(spark, folder, **of.sections)
         self.sources = {"events": {"schema": f"{EVENTS}, user_id STRING"}}
         self.there = {"events": []}
@@ -116,7 +115,6 @@ class Materialised(Stitched):
 
     def catch_up(self) -> None:
         """All that has come since the last run, the users first."""
-        number = len(self.of.there["devices"])
         users = self.of.users()
         before = [row for row in self.there["events"] if row["user_id"] != users.get(row["u"])]
         after = [row | {"user_id": users.get(row["u"])} for row in before]
@@ -124,7 +122,6 @@ class Materialised(Stitched):
             stay = [row for row in self.there["events"] if row not in before]
             self.there["events"] = stay + after
             self._changed("events", "UPDATE", update_preimage=before, update_postimage=after)
-        self.devices_seen = number
         for change in self.waits:
             change()
         self.waits.clear()
