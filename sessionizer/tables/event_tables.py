@@ -20,8 +20,8 @@ from sessionizer.lib.time.spans import Spans
 from sessionizer.tables.delta import Entry, Table
 from sessionizer.tables.events import EventTable
 from sessionizer.tables.manifest import Consumed, Manifest
-from sessionizer.tables.stitch.stitched import StitchedTable, event_table
 from sessionizer.tables.source import NOTHING, Increment, naming, passed
+from sessionizer.tables.stitch.stitched import StitchedTable, event_table
 
 Found = TypeVar("Found")
 

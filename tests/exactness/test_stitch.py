@@ -241,7 +241,12 @@ def test_a_restore_of_sessions_takes_the_position_in_the_mapping_back(play: Play
 
 @pytest.mark.broad
 def test_windows_are_of_the_users(play: Plays, tmp_path: Path) -> None:
-    sliding: dict[str, Any] = {"table": str(tmp_path / "windows"), "time_difference": "10m", "grace": "0s", "aggregates": []}
+    sliding: dict[str, Any] = {
+        "table": str(tmp_path / "windows"),
+        "time_difference": "10m",
+        "grace": "0s",
+        "aggregates": [],
+    }
     done = play(sliding=sliding)
     done.comes(events="d1@0 d2@5 x@100")._changed("devices")
     done.init().slide()
@@ -278,10 +283,14 @@ def refused(play: Stitched, **stitch: str) -> str:
 def test_what_does_not_fit_is_refused(play: Plays) -> None:
     done = play()
     done.comes(events="d1@0").maps("d1=ann")
-    assert "source.stitch gives a column a name that the source table has already: got 'n'" in refused(done, **{"as": "n"})
+    assert "source.stitch gives a column a name that the source table has already: got 'n'" in refused(
+        done, **{"as": "n"}
+    )
     assert "source.stitch.to names a column that the mapping table does not have" in refused(done, to="user")
     assert "source.stitch.from names a column that the mapping table does not have" in refused(done, **{"from": "at"})
-    assert "source.stitch.from names a column that the source table does not have" in refused(done, **{"from": "user_id"})
+    assert "source.stitch.from names a column that the source table does not have" in refused(
+        done, **{"from": "user_id"}
+    )
     done.table(done.folder / "devices")._content.settings.pop(next(iter(SOURCE)))
     with pytest.raises(SourceError, match=r"mapping table must record its changes.*ALTER TABLE"):
         done.change().init()

@@ -119,7 +119,12 @@ def told_of(source: Source, sources: Sequence[NamedSource]) -> dict[str, object]
     """What decides which events there are, as a rule tells it; values as in the file. source: the only one, or all."""
     if not sources:
         told = source.model_dump(mode="json", include={"where", "order_by", "null_keys"})
-        return {"key": key_summary(source.key, source.made), "event_time": source.event_time, **told, **_stitched(source)}
+        return {
+            "key": key_summary(source.key, source.made),
+            "event_time": source.event_time,
+            **told,
+            **_stitched(source),
+        }
     each = {
         of.name: {
             "key": key_summary(of.key, of.made),

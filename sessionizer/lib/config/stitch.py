@@ -20,7 +20,7 @@ class Stitch(Section):
 
     @model_validator(mode="after")
     def _the_column_has_a_plain_name(self) -> Self:
-        plain_name(self.column, "such that the column of the events has a name, as or to, ", "as: user_id")
+        plain_name(self.column, "the name of a column, ", "as: user_id")
         if self.column.lower() in (C.CHANGE_TYPE, C.COMMIT_VERSION, C.COMMIT_TIMESTAMP):
             raise broken_rule("must not call the column as one of a change feed", "Write as: user_id", self.column)
         return self

@@ -1,4 +1,4 @@
-"""A mapping table, by which the events of a source get a column: whose the device is that they are of (SEMANTICS §4b)."""
+"""A mapping table, by which the events of a source get a column: whose device they are of (SEMANTICS §4b)."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -48,9 +48,7 @@ def with_stitched(columns: T.StructType, mapping: T.StructType, of: Stitch, fiel
     return T.StructType([*columns.fields, T.StructField(of.column, kind, True, of_no_file)])
 
 
-def stitch_problems(
-    columns: T.StructType, mapping: T.StructType, of: Stitch, field: str
-) -> Iterator[SourceMismatch]:
+def stitch_problems(columns: T.StructType, mapping: T.StructType, of: Stitch, field: str) -> Iterator[SourceMismatch]:
     """What is wrong with the columns that `stitch` names. field: what errors call it."""
     ours, theirs = ({f.name.lower(): f.dataType for f in kinds.fields} for kinds in (columns, mapping))
     yield from column_problems((of.from_,), columns, f"{field}.from", compared=True)

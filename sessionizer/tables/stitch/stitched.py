@@ -100,7 +100,9 @@ class StitchedTable(EventTable):
             try:
                 yield
             except (PySparkException, Py4JJavaError) as error:
-                raise self._lost(increment, error) or error
+                if (lost := self._lost(increment, error)) is not None:
+                    raise lost from error
+                raise
 
     def _lost(self, increment: Increment, error: Exception) -> SourceError | None:
         """What an error tells of the mapping table; None: it is of the events."""
