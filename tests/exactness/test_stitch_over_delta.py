@@ -108,7 +108,7 @@ def test_changes_of_the_mapping_that_are_gone_are_told(devices: Callable[..., De
 def test_another_mapping_table_at_the_same_place_is_told(devices: Callable[..., Devices]) -> None:
     done = devices()
     (done.folder / "devices").rename(done.folder / "others")
-    with pytest.raises(TableError, match="source.stitch.table does not exist"):
+    with pytest.raises(TableError, match=r"source\.stitch\.table does not exist"):
         check(done.config, "run", columns=True)
     done.maps("d2=bob")
     with pytest.raises(SourceError, match="the mapping table is not the table that was read before"):
