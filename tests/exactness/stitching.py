@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pyspark.sql import SparkSession
 
@@ -41,7 +41,7 @@ class Stitched(Several):
         tables = {"source": source, "sessions": {"table": str(self.folder / "sessions")}}
         return Config.model_validate(given | tables)
 
-    def change(self, **sections: Any) -> "Stitched":
+    def change(self, **sections: Any) -> Self:
         """From now on by these sections."""
         self.sections |= sections
         self.config = self.configured()
@@ -49,7 +49,7 @@ class Stitched(Several):
 
     # The table of devices.
 
-    def maps(self, devices: str) -> "Stitched":
+    def maps(self, devices: str) -> Self:
         """One more version of it, with these rows more; - is null."""
         told = (pair.split("=") for pair in devices.split())
         rows = [{"u": u, "user_id": None if user == "-" else user} for u, user in told]
@@ -57,7 +57,7 @@ class Stitched(Several):
         self._changed("devices", insert=rows)
         return self
 
-    def remaps(self, device: str, user: str | None) -> "Stitched":
+    def remaps(self, device: str, user: str | None) -> Self:
         """An UPDATE of the rows of a device."""
         before = [row for row in self.there["devices"] if row["u"] == device]
         after = [row | {"user_id": user} for row in before]
@@ -65,7 +65,7 @@ class Stitched(Several):
         self._changed("devices", "UPDATE", update_preimage=before, update_postimage=after)
         return self
 
-    def unmaps(self, device: str, user: str | None = None) -> "Stitched":
+    def unmaps(self, device: str, user: str | None = None) -> Self:
         """A DELETE of the rows of a device, of one user alone if one is named."""
         gone = [r for r in self.there["devices"] if r["u"] == device and user in (None, r["user_id"])]
         self.there["devices"] = [row for row in self.there["devices"] if row not in gone]
@@ -83,7 +83,7 @@ class Stitched(Several):
 
     # Together.
 
-    def plays(self, text: str) -> "Stitched":
+    def plays(self, text: str) -> Self:
         """Runs: `d1@0 d2@5 | d1=ann | d1@9 d2=ann` are three of them."""
         for part in text.split(" | "):
             words = part.split()
@@ -126,7 +126,7 @@ class Materialised(Stitched):
             change()
         self.waits.clear()
 
-    def comes(self, **events: str) -> "Materialised":
+    def comes(self, **events: str) -> Self:
         users = self.of.users()
         for text in events.values():
             new: list[Event] = [{**event, "user_id": users.get(event["u"])} for event in told_short(text)]
@@ -134,7 +134,7 @@ class Materialised(Stitched):
             self._changed("events", insert=new)
         return self
 
-    def becomes(self, name: str, n: int, **values: Any) -> "Materialised":
+    def becomes(self, name: str, n: int, **values: Any) -> Self:
         if "u" in values:
             values = {**values, "user_id": self.of.users().get(values["u"])}
         super().becomes(name, n, **values)
