@@ -163,10 +163,11 @@ class MappingTable:
 
     def has_changes(self, done: Read) -> bool:
         """Whether there are changes that no run has read, and that can be read."""
-        if (rest := self.plan(done)).is_passed:
+        latest = self.table.version
+        if self.table.id != done.id or latest <= done.version:
             return False
         try:
-            self._changes(rest).limit(1).collect()
+            self._changes(Increment(done.version + 1, latest)).limit(1).collect()
         except (PySparkException, Py4JJavaError, SourceError):
             return False
         return True
