@@ -14,14 +14,15 @@ from sessionizer.jobs.run.side_tables import RUNS, fence
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.united import name_problems, together
 from sessionizer.lib.admission.validate import source_problems
-from sessionizer.lib.config import Config
-from sessionizer.lib.errors import ConfigError, SessionizerError, TableError
+from sessionizer.lib.config import Config, EventSource, field_of
+from sessionizer.lib.errors import ConfigError, SessionizerError, SourceMismatch, TableError
 from sessionizer.tables.delta import Commit
 from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.places.object_store import is_stored
 from sessionizer.tables.position import position_of
 from sessionizer.tables.queries.local import LocalTable, LocalTableSet, NeedsSpark
 from sessionizer.tables.source import naming, require_source
+from sessionizer.tables.stitch.mapping import require_mapping, with_stitched
 
 # What a command needs: the source; or all tables, too; or that a run can go on with their rows, too; or that these
 # follow the config's rule, aggregates that a run would take up included; or that there has been a run, too.
@@ -88,6 +89,9 @@ def nothing_new(tables: LocalTableSet, of: Ruled) -> Manifest | None:
             return None
         now = {name: (table.id, table.version) for name, table in tables.events.items()}
         is_same = now == {name: (of.id, of.to_version) for name, of in done.consumed.items()}
+        stitches = {name: of.stitch for name, of in done.consumed.items() if of.stitch is not None}
+        mapped = {name: (table.id, table.version) for name, table in tables.mappings.items()}
+        is_same = is_same and mapped == {name: (of.id, of.to_version) for name, of in stitches.items()}
         is_same = is_same and done.rule_fingerprint == of.fingerprint
         is_whole = runs.has_fence(Commit(fence(home.id, RUNS), done.run_seq))
         is_whole = is_whole and not (is_stored(home.location) and _is_another(runs, done))
@@ -112,7 +116,9 @@ def _problems(tables: LocalTableSet, of: Ruled, needs: Needs | None, *, columns:
     for source in tables.config.each:
         with _kept(found), naming(source.label):
             require_source(tables.events[source.label], source, changes=needs != "source")
-    if all(table.exists() for table in tables.events.values()):
+            if (mapping := tables.mappings.get(source.label)) is not None:
+                require_mapping(mapping, changes=needs != "source")
+    if all(table.exists() for table in (*tables.events.values(), *tables.mappings.values())):
         found += _of_columns(tables, of) if columns else []
         if needs != "source":
             with _kept(found):
@@ -134,16 +140,20 @@ def _problems(tables: LocalTableSet, of: Ruled, needs: Needs | None, *, columns:
 
 def _of_columns(tables: LocalTableSet, of: Ruled) -> list[SessionizerError]:
     """What the config names and the sources do not have, each by itself, and all together."""
-    if not of.rule.sources:
-        return list(source_problems(tables.events[""].schema, of.rule))
     found: list[SessionizerError] = []
+    try:
+        each = {source.label: _columns(tables, source) for source in tables.config.each}
+    except SourceMismatch as error:
+        return [error]
+    if not of.rule.sources:
+        return list(source_problems(each[""], of.rule))
     for source in tables.config.each:
-        columns = tables.events[source.label].schema
+        columns = each[source.label]
         for problem in (*name_problems(columns), *source_problems(columns, of.rule.of_source(source))):
             with _kept(found), naming(source.label):
                 raise problem
     with _kept(found):
-        both = together([tables.events[source.label].schema for source in tables.config.each])
+        both = together([each[source.label] for source in tables.config.each])
         if not found:
             names = {name.lower() for name in both.names}
             made = [
@@ -151,6 +161,15 @@ def _of_columns(tables: LocalTableSet, of: Ruled) -> list[SessionizerError]:
             ]
             found += source_problems(T.StructType([*both.fields, *made]), of.rule)
     return found
+
+
+def _columns(tables: LocalTableSet, source: EventSource) -> T.StructType:
+    """The columns of a source's events, that of its mapping table among them. Errors: SourceMismatch."""
+    columns = tables.events[source.label].schema
+    if source.stitch is None:
+        return columns
+    with naming(source.label):
+        return with_stitched(columns, tables.mappings[source.label].schema, source.stitch, field_of(source, "stitch"))
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TypeVar
 
@@ -18,12 +18,12 @@ from sessionizer.lib.errors import ConfigError, UsageError
 from sessionizer.lib.expressions import expression, key_field, of_event, require_columns
 from sessionizer.lib.time.spans import Spans
 from sessionizer.tables.delta import Entry, Table
-from sessionizer.tables.events import EventTable, Increment
+from sessionizer.tables.events import EventTable
 from sessionizer.tables.manifest import Consumed, Manifest
-from sessionizer.tables.source import check_same, naming
+from sessionizer.tables.source import NOTHING, Increment, naming, passed
+from sessionizer.tables.stitch.stitched import StitchedTable, event_table
 
 Found = TypeVar("Found")
-NOTHING = Increment(0, -1)  # of a source that no run has begun to read
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,11 @@ class Increments:
 
     def told(self) -> str:
         """The versions that it reads, for people: `1 to 2`, of several `clicks 1 to 2, calls 5 to 5`."""
-        read = {name: one for name, one in self.of.items() if not one.is_empty}
-        begun = {name: "all" if one.first is None else one.first for name, one in read.items()}
-        return ", ".join(f"{name} {begun[name]} to {one.last}".strip() for name, one in read.items())
+        read = [(name, one, "") for name, one in self.of.items() if not one.is_passed]
+        stitched = [(name, one.mapping) for name, one in self.of.items() if one.stitches]
+        read += [(name, one, " of the mapping table") for name, one in stitched if one is not None]
+        told = ((name, "all" if one.first is None else one.first, one.last, whose) for name, one, whose in read)
+        return ", ".join(f"{name} {first} to {last}{whose}".strip() for name, first, last, whose in told)
 
 
 class Events:
@@ -84,7 +86,7 @@ class Events:
 
     def __init__(self, spark: SparkSession, config: Config) -> None:
         self.spark = spark
-        self.each = {source.label: EventTable(spark, config, source) for source in config.each}
+        self.each = {source.label: event_table(spark, config, source) for source in config.each}
         self.groups_nulls = config.source.null_keys == "group"
 
     @property
@@ -96,6 +98,11 @@ class Events:
     def tables(self) -> dict[str, Table]:
         """Their tables."""
         return {name: one.table for name, one in self.each.items()}
+
+    @property
+    def mappings(self) -> dict[str, Table]:
+        """The mapping tables of those that have one."""
+        return {name: one.mapping.table for name, one in self.each.items() if isinstance(one, StitchedTable)}
 
     @property
     def versions(self) -> dict[str, int]:
@@ -167,7 +174,7 @@ class Events:
         unread = {name for name, of in self.consumed(done).items() if of.to_version is None}
         waits = {name for name in unread if self.tables[name].id == done.consumed[name].id}
         at = {name: -1 if name in waits else version for name, version in self.versions.items()}
-        return Increments({name: Increment(version + 1, version) for name, version in at.items()})
+        return Increments({name: self.each[name].nothing_behind(version) for name, version in at.items()})
 
     def read(self, increments: Increments) -> DataFrame:
         """The rows of increments with their `_commit_version` and, from the change feed, `_change_type`."""
@@ -179,28 +186,29 @@ class Events:
         (name, one), *others = read.items() or [("", NOTHING)]
         return None if others or not read else self.each[name].deletion(one)
 
-    def before(self, began: Mapping[str, int]) -> DataFrame:
+    def before(self, began: Mapping[str, int], increments: Increments) -> DataFrame:
         """All rows of these sources as they were before these versions; what one has not, is null."""
-        frames = [self.each[name].as_of(version - 1, None) for name, version in began.items()]
+        ends = {name: replace(increments.of[name], last=version - 1) for name, version in began.items()}
+        frames = [self.each[name].as_of(end, None) for name, end in ends.items()]
         return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
-    def as_of(self, versions: Mapping[str, int], spans: Spans | None) -> DataFrame:
-        """All rows at versions that lie in these spans of time, and maybe others; as of `EventTable.as_of`."""
-        return self._united(self._of_all(lambda one: one.as_of(versions[one.of.label], spans)), None)
+    def as_of(self, ends: Increments, spans: Spans | None) -> DataFrame:
+        """All rows at the ends of increments that lie in these spans of time, and maybe others."""
+        return self._united(self._of_all(lambda one: one.as_of(ends.of[one.of.label], spans)), None)
 
     def as_they_stand(self) -> DataFrame:
         """All rows of the latest versions."""
         return self._united(self._of_all(EventTable.as_it_stands), None)
 
-    def columns_told(self, versions: Mapping[str, int]) -> dict[str, str]:
-        """The columns of each as of a version, as manifests keep them."""
-        columns = self._of_all(lambda one: one.columns_told(versions[one.of.label]))
+    def columns_told(self, ends: Increments) -> dict[str, str]:
+        """The columns of each at the end of its increment, as manifests keep them."""
+        columns = self._of_all(lambda one: one.columns_told(ends.of[one.of.label]))
         return {name: bare(of).json() for name, of in as_united(columns).items()}
 
     def check_same(self, done: Manifest) -> None:
         """Raise unless these are the tables that a run has read, with the versions that it has read."""
         known = self.consumed(done)
-        self._of_all(lambda one: check_same(one.table, known[one.of.label]) if one.of.label in known else None)
+        self._of_all(lambda one: one.check_same(known[one.of.label]) if one.of.label in known else None)
 
     def goes_on(self, done: Manifest, last: Mapping[str, int]) -> bool:
         """Whether these tables, as of these versions, have what a run has read, and what came to them since."""
@@ -225,7 +233,7 @@ class Events:
         """The sources of which this is so."""
         return {name for name, of in self.consumed(done).items() if self.each[name].goes_on(of, last[name])}
 
-    def unread_to_keep(self, done: Manifest, last: Mapping[str, int]) -> int | None:
+    def unread_to_keep(self, done: Manifest, last: Mapping[str, int]) -> str | None:
         """The first version of any that a run can still read, and whose changes are not to be made; or None."""
         known = {name: done.consumed[name] for name in self.going_on(done, last)}
         found = (self.each[name].unread_to_keep(of, last[name]) for name, of in known.items())
@@ -256,7 +264,7 @@ class Events:
         """Raise where an event has no key because SQL fails, and would be one of those whose key is null."""
         for name, one in self.each.items() if self.groups_nulls else ():
             for key in one.of.made:
-                if of_event(key.expr, one.table.read(), key_field(key))[1] is not None:
+                if of_event(key.expr, one.own_rows(one.table.read()), key_field(key))[1] is not None:
                     raise ConfigError(
                         f"sources, {name}: a key by SQL that may have no value does not go with null_keys: group",
                         value=key.expr,
@@ -268,7 +276,7 @@ class Events:
         kinds = {}
         for name, one in self.each.items():
             with naming(name):
-                rows = one.table.read()
+                rows = one.own_rows(one.table.read())
                 require_columns(one.of.order_by, rows, "source.order_by")
                 if one.of.where is not None:
                     expression(one.of.where, rows, "source.where")
@@ -288,8 +296,3 @@ class Events:
             with naming(name):
                 found[name] = of(one)
         return found
-
-
-def passed(done: Consumed | None) -> Increment:
-    """Nothing behind the version that has been consumed."""
-    return NOTHING if done is None or done.to_version is None else Increment(done.version + 1, done.version)

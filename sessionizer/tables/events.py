@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
@@ -30,26 +29,19 @@ from sessionizer.tables.delta import (
     first_retyped,
 )
 from sessionizer.tables.manifest import Consumed
-from sessionizer.tables.source import ANEW, check_same, first_line, gone, pruned_by, require_source
+from sessionizer.tables.source import (
+    ANEW,
+    Increment,
+    check_same,
+    first_line,
+    gone,
+    pruned_by,
+    require_source,
+)
 
 NO_CHANGES = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE")
 DELETES = "DELETE"
 RESHAPES = ("RENAME COLUMN", "DROP COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS", "REPLACE COLUMNS")
-
-
-@dataclass(frozen=True)
-class Increment:
-    """Source versions that one run reads: `first` to `last`, both inclusive; `first` None: all rows at `last`."""
-
-    first: int | None
-    last: int
-    files: int = 0
-    bytes: int = 0
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to read, only a position to take."""
-        return self.first is not None and self.first > self.last
 
 
 class EventTable:
@@ -62,9 +54,17 @@ class EventTable:
         self.policies = policies(config.corrections)
         self.table = Table(spark, of.table, field_of(of))
 
+    def nothing_behind(self, version: int) -> Increment:
+        """No more than the table as of a version."""
+        return Increment(version + 1, version)
+
     def require(self) -> None:
         """Raise unless the table is there and records its changes."""
         require_source(self.table, self.of)
+
+    def check_same(self, done: Consumed) -> None:
+        """Raise unless this is the table that a run has read, with the versions that it has read."""
+        check_same(self.table, done)
 
     def plan(self, done: Consumed | None, to_version: int | None) -> Increment | None:
         """What the next run reads, within `limits`; None where nothing is left.
@@ -88,7 +88,7 @@ class EventTable:
         return of_one(self._read(increment), self.of)
 
     def _read(self, increment: Increment) -> DataFrame:
-        if increment.is_empty:
+        if increment.is_passed:
             return self.table.read(increment.last if increment.last >= 0 else None).limit(0)
         if increment.first is None:
             rows = self.table.read(increment.last)
@@ -113,14 +113,14 @@ class EventTable:
         first, last = increment.first, increment.last
         return self.policies.one_by_one and first == last and self.table.removes_rows(last)
 
-    def unread_to_keep(self, done: Consumed, last: int) -> int | None:
+    def unread_to_keep(self, done: Consumed, last: int) -> str | None:
         """The first version up to this one that a run can still read, and whose changes are not to be made; or None."""
         rules = self.policies
         for version in range((done.to_version or 0) + 1, last + 1):
             deletes = rules.deletes == "ignore" and self.deletion(Increment(version, version)) is not None
             waits = deletes or (rules.updates == "quarantine" and self.table.removes_rows(version))
             if waits and self._feed_reaches_back_to(version, version):
-                return version
+                return f"version {version} of the source"
         return None
 
     def _appended(self, first: int, last: int) -> DataFrame:
@@ -141,13 +141,13 @@ class EventTable:
         told = {C.CHANGE_TYPE: F.lit("insert"), C.COMMIT_VERSION: F.lit(last).cast("bigint")}
         return rows.withColumns(told)
 
-    def as_of(self, version: int, spans: Spans | None) -> DataFrame:
-        """All rows at a version that lie in these spans of time (microseconds, inclusive), and maybe others.
+    def as_of(self, end: Increment, spans: Spans | None) -> DataFrame:
+        """All rows at the end of an increment that lie in these spans of time (microseconds, inclusive), maybe others.
 
         Files are left closed by the statistics of `event_time`, where it is a column, else of `prune_by`.
         """
-        if version < 0:
-            return of_one(self.table.read().limit(0), self.of)
+        if (version := end.last) < 0:
+            return of_one(self.own_rows(self.table.read().limit(0), end), self.of)
         try:
             rows = self.table.read(version)
         except (PySparkException, Py4JJavaError) as error:
@@ -155,16 +155,24 @@ class EventTable:
                 raise gone(version, error) from error
             raise
         within = self._within_spans(rows, spans) if spans is not None else None
-        return of_one(rows if within is None else rows.where(within), self.of)
+        return of_one(self.own_rows(rows if within is None else rows.where(within), end), self.of)
 
     def as_it_stands(self) -> DataFrame:
         """All rows of the latest version."""
-        return of_one(self.table.read(), self.of)
+        return of_one(self.own_rows(self.table.read()), self.of)
 
-    def columns_told(self, version: int) -> T.StructType:
-        """The columns as of a version, with what they are called in the files."""
-        latest = version < 0 or version == self.table.version
-        columns = self.table.schema if latest else self.table.schema_at(version)
+    def own_rows(self, rows: DataFrame, _: Increment | None = None) -> DataFrame:
+        """Rows of the table with the columns that they have without other sources, at an end, or as it stands."""
+        return rows
+
+    def own_columns(self, end: Increment) -> T.StructType:
+        """These columns at the end of an increment."""
+        latest = end.last < 0 or end.last == self.table.version
+        return self.table.schema if latest else self.table.schema_at(end.last)
+
+    def columns_told(self, end: Increment) -> T.StructType:
+        """The columns at the end of an increment, with what they are called in the files."""
+        columns = self.own_columns(end)
         told = of_one(self.spark.createDataFrame([], columns), self.of).schema if self.of.label else columns
         of_table = {field.name: field for field in columns.fields}
         return T.StructType([of_table.get(field.name, field) for field in told.fields])
@@ -201,7 +209,7 @@ class EventTable:
         except (PySparkException, Py4JJavaError) as error:
             text = str(error)
             vacuumed = any(name in text for name in GONE) and (self.table.by_name or self.table.location in text)
-            if increment.is_empty and vacuumed:
+            if increment.is_passed and vacuumed:
                 raise gone(increment.last, error) from error
             if increment.first is not None and (vacuumed or any(sign in text for sign in NO_CHANGES)):
                 raise self._unreadable(increment, error) from error

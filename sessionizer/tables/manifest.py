@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -33,28 +33,43 @@ class Since(BaseModel):
     now: int
 
 
-class Consumed(BaseModel):
-    """How far a source has been read: its id, and versions as `source_…` of a manifest has them.
-
-    Of one among several: columns, and where it stood before the run and after it, event time and wall clock.
-    """
+class Read(BaseModel):
+    """How far a table has been read: its id, and versions as `source_…` of a manifest has them."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     id: str
     from_version: int | None
     to_version: int | None
+
+    @property
+    def version(self) -> int:
+        """The version that has been consumed; -1: none yet."""
+        return -1 if self.to_version is None else self.to_version
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether the run has read none of it."""
+        return self.from_version is not None and self.from_version > self.version
+
+    def passed(self) -> Self:
+        """The same after a run that has left it alone."""
+        return self.model_copy(update={"from_version": self.version + 1})
+
+
+class Consumed(Read):
+    """How far a source has been read, and its mapping table.
+
+    Of one among several: columns, and where it stood before the run and after it, event time and wall clock.
+    """
+
     began: int | None = None
     columns: str = ""
     latest_before: int | None = None
     latest_after: int | None = None
     came_at_before: int | None = None
     came_at_after: int | None = None
-
-    @property
-    def version(self) -> int:
-        """The version that has been consumed; -1: none yet."""
-        return -1 if self.to_version is None else self.to_version
+    stitch: Read | None = None
 
 
 class Manifest(BaseModel):
@@ -72,6 +87,7 @@ class Manifest(BaseModel):
     source_from_version: int | None = Field(description="First version read; None: all rows as of the last")
     source_to_version: int | None = Field(description="Last version consumed; None: nothing yet")
     source_began: int | None = Field(None, description="First version that any run has read; None: from the start")
+    source_stitch: Read | None = Field(None, description="How far its mapping table has been read")
     sources: Mapping[str, Consumed] = Field(
         {}, description="Of several sources each by its name; then source_… is void"
     )
@@ -112,6 +128,7 @@ class Manifest(BaseModel):
     def text(self) -> str:
         """The JSON that goes into the commit."""
         void = set() if self.sources else {"sources"}  # of one source a manifest reads as it always has
+        void |= {"source_stitch"} if self.source_stitch is None else set()
         told = self.model_dump_json(exclude_defaults=False, by_alias=True, exclude=void)
         return told.replace("{", f'{{"kind":"{MARK}",', 1)
 
@@ -164,6 +181,7 @@ class Manifest(BaseModel):
             to_version=self.source_to_version,
             began=self.source_began,
             columns=self.source_columns,
+            stitch=self.source_stitch,
         )
         return {"": alone}
 
@@ -178,9 +196,15 @@ class Manifest(BaseModel):
         return any(of.to_version is not None for of in self.consumed.values())
 
     @property
-    def read_nothing(self) -> bool:
+    def read_no_events(self) -> bool:
         """Whether there was no version of a source to read."""
-        return all(of.from_version is not None and of.from_version > of.version for of in self.consumed.values())
+        return all(of.is_passed for of in self.consumed.values())
+
+    @property
+    def read_nothing(self) -> bool:
+        """Whether there was none of a mapping table, either."""
+        stitches = [of.stitch for of in self.consumed.values() if of.stitch is not None]
+        return self.read_no_events and all(stitch.is_passed for stitch in stitches)
 
     def times_of_sources(self, moment: Literal["before", "after"]) -> dict[str, SourceTime]:
         """Where each of several sources stood before the run, or after it."""

@@ -110,7 +110,7 @@ def ledger_row(manifest: Manifest, timing: Timing, of: str = "sessions") -> dict
     known = {
         **dict(manifest),
         **{name: manifest.told(name) for name in TIMES[2:]},
-        "source_from_version": None if manifest.read_nothing else manifest.source_from_version,
+        "source_from_version": None if manifest.read_no_events else manifest.source_from_version,
         f"{of}_version": manifest.sessions_version,
         f"live_{of}": manifest.live_sessions,
         **{name: manifest.events.get(name, 0) for name in EVENTS},

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T
@@ -13,7 +14,7 @@ from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import SessionizerError, SourceError
 from sessionizer.lib.expressions import column_problems
 from sessionizer.tables.delta import CHANGE_FEED, Table
-from sessionizer.tables.manifest import Consumed
+from sessionizer.tables.manifest import Consumed, Read
 
 if TYPE_CHECKING:
     from sessionizer.tables.queries.local import LocalTable
@@ -23,6 +24,56 @@ ANEW = (
     "`sessionizer rebuild` makes all sessions anew from the source as it stands, `rebuild --windows` all sliding "
     "windows (before a first run set source.start: earliest)"
 )
+
+
+@dataclass(frozen=True)
+class Increment:
+    """Source versions that one run reads: `first` to `last`, both inclusive; `first` None: all rows at `last`.
+
+    mapping: the same of the mapping table; None: the source has none, or nothing of it has been read.
+    """
+
+    first: int | None
+    last: int
+    files: int = 0
+    bytes: int = 0
+    mapping: "Increment | None" = None
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether no rows of the table are read."""
+        return self.first is not None and self.first > self.last
+
+    @property
+    def stitches(self) -> bool:
+        """Whether changes of the mapping table are read."""
+        return self.mapping is not None and self.mapping.first is not None and not self.mapping.is_passed
+
+    def to_its_end(self) -> "Increment":
+        """Nothing behind it."""
+        return Increment(self.last + 1, self.last)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to read, only a position to take."""
+        return self.is_passed and not self.stitches
+
+
+NOTHING = Increment(0, -1)  # of a source that no run has begun to read
+
+
+def passed(done: Read | None) -> Increment:
+    """Nothing behind the version that has been consumed."""
+    if done is None or done.to_version is None:
+        return NOTHING
+    stitch = done.stitch if isinstance(done, Consumed) else None
+    return Increment(done.version + 1, done.version, mapping=None if stitch is None else passed(stitch))
+
+
+def as_read(done: Read) -> Increment:
+    """What a run has read."""
+    stitch = done.stitch if isinstance(done, Consumed) else None
+    return Increment(done.from_version, done.version, mapping=None if stitch is None else as_read(stitch))
 
 
 def named_by(config: Config, tables: "Mapping[str, Table] | Mapping[str, LocalTable]") -> Config:
@@ -66,18 +117,18 @@ def require_source(table: "Table | LocalTable", source: EventSource, *, changes:
         )
 
 
-def check_same(table: "Table | LocalTable", done: Consumed) -> None:
+def check_same(table: "Table | LocalTable", done: Read, what: str = "the source") -> None:
     """Raise unless this is the table that a run has read, with the versions that it has read."""
     latest = table.version
     if table.id != done.id:
         raise SourceError(
-            "the source is not the table that was read before: it was dropped and made again",
+            f"{what} is not the table that was read before: it was dropped and made again",
             value=table.id,
             remedy=f"point {table.field} at the table with the id {done.id}; {ANEW}",
         )
     if done.version > latest:
         raise SourceError(
-            f"the source has gone back: version {done.to_version} was read before",
+            f"{what} has gone back: version {done.to_version} was read before",
             value=latest,
             remedy=f"bring the table back to where it was; {ANEW}",
         )
@@ -100,10 +151,10 @@ def pruned_by(source: EventSource, columns: T.StructType) -> tuple[str, T.DataTy
     return (found.name, found.dataType, margin) if isinstance(found.dataType, T.TimestampType | T.DateType) else None
 
 
-def gone(version: int, error: Exception) -> SourceError:
+def gone(version: int, error: Exception, what: str = "the source") -> SourceError:
     """What is wrong where the version that was consumed is no longer there."""
     return SourceError(
-        f"the source cannot be read as of version {version}, which is the one that was consumed",
+        f"{what} cannot be read as of version {version}, which is the one that was consumed",
         value=first_line(error),
         remedy="its files were vacuumed, or its log was cleaned up; if it has newer versions, "
         f"`sessionizer run` consumes them and then this works again; else {ANEW}",

@@ -6,7 +6,7 @@ Events are told as in `play`: `clicks="a@5 b@7=3"`; n is 1 unless it is said. Mi
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -77,7 +77,7 @@ class Several:
         assert isinstance(found, T.StructType)
         return found
 
-    def comes(self, **events: str) -> "Several":
+    def comes(self, **events: str) -> Self:
         """One more version of each of these sources."""
         for name, text in events.items():
             u, time = self.schema(name).names[:2]
@@ -86,14 +86,14 @@ class Several:
             self._changed(name, insert=new)
         return self
 
-    def goes(self, name: str, n: int) -> "Several":
+    def goes(self, name: str, n: int) -> Self:
         """A DELETE of the rows with this number."""
         gone = [row for row in self.there[name] if row["n"] == n]
         self.there[name] = [row for row in self.there[name] if row["n"] != n]
         self._changed(name, "DELETE", delete=gone)
         return self
 
-    def becomes(self, name: str, n: int, **values: Any) -> "Several":
+    def becomes(self, name: str, n: int, **values: Any) -> Self:
         """An UPDATE of the rows with this number."""
         before = [row for row in self.there[name] if row["n"] == n]
         after = [row | values for row in before]
@@ -101,13 +101,13 @@ class Several:
         self._changed(name, "UPDATE", update_preimage=before, update_postimage=after)
         return self
 
-    def reshaped(self, name: str, schema: str) -> "Several":
+    def reshaped(self, name: str, schema: str) -> Self:
         """An ALTER TABLE that gives it these columns."""
         self.sources[name] = {**self.sources[name], "schema": schema}
         self._changed(name, "CHANGE COLUMN")
         return self
 
-    def optimized(self, name: str) -> "Several":
+    def optimized(self, name: str) -> Self:
         """A version that changes no rows."""
         self._changed(name, "OPTIMIZE")
         return self
@@ -130,18 +130,18 @@ class Several:
     def kind(self) -> Kind:
         return kind_of(self.spark, self.config)
 
-    def at(self, number: float) -> "Several":
+    def at(self, number: float) -> Self:
         self.now = at(number)
         return self
 
-    def init(self) -> "Several":
+    def init(self) -> Self:
         init(self.spark, self.config, None, self.said.append)
         return self
 
     def run(self, **options: Any) -> list[RunReport]:
         return run(self.spark, self.config, RunOptions(**{"now": self.now} | options), self.said.append)
 
-    def runs(self, **events: str) -> "Several":
+    def runs(self, **events: str) -> Self:
         """What comes, and a run; the tables are made before the first."""
         self.comes(**events)
         if not self.table(self.config.sessions.table).exists():

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from sessionizer.lib.errors import ConfigError, SourceError, SourceMismatch, UsageError
 from sessionizer.tables.event_tables import Increments
-from sessionizer.tables.events import Increment
+from sessionizer.tables.source import Increment
 from tests.exactness.several import CALLS, CLICKS, Several, several
 
 pytestmark = pytest.mark.broad

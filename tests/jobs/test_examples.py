@@ -15,8 +15,8 @@ from sessionizer.jobs.run.phases import RunOptions
 from tests.text_tables import clock
 
 FOLDER = Path(__file__).parents[2] / "examples"
-OF_SEVERAL = "kafka_cogroup"
-EXAMPLES = sorted(file for file in FOLDER.glob("*.yaml") if file.stem != OF_SEVERAL)
+OF_SEVERAL, STITCHED = "kafka_cogroup", "stitch"  # of more than one table
+EXAMPLES = sorted(file for file in FOLDER.glob("*.yaml") if file.stem not in (OF_SEVERAL, STITCHED))
 SCHEMA = "event_id INT, user_id STRING, clicked_at TIMESTAMP, page STRING, amount DOUBLE, device STRING"
 CLICKS = [
     (1, "ann", clock("10:00"), "/", 0.0, "web"),
@@ -56,7 +56,7 @@ def test_there_is_an_example_for_each_system() -> None:
     systems = {"kafka_streams", "spark_session_window", "numaflow", "voltsp", "flink", "dbt_lag_cumsum", "ga4"}
     systems |= {"universal_analytics", "visits", "visitors"}
     assert names == systems
-    assert (FOLDER / f"{OF_SEVERAL}.yaml").exists()
+    assert all((FOLDER / f"{name}.yaml").exists() for name in (OF_SEVERAL, STITCHED))
 
 
 def sessions_of(spark: SparkSession, folder: Path, example: str, clicks: list[tuple[Any, ...]]) -> DataFrame:
@@ -152,6 +152,35 @@ def test_visitors_are_users_or_devices(spark: SparkSession, tmp_path: Path) -> N
         ("tv", 1, ["tv"], False),
         ("web", 1, ["web"], False),
     ]
+    assert verify(spark, config, Asked()).clean
+
+
+@pytest.mark.broad
+def test_devices_get_users_and_their_sessions_move(spark: SparkSession, tmp_path: Path) -> None:
+    file = tmp_path / f"{STITCHED}.yaml"
+    file.write_text((FOLDER / file.name).read_text())
+    config = load_config(file)
+    assert config.source.stitch is not None
+    for rows, schema, place in (
+        (CLICKS, SCHEMA, config.source.table),
+        ([("tv", "bob")], "device STRING, user_id STRING", config.source.stitch.table),
+    ):
+        frame = spark.createDataFrame(rows, schema).coalesce(1)
+        frame.write.format("delta").option("delta.enableChangeDataFeed", "true").save(place)
+    init(spark, config, None, lambda _: None)
+    run(spark, config, RunOptions(once=True))
+    sessions = spark.read.format("delta").load(config.sessions.table).select("visitor", "pages", "devices")
+    assert sorted(map(tuple, sessions.collect())) == [
+        ("bob", 1, ["tv"]),
+        ("bob", 1, ["tv"]),
+        ("web", 1, ["web"]),
+        ("web", 2, ["web"]),
+    ]
+    spark.sql(f"INSERT INTO delta.`{config.source.stitch.table}` VALUES ('web', 'bob')")
+    (report,) = run(spark, config, RunOptions(once=True))
+    assert report.manifest.events["events_read"] > 0
+    sessions = spark.read.format("delta").load(config.sessions.table).select("visitor", "pages", "devices")
+    assert sorted(map(tuple, sessions.collect())) == [("bob", n, ["tv", "web"]) for n in (2, 3)]
     assert verify(spark, config, Asked()).clean
 
 

@@ -19,10 +19,11 @@ from sessionizer.lib import columns as C
 from sessionizer.tables import event_outputs, events, runs, table_set
 from sessionizer.tables.delta import Commit, Entry, Superseded, Table
 from sessionizer.tables.delta.commits import BARRIER
+from sessionizer.tables.stitch import mapping
 from tests.kills import Killed
 from tests.warehouse import SOURCE
 
-USERS = (events, event_outputs, runs, table_set)  # the modules that make tables
+USERS = (events, event_outputs, mapping, runs, table_set)  # the modules that make tables
 TYPE = pa.field(C.CHANGE_TYPE, pa.string())
 
 

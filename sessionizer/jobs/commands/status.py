@@ -123,6 +123,14 @@ def _of_sources(now: Status, of: Ruled) -> dict[str, Any]:
 
 
 def _source(one: Standing) -> dict[str, Any]:
+    """Where a source is, and its mapping table, where it has one."""
+    told = _of_table(one)
+    if (mapping := one.mapping) is None:
+        return told
+    return {**told, "stitch": {"table": without_passwords(mapping.location), **_of_table(mapping)}}
+
+
+def _of_table(one: Standing) -> dict[str, Any]:
     consumed = one.consumed
     return {
         "consumed_version": consumed,
@@ -227,9 +235,16 @@ def _told(oldest: dict[str, Any], of: str, status: str) -> Iterator[tuple[str, s
 def _sources(found: dict[str, Any], source: str) -> Iterator[tuple[str, str]]:
     if "sources" not in found:
         yield "source", f"{source}  {_position(found)}"
+        yield from _stitch(found)
     for name, one in found.get("sources", {}).items():
         come = "no event yet" if one["latest_event"] is None else f"come to {one['latest_event']}"
         yield name, f"{one['table']}  {_position(one)}; {come}"
+        yield from _stitch(one)
+
+
+def _stitch(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if (stitch := found.get("stitch")) is not None:
+        yield "stitch", f"{stitch['table']}  {_position(stitch)}"
 
 
 def _position(found: dict[str, Any]) -> str:

@@ -29,10 +29,10 @@ from sessionizer.lib.time.micros import timestamp
 from sessionizer.lib.time.watermarks import WatermarkOverride, WatermarkState, clocks_of_keys
 from sessionizer.lib.windows.windows import Stored
 from sessionizer.tables.event_tables import Increments
-from sessionizer.tables.events import Increment
 from sessionizer.tables.manifest import OF_STATES, Manifest, Mode
 from sessionizer.tables.position import Position
 from sessionizer.tables.rejected_events import BY_MARK
+from sessionizer.tables.source import as_read
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class RunContext:
         clock = clock_of(done, kind, events, now, position.version + 1).awaiting(increment.more)
         schema, is_delete = kind.fitting(done, events), kind.tables.events.deletion(increment) is not None
         rule = kind.rule.of_deletes() if is_delete else kind.rule
-        columns = kind.tables.events.columns_told(increment.lasts)
+        columns = kind.tables.events.columns_told(increment)
         return cls(kind, position, increment, clock, rule, override, began, schema, columns)
 
     @classmethod
@@ -75,7 +75,7 @@ class RunContext:
         events, known = kind.tables.events, manifest.consumed
         increment = events.nothing_new(manifest)
         if manifest.mode == "run":
-            increment = Increments({name: Increment(of.from_version, of.version) for name, of in known.items()})
+            increment = Increments({name: as_read(of) for name, of in known.items()})
         rule, version = manifest.as_judged(kind.rule), manifest.sessions_version
         clock = WatermarkState(
             manifest.now,
@@ -100,9 +100,9 @@ class RunContext:
         clock, last = WatermarkState(now, run_seq=number, forgotten=done.forgotten), increment.lasts
         schema = kind.schema_hash(events.read(increment))
         if events.keeps_time(done, last):
-            clock = clock_of(done, kind, events.as_of(last, None), now, number)
+            clock = clock_of(done, kind, events.as_of(increment, None), now, number)
         began = {name: of.began for name, of in events.begun(done).items() if events.tables[name].id == of.id}
-        columns = events.columns_told(last)
+        columns = events.columns_told(increment)
         return cls(kind, position, increment, clock, rule, NO_OVERRIDE, began, schema, columns, "rebuild")
 
     @classmethod
@@ -113,7 +113,7 @@ class RunContext:
         done, known = kind.consumed(position.manifest), kind.tables.events.consumed(position.manifest)
         kind.tables.events.check_same(done)
         increment = kind.tables.events.nothing_new(done)
-        events = kind.tables.events.as_of(increment.lasts, None)
+        events = kind.tables.events.as_of(increment, None)
         clock = clock_of(done, kind, events, now, position.version + 1)
         began, schema = {name: of.began for name, of in known.items()}, kind.fitting(done, events)
         columns = {name: of.columns for name, of in known.items()}
@@ -151,7 +151,7 @@ class RunContext:
         known = events.begun(done)
         if not (begun := {name: first for name, first in self.began.items() if first and name not in known}):
             return rows
-        older = events.before(begun).withColumn(C.CHANGE_TYPE, F.lit(BEFORE_START))
+        older = events.before(begun, self.increment).withColumn(C.CHANGE_TYPE, F.lit(BEFORE_START))
         return rows.unionByName(older, allowMissingColumns=True)
 
     def _everything(self) -> DataFrame:
@@ -160,7 +160,7 @@ class RunContext:
         Those from before the start, those that updates in quarantine would have made, and late ones among what has been
         forgotten are marked; what deletes and updates in quarantine have taken away is there.
         """
-        rows = self.kind.tables.events.as_of(self.increment.lasts, None)
+        rows = self.kind.tables.events.as_of(self.increment, None)
         if not (lasting := self.lasting()) or (rejects := self.rejects()) is None:
             return rows
         return marked(rows, self._kept_in(rows), rejects.where(reduce(or_, lasting)), self.rule, BY_MARK)
@@ -199,7 +199,7 @@ class RunContext:
         if done is None or (same := events.going_on(done, last)) == events.each.keys():
             return stays
         mine = C.col(C.SOURCE).isin(*same) if same else F.lit(False)
-        return stays.where(mine).unionByName(beyond(stays.where(~mine), events.as_of(last, None)))
+        return stays.where(mine).unionByName(beyond(stays.where(~mine), events.as_of(self.increment, None)))
 
     @cached_property
     def _has_ignored(self) -> bool:
@@ -208,7 +208,7 @@ class RunContext:
 
     def sample(self) -> DataFrame:
         """No rows of the source, with its columns."""
-        return self.kind.tables.events.as_of(self.increment.lasts, None).limit(0)
+        return self.kind.tables.events.as_of(self.increment, None).limit(0)
 
     def stored(self) -> Stored:
         """The rows of the table as they were; a rebuild begins with none."""
@@ -225,7 +225,7 @@ class RunContext:
     def past(self) -> Past:
         """What admission may look up."""
         events = self.kind.tables.events
-        return Past(read_once_if_few(partial(events.as_of, self.increment.lasts), events), self.rejects)
+        return Past(read_once_if_few(partial(events.as_of, self.increment), events), self.rejects)
 
     def _span(self) -> tuple[int, int]:
         """Of a look back: from its first microsecond to the one after its last."""
@@ -255,7 +255,7 @@ class RunContext:
 
     def _keys_touched(self) -> DataFrame:
         if self.mode == "rebuild":
-            rows = self.kind.tables.events.as_of(self.increment.lasts, None)
+            rows = self.kind.tables.events.as_of(self.increment, None)
             back = self._kept_in(rows)
             return with_keys(rows if back is None else rows.unionByName(back), self.rule.made)
         (low, high), rejects = self._span(), self.rejects()

@@ -16,8 +16,11 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.errors import ConfigError
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.watermarks import SourceTime, WatermarkState
-from sessionizer.tables.manifest import Consumed, Manifest, Since, policy
+from sessionizer.tables.events import EventTable
+from sessionizer.tables.manifest import Consumed, Manifest, Read, Since, policy
 from sessionizer.tables.position import Position
+from sessionizer.tables.source import Increment
+from sessionizer.tables.stitch.stitched import StitchedTable
 
 MOST_SCOPES = 1000
 SELDOM = ("duplicates", "amended", "corrected", "withdrawn", "forgotten", "moved", "readmitted")
@@ -86,6 +89,7 @@ def _consumed(context: RunContext, after: WatermarkState) -> dict[str, Any]:
             to_version=one.last if one.last >= 0 else None,
             began=context.began.get(name),
             columns=context.columns.get(name, ""),
+            stitch=_stitched_to(events.each[name], one),
             **_moment(before.get(name), "before"),
             **_moment(after.sources.get(name), "after"),
         )
@@ -93,8 +97,15 @@ def _consumed(context: RunContext, after: WatermarkState) -> dict[str, Any]:
     }
     if "" not in found:
         return {"source_id": "", "source_from_version": None, "source_to_version": None, "sources": found}
-    names = ("id", "from_version", "to_version", "began", "columns")
+    names = ("id", "from_version", "to_version", "began", "columns", "stitch")
     return {f"source_{name}": getattr(found[""], name) for name in names}
+
+
+def _stitched_to(source: EventTable, increment: Increment) -> Read | None:
+    """How far its mapping table has been read."""
+    if not isinstance(source, StitchedTable) or (to := increment.mapping) is None:
+        return None
+    return Read(id=source.mapping.table.id, from_version=to.first, to_version=to.last)
 
 
 def _moment(of: SourceTime | None, moment: str) -> dict[str, int | None]:
@@ -104,7 +115,8 @@ def _moment(of: SourceTime | None, moment: str) -> dict[str, int | None]:
 def _read_nothing(of: Consumed) -> Consumed:
     """The same after a run that has left the source alone."""
     stands = {"latest_before": of.latest_after, "came_at_before": of.came_at_after}
-    return of.model_copy(update={"from_version": of.version + 1, **stands})
+    stitch = None if of.stitch is None else of.stitch.passed()
+    return of.passed().model_copy(update={"stitch": stitch, **stands})
 
 
 def with_counts(manifest: Manifest, counts: Mapping[str, int]) -> Manifest:
@@ -131,6 +143,7 @@ def forgetting(  # noqa: PLR0913
             # Those that the runs before have written to, and this one, too.
             "side_tables": {n: of for n, of in done.side_tables.items() if n == REJECTED or ids.get(n) == of},
             "source_from_version": None if done.sources else done.consumed[""].version + 1,
+            "source_stitch": None if done.source_stitch is None else done.source_stitch.passed(),
             "sources": {name: _read_nothing(of) for name, of in done.sources.items()},
             "source_files": 0,
             "source_bytes": 0,

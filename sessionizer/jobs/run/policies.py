@@ -31,7 +31,7 @@ from sessionizer.lib.admission.verdicts import (
 )
 from sessionizer.lib.aggregates.evolution import Definitions, by_name, told_by
 from sessionizer.lib.config import Aggregate
-from sessionizer.lib.config.sources import filters_of, made_keys_of
+from sessionizer.lib.config.sources import filters_of, made_columns_of
 from sessionizer.lib.errors import ConfigError, RunFailed, SourceError, SourceMismatch, TableError, UsageError
 from sessionizer.lib.expressions import of_event
 from sessionizer.lib.windows.windows import DELETE
@@ -158,12 +158,13 @@ def check_filter(context: RunContext) -> None:
 
 def _check_origin(context: RunContext, done: Manifest) -> None:
     """Raise where what must stay out, or in, is told by rows that sources have no longer so: `source`, keys by SQL."""
-    old, new = made_keys_of(done.rule), made_keys_of(context.kind.summary)
+    old, new = made_columns_of(done.rule), made_columns_of(context.kind.summary)
     what, names, mine = "source has become sources, or the other way round", list(done.sources), F.lit(True)
     if bool(done.sources) == bool(context.rule.sources):
         if not (names := sorted(name for name in old.keys() & new.keys() if old[name] != new[name])):
             return
-        what, mine = "keys by SQL of several sources have changed", C.col(C.SOURCE).isin(names)
+        what = "keys by SQL of several sources have changed, or the column of a mapping table"
+        mine = C.col(C.SOURCE).isin(names) if done.sources else mine
     rejects = context.kind.rejected_events.before(context.clock.run_seq)
     lasting = [C.col(C.KEPT) == IN, C.col(C.REASON) == BEFORE_START, *context.lasting()]
     if rejects is not None and not rejects.where(mine & reduce(or_, lasting)).isEmpty():
@@ -178,7 +179,7 @@ def _check_read(kind: Kind, done: Manifest, last: Mapping[str, int]) -> None:
     """Raise where a rebuild would make changes of rows that are to leave the events where they are."""
     if (version := kind.tables.events.unread_to_keep(done, last)) is not None:
         raise UsageError(
-            f"version {version} of the source takes rows away whose events are to stay, and no run has read it yet: a "
+            f"{version} takes rows away whose events are to stay, and no run has read it yet: a "
             "rebuild would not know them",
             value=f"corrections: {kind.tables.config.corrections!r}",
             remedy=f"`sessionizer {kind.command}` reads it first, by the rule as it was",
@@ -244,7 +245,7 @@ def check_same_events(context: RunContext) -> None:
     if done is None or not done.has_consumed or not (evolved.added or evolved.dropped):
         return
     events = context.kind.tables.events
-    sample, rejects, source = context.sample(), context.rejects(), events.as_of(events.nothing_new(done).lasts, None)
+    sample, rejects, source = context.sample(), context.rejects(), events.as_of(events.nothing_new(done), None)
     added, dropped = _failing(evolved.added, sample), _failing(evolved.dropped, source)
     wrong = None
     if added:

@@ -15,7 +15,7 @@ from sessionizer.lib.admission.united import is_widened
 from sessionizer.lib.rule import Rule
 from sessionizer.tables.event_tables import Events
 from sessionizer.tables.manifest import Manifest
-from sessionizer.tables.source import naming
+from sessionizer.tables.source import naming, passed
 
 Columns = tuple[T.StructType, T.StructType]  # before and after
 
@@ -40,8 +40,8 @@ def told_anew(
     for name, one in events.each.items():
         mine = rejects.where(C.col(C.SOURCE) == name) if name else rejects
         if name in changed:
-            then = done.consumed[name].version
-            with naming(name), one.telling_anew(then):
+            then = passed(done.consumed[name])
+            with naming(name), one.telling_anew(then.last):
                 are_whole = mine.where(C.col(C.EVENT).isNull()).isEmpty()
                 source = None if are_whole else _typed(one.as_of(then, None), changed[name][0])
                 own = replace(rule.of_source(one.of), made=()) if rule is not None and name else rule

@@ -8,6 +8,7 @@ from sessionizer.lib.config.outputs import Limits
 from sessionizer.lib.config.sliding import Sliding
 from sessionizer.lib.config.source import Dedupe, EventSource, Source
 from sessionizer.lib.config.sources import events_of, field_of
+from sessionizer.lib.config.stitch import Stitch
 from sessionizer.lib.config.types import DynamicGap, StartTimestamp, StartVersion, database_of, location_kind
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Source",
     "StartTimestamp",
     "StartVersion",
+    "Stitch",
     "database_of",
     "events_of",
     "field_of",

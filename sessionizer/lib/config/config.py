@@ -31,6 +31,7 @@ from sessionizer.lib.config.sources import (
     check_together,
     events_of,
     field_of,
+    mappings_of,
     source_or_sources,
     together,
     told_of,
@@ -140,12 +141,9 @@ class Config(Section):
     @property
     def tables(self) -> dict[str, str]:
         """Where its tables lie, by the keys that name them."""
-        sources = {field_of(source): source.table for source in self.each}
-        tables = (
-            sources
-            | {"sessions.table": self.sessions.table}
-            | {f"outputs.{name}": location for name, location in self.outputs if location is not None}
-        )
+        sources = {field_of(source): source.table for source in self.each} | mappings_of(self.each)
+        outputs = {f"outputs.{name}": location for name, location in self.outputs if location is not None}
+        tables = sources | {"sessions.table": self.sessions.table} | outputs
         if self.sliding is not None:
             tables |= {f"sliding.{name}": getattr(self.sliding, name) for name in ("table", *BESIDE)}
         return tables
@@ -153,7 +151,8 @@ class Config(Section):
     @model_validator(mode="after")
     def _tables_lie_apart(self) -> Self:
         for (one, here), (other, there) in combinations(self.tables.items(), 2):
-            if overlap(here, there):
+            is_shared = here == there and {one, other} <= mappings_of(self.each).keys()
+            if overlap(here, there) and not is_shared:
                 raise broken_rule(
                     f"{one} and {other} must not be the same place, nor one inside the other",
                     f"Set {other} to a folder or name of its own",

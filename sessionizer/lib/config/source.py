@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.config.key import KeyEntry, MadeKey, key_of, name_of, of_source
+from sessionizer.lib.config.stitch import Stitch
 from sessionizer.lib.config.types import Gap, Location, Section, Start, Text, broken_rule, first_repeated, plain_name
 
 Per = Literal["table", "key"] | tuple[str, ...]
@@ -69,6 +70,9 @@ class EventSource(Section):
     )
     where: Text | None = Field(None, description="SQL filter: only events for which it is true are read")
     order_by: tuple[Text, ...] = Field((), description="Columns that order events of equal time")
+    stitch: Stitch | None = Field(
+        None, description="A mapping table, such as of devices to users, by which events get a column of their own"
+    )
 
     @field_validator("keys")
     @classmethod
@@ -110,8 +114,9 @@ class EventSource(Section):
 
     @property
     def own_key(self) -> tuple[str, ...]:
-        """The names of those that the source has itself."""
-        return tuple(key for key in map(key_of, self.keys) if isinstance(key, str))
+        """The names of those that the source's table has itself."""
+        lent = "" if self.stitch is None else self.stitch.column.lower()
+        return tuple(key for key in map(key_of, self.keys) if isinstance(key, str) and key.lower() != lent)
 
     def scope(self, per: Per) -> Per:
         """What a watermark belongs to, by the names of key columns; a field within a column may be written as there."""

@@ -119,12 +119,18 @@ def told_of(source: Source, sources: Sequence[NamedSource]) -> dict[str, object]
     """What decides which events there are, as a rule tells it; values as in the file. source: the only one, or all."""
     if not sources:
         told = source.model_dump(mode="json", include={"where", "order_by", "null_keys"})
-        return {"key": key_summary(source.key, source.made), "event_time": source.event_time, **told}
+        return {
+            "key": key_summary(source.key, source.made),
+            "event_time": source.event_time,
+            **told,
+            **_stitched(source),
+        }
     each = {
         of.name: {
             "key": key_summary(of.key, of.made),
             "event_time": of.event_time,
             **of.model_dump(mode="json", include={"where", "order_by"}),
+            **_stitched(of),
         }
         for of in sources
     }
@@ -137,10 +143,22 @@ def filters_of(told: Mapping[str, Any]) -> dict[str, str | None]:
     return {name: of.get("where") for name, of in sources.items()}
 
 
-def made_keys_of(told: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The keys by SQL that are part of the rows of each of several sources, by its name; of one they are not."""
-    sources: Mapping[str, Mapping[str, Any]] = told.get("sources", {})
-    return {name: [key for key in of["key"] if not isinstance(key, str)] for name, of in sources.items()}
+def made_columns_of(told: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """What makes columns that are part of the rows of a source, and not of its table, by its name.
+
+    That is its mapping table and, of several sources, its keys by SQL.
+    """
+    several: Mapping[str, Mapping[str, Any]] = told.get("sources", {})
+    if not several:
+        return {"": [told.get("stitch")]}
+    return {
+        name: [of.get("stitch"), *[key for key in of["key"] if not isinstance(key, str)]]
+        for name, of in several.items()
+    }
+
+
+def _stitched(source: EventSource) -> dict[str, object]:
+    return {} if source.stitch is None else {"stitch": source.stitch.summary()}
 
 
 def field_of(source: EventSource, key: str = "table") -> str:
@@ -151,6 +169,12 @@ def field_of(source: EventSource, key: str = "table") -> str:
 def events_of(source: EventSource) -> str:
     """What queries call its table."""
     return f"events_{source.label}" if source.label else "events"
+
+
+def mappings_of(sources: Sequence[EventSource]) -> dict[str, str]:
+    """Where the mapping tables of these lie, by the keys that name them; several may have the same."""
+    stitched = {field_of(source, "stitch.table"): source.stitch for source in sources}
+    return {name: stitch.table for name, stitch in stitched.items() if stitch is not None}
 
 
 def source_or_sources(schema: dict[str, Any]) -> None:

@@ -242,6 +242,9 @@ class LocalTableSet:
             raise NeedsSpark(f"{setting} says where paths lie")
         table = partial(_ThereTable if servers(config) else LocalTable, store=ObjectStore.of(config.spark, os.environ))
         self.events: dict[str, LocalTable] = {s.label: table(s.table, field_of(s)) for s in config.each}
+        self.mappings = {
+            s.label: table(s.stitch.table, field_of(s, "stitch.table")) for s in config.each if s.stitch is not None
+        }
         self.config = named_by(config, self.events)
         self.sessions = table(config.sessions.table, "sessions.table")
         self.rejected_events = table(config.outputs.rejected_events, "outputs.rejected_events")

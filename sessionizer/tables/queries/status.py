@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -15,7 +15,8 @@ from sessionizer.lib.errors import SessionizerError
 from sessionizer.lib.time.watermarks import SourceTime
 from sessionizer.lib.windows.sessions.lifecycle import FINAL, OPEN
 from sessionizer.tables.delta import BYTES_WRITTEN, LOG_KEPT, REMOVED_FILES_KEPT, Entry, Table
-from sessionizer.tables.manifest import Manifest
+from sessionizer.tables.event_tables import Events
+from sessionizer.tables.manifest import Manifest, Read
 from sessionizer.tables.position import position_of
 from sessionizer.tables.queries.file import File
 from sessionizer.tables.queries.local import LocalTable, LocalTableSet, NeedsSpark, as_numbers
@@ -35,7 +36,7 @@ class Standing:
     """Where a source is. location: its table. latest: its latest version; consumed: that which runs have read, or None.
 
     behind: commits after it. kept: how long, in microseconds, the source keeps what runs have to read: its removed
-    files, and the log that names them. time: where it stands among several.
+    files, and the log that names them. time: where it stands among several. mapping: the same of its mapping table.
     """
 
     location: str
@@ -43,7 +44,8 @@ class Standing:
     consumed: int | None
     behind: Sequence[Entry]
     kept: int
-    time: SourceTime | None
+    time: SourceTime | None = None
+    mapping: "Standing | None" = None
 
     @property
     def waiting(self) -> int:
@@ -94,20 +96,20 @@ class Totals:
 def read_status(tables: TableSet, last_runs: int) -> dict[str, Status]:
     """By Spark: any table. Of sessions and, where they have been made, of windows."""
     tables.require()
-    found = {"sessions": _status(tables.sessions, tables.runs, tables.events.tables, last_runs)}
+    found = {"sessions": _status(tables.sessions, tables.runs, tables.events, last_runs)}
     if tables.config.sliding is not None and tables.windows.table.exists():
-        found["windows"] = _status(tables.windows, tables.window_runs, tables.events.tables, last_runs)
+        found["windows"] = _status(tables.windows, tables.window_runs, tables.events, last_runs)
     return found
 
 
-def _status(home: WindowTable, runs: Runs, events: Mapping[str, Table], last_runs: int) -> Status:
+def _status(home: WindowTable, runs: Runs, events: Events, last_runs: int) -> Status:
     manifest, rows = home.position().manifest, home.table.read()
     status = _status_column(rows)
     counts = rows.groupBy(status.alias("status")).count().collect()
     sums = runs.sums(EVENTS)
     return Status(
         manifest,
-        standing(events, manifest),
+        standing(events.tables, events.mappings, manifest),
         {row["status"]: row["count"] for row in counts},
         oldest_rows(home, manifest),
         sums["runs"],
@@ -125,15 +127,15 @@ def oldest_rows(home: WindowTable, manifest: Manifest | None) -> dict[str, Oldes
 def read_local_status(tables: LocalTableSet, last_runs: int) -> dict[str, Status]:
     """Without Spark. Errors: NeedsSpark."""
     tables.require()
-    found = {"sessions": _local_status(tables.sessions, tables.runs, tables.events, SPANS["sessions"], last_runs)}
+    found = {"sessions": _local_status(tables.sessions, tables.runs, tables, SPANS["sessions"], last_runs)}
     if (windows := tables.of_windows.get("windows")) is not None and windows.exists():
         runs = tables.of_windows["window_runs"]
-        found["windows"] = _local_status(windows, runs, tables.events, SPANS["windows"], last_runs)
+        found["windows"] = _local_status(windows, runs, tables, SPANS["windows"], last_runs)
     return found
 
 
 def _local_status(
-    home: LocalTable, runs: LocalTable, events: Mapping[str, LocalTable], span: tuple[str, ...], last_runs: int
+    home: LocalTable, runs: LocalTable, tables: LocalTableSet, span: tuple[str, ...], last_runs: int
 ) -> Status:
     import pyarrow as pa  # noqa: PLC0415
 
@@ -145,7 +147,7 @@ def _local_status(
     ledger.sort(key=lambda row: -row[C.RUN_SEQ])
     return Status(
         manifest,
-        standing(events, manifest),
+        standing(tables.events, tables.mappings, manifest),
         by_status,
         oldest,
         len(ledger),
@@ -154,16 +156,26 @@ def _local_status(
     )
 
 
-def standing(events: Mapping[str, Table] | Mapping[str, LocalTable], manifest: Manifest | None) -> dict[str, Standing]:
-    """Where each source is, by its name."""
+def standing(
+    events: Mapping[str, Table] | Mapping[str, LocalTable],
+    mappings: Mapping[str, Table] | Mapping[str, LocalTable],
+    manifest: Manifest | None,
+) -> dict[str, Standing]:
+    """Where each source is, by its name, and its mapping table, where it has one."""
     known, times = ({}, {}) if manifest is None else (manifest.consumed, manifest.times_of_sources("after"))
     found = {}
     for name, table in events.items():
-        consumed, latest = known[name].to_version if name in known else None, table.version
-        behind = list(table.history(0 if consumed is None else max(latest - consumed, 0)))
-        kept = min(microseconds_of(table.setting(setting) or usual) for setting, usual in KEPT.items())
-        found[name] = Standing(table.location, latest, consumed, behind, kept, times.get(name))
+        of = known.get(name)
+        stitch = _of_table(mappings[name], None if of is None else of.stitch) if name in mappings else None
+        found[name] = replace(_of_table(table, of), time=times.get(name), mapping=stitch)
     return found
+
+
+def _of_table(table: Table | LocalTable, done: Read | None) -> Standing:
+    consumed, latest = None if done is None else done.to_version, table.version
+    behind = list(table.history(0 if consumed is None else max(latest - consumed, 0)))
+    kept = min(microseconds_of(table.setting(setting) or usual) for setting, usual in KEPT.items())
+    return Standing(table.location, latest, consumed, behind, kept)
 
 
 def read_totals(home: WindowTable, runs: Runs, events: Mapping[str, Table]) -> Totals:
@@ -263,7 +275,10 @@ def is_small(tables: LocalTableSet, *, whole: bool = False) -> bool:
             return False
         waiting = _waiting(manifest, tables.events)
         behind = [entry for name, number in waiting.items() for entry in tables.events[name].history(number)]
-        return sum(entry.metric(BYTES_WRITTEN) for entry in behind) < SMALL_BYTES
+        stitches = {name: of.stitch.version for name, of in manifest.consumed.items() if of.stitch is not None}
+        told = [name for name, table in tables.mappings.items() if table.version > stitches.get(name, -1)]
+        whole_ones = sum(tables.events[name].bytes for name in told)  # where their events are looked for
+        return sum(entry.metric(BYTES_WRITTEN) for entry in behind) + whole_ones < SMALL_BYTES
     except (NeedsSpark, SessionizerError):
         return False
 

@@ -1,0 +1,1 @@
+"""A source whose events get a column from a mapping table."""

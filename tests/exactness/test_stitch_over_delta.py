@@ -1,0 +1,128 @@
+"""A mapping table of Delta's own: its change feed, files that are gone, what is told of it without Spark."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sessionizer.jobs.commands.status import status, status_without_spark
+from sessionizer.jobs.preflight import check, nothing_new
+from sessionizer.jobs.run.kinds import ruled
+from sessionizer.lib.errors import SourceError, TableError
+from sessionizer.tables.queries.local import LocalTableSet
+from tests import quick_tables
+from tests.exactness.play import Play
+from tests.warehouse import SOURCE
+
+pytestmark = pytest.mark.broad
+WHO = [{"name": "who", "expr": "coalesce(user_id, u)"}]
+
+
+class Devices(Play):
+    """A source whose devices get users from a table beside it."""
+
+    def __init__(self, spark: SparkSession, folder: Path, **source: Any) -> None:
+        stitch = {"table": str(folder / "devices"), "from": "u", "to": "user_id"}
+        super().__init__(spark, folder, source={"key": WHO, "stitch": stitch, **source})
+
+    def maps(self, devices: str) -> "Devices":
+        rows = [tuple(pair.split("=")) for pair in devices.split()]
+        assert quick_tables.append(self.folder / "devices", rows, "u STRING, user_id STRING", SOURCE)
+        return self
+
+    def mapping(self, statement: str) -> "Devices":
+        self.spark.sql(statement.replace("{}", f"delta.`{self.folder / 'devices'}`"))
+        return self
+
+    def vacuumed(self) -> "Devices":
+        """Of both tables no version but the latest can be read."""
+        self.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+        try:
+            for name in ("events", "devices"):
+                self.spark.sql(f"OPTIMIZE delta.`{self.folder / name}`")
+                self.spark.sql(f"VACUUM delta.`{self.folder / name}` RETAIN 0 HOURS")
+        finally:
+            self.spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
+        return self
+
+
+@pytest.fixture
+def devices(spark: SparkSession, tmp_path: Path) -> Callable[..., Devices]:
+    def devices(**source: Any) -> Devices:
+        made = Devices(spark, tmp_path / "play", **source).maps("d1=ann")
+        made.runs("d1@0=1 d2@5=2 d2@5=2 x@100=4")
+        return made
+
+    return devices
+
+
+def test_nothing_older_than_what_was_read_is_needed(devices: Callable[..., Devices]) -> None:
+    done = devices()
+    done.vacuumed().run()
+    done.maps("d2=ann").add("d2@101=8").source("DELETE FROM {} WHERE n = 1").run()
+    wanted = """
+        who | start | end | count | total
+        ann | 5     | 5   | 2     | 4
+        ann | 101   | 101 | 1     | 8
+        x   | 100   | 100 | 1     | 4
+        """
+    done.assert_sessions(wanted)
+    done.assert_clean()
+    done.mapping("MERGE INTO {} AS t USING (SELECT 'd2' AS u) AS s ON t.u = s.u WHEN MATCHED THEN DELETE").run()
+    assert {row["who"] for row in done.told("who")} == {"d2", "x"}
+    done.assert_clean()
+
+
+def test_status_and_a_run_that_finds_nothing_know_of_the_mapping(devices: Callable[..., Devices]) -> None:
+    done = devices()
+
+    def is_done() -> bool:
+        return nothing_new(LocalTableSet(done.config), ruled(done.config)) is not None
+
+    assert is_done()
+    done.maps("d2=bob d3=bob")
+    assert not is_done()
+    told = status_without_spark(done.config)["stitch"]
+    assert (told["table"], told["consumed_version"], told["latest_version"]) == (str(done.folder / "devices"), 0, 1)
+    assert (told["versions_behind"], told["rows_behind"]) == (1, 2)
+    assert status(done.spark, done.config)["stitch"] == {**told, "oldest_waiting_seconds": pytest.approx(0, abs=600)}
+    done.run()
+    assert is_done()
+
+
+def test_changes_of_the_mapping_that_are_gone_are_told(devices: Callable[..., Devices]) -> None:
+    done = devices()
+    done.mapping("ALTER TABLE {} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)")
+    with pytest.raises(SourceError, match="the mapping table must record its changes"):
+        check(done.config, "run", columns=True)
+    done.mapping("UPDATE {} SET user_id = 'bob'")
+    done.mapping("ALTER TABLE {} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
+    with pytest.raises(SourceError, match=r"the mapping table's changes of versions 1 to 3 cannot be read.*rebuild"):
+        done.run()
+    done.rebuild()
+    assert {row["who"] for row in done.told("who")} == {"bob", "d2", "x"}
+
+
+def test_another_mapping_table_at_the_same_place_is_told(devices: Callable[..., Devices]) -> None:
+    done = devices()
+    (done.folder / "devices").rename(done.folder / "others")
+    with pytest.raises(TableError, match=r"source\.stitch\.table does not exist"):
+        check(done.config, "run", columns=True)
+    done.maps("d2=bob")
+    with pytest.raises(SourceError, match="the mapping table is not the table that was read before"):
+        done.run()
+    with pytest.raises(SourceError, match="the mapping table is not the table that was read before"):
+        done.backfill(0, 60)
+    done.change(corrections="quarantine").rebuild()  # there is no change that a run could read first
+    assert {row["who"] for row in done.told("who")} == {"bob", "d1", "x"}
+
+
+def test_a_source_that_is_only_added_to_may_have_one(devices: Callable[..., Devices]) -> None:
+    done = devices(changes="appends")
+    done.maps("d2=ann").add("d2@101=8").run()
+    assert sorted((row["who"], row["count"]) for row in done.told("who | count")) == [
+        *(("ann", "1"), ("ann", "3"), ("x", "1"))
+    ]
+    done.assert_clean()
