@@ -153,8 +153,9 @@ class Events:
         if alone is not None:
             stay = {name for name, one in found.items() if name == alone or one.is_empty}
             found = {name: one if name in stay else passed(known.get(name)) for name, one in found.items()}
-        unread = [name for name, one in planned.items() if name and one is not None]
-        return Increments(found, [name for name in unread if found[name].last < self.tables[name].version])
+        versions, unread = self.versions, {n: one for n, one in planned.items() if n and one is not None}
+        more = [n for n, one in unread.items() if found[n].last < versions[n] or one.stitches > found[n].stitches]
+        return Increments(found, more)
 
     def consumed(self, done: Manifest | None) -> Mapping[str, Consumed]:
         """How far runs have read these sources, by name."""

@@ -29,15 +29,7 @@ from sessionizer.tables.delta import (
     first_retyped,
 )
 from sessionizer.tables.manifest import Consumed
-from sessionizer.tables.source import (
-    ANEW,
-    Increment,
-    check_same,
-    first_line,
-    gone,
-    pruned_by,
-    require_source,
-)
+from sessionizer.tables.source import ANEW, Increment, check_same, first_line, gone, pruned_by, require_source
 
 NO_CHANGES = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE")
 DELETES = "DELETE"
@@ -112,6 +104,10 @@ class EventTable:
         """Whether it is a commit that changes rows, where each of these is an increment of its own."""
         first, last = increment.first, increment.last
         return self.policies.one_by_one and first == last and self.table.removes_rows(last)
+
+    def is_mapped_on(self, _: Consumed) -> bool:
+        """Whether what made a column of the rows that were read is there still, with all its changes since."""
+        return True
 
     def unread_to_keep(self, done: Consumed, last: int) -> str | None:
         """The first version up to this one that a run can still read, and whose changes are not to be made; or None."""

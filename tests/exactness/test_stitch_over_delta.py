@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from sessionizer.jobs.commands.status import status, status_without_spark
 from sessionizer.jobs.preflight import check, nothing_new
 from sessionizer.jobs.run.kinds import ruled
-from sessionizer.lib.errors import SourceError, TableError
+from sessionizer.lib.errors import SourceError, TableError, UsageError
 from sessionizer.tables.queries.local import LocalTableSet
 from tests import quick_tables
 from tests.exactness.play import Play
@@ -117,6 +117,18 @@ def test_another_mapping_table_at_the_same_place_is_told(devices: Callable[..., 
         done.backfill(0, 60)
     done.change(corrections="quarantine").rebuild()  # there is no change that a run could read first
     assert {row["who"] for row in done.told("who")} == {"bob", "d1", "x"}
+
+
+def test_what_waits_in_quarantine_by_a_mapping_that_is_gone_is_counted_by_no_other(
+    devices: Callable[..., Devices],
+) -> None:
+    done = devices()
+    done.change(corrections="quarantine")
+    done.maps("d2=ann").run()
+    (done.folder / "devices").rename(done.folder / "others")
+    done.maps("d2=bob")
+    with pytest.raises(UsageError, match="the column of a mapping table"):
+        done.rebuild()
 
 
 def test_a_source_that_is_only_added_to_may_have_one(devices: Callable[..., Devices]) -> None:

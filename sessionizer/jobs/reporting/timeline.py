@@ -140,7 +140,8 @@ def _events(tables: LocalTableSet, mine: str, inside: Callable[[str], str]) -> l
     parts = []
     for source in tables.config.each:
         types = {f.name.lower(): f.dataType.typeName() for f in tables.events[source.label].schema.fields}
-        if types.get(source.event_time.lower()) not in ("timestamp", "timestamp_ntz") or source.made:
+        is_made = len(source.own_key) < len(source.keys)
+        if is_made or types.get(source.event_time.lower()) not in ("timestamp", "timestamp_ntz"):
             return None
         us = f"epoch_us({quoted(source.event_time)})"
         parts.append(f"SELECT {us} FROM {events_of(source)} WHERE {mine} AND {inside(us)}")

@@ -184,7 +184,8 @@ def _more_is_left(kind: Kind, increment: Increments, options: RunOptions) -> boo
     """Whether there is something to read behind this increment."""
     if options.to_version is not None:
         return increment.last < options.to_version
-    return any(increment.lasts[name] < latest for name, latest in kind.tables.events.versions.items())
+    versions = kind.tables.events.versions
+    return bool(increment.more) or any(increment.lasts[name] < latest for name, latest in versions.items())
 
 
 def _by_clock(kind: Kind, done: Manifest | None, options: RunOptions, now: int) -> WatermarkOverride | None:

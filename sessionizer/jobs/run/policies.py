@@ -161,7 +161,9 @@ def _check_origin(context: RunContext, done: Manifest) -> None:
     old, new = made_columns_of(done.rule), made_columns_of(context.kind.summary)
     what, names, mine = "source has become sources, or the other way round", list(done.sources), F.lit(True)
     if bool(done.sources) == bool(context.rule.sources):
-        if not (names := sorted(name for name in old.keys() & new.keys() if old[name] != new[name])):
+        events, changed = context.kind.tables.events, {n for n in old.keys() & new.keys() if old[n] != new[n]}
+        changed |= {name for name, of in events.consumed(done).items() if not events.each[name].is_mapped_on(of)}
+        if not (names := sorted(changed)):
             return
         what = "keys by SQL of several sources have changed, or the column of a mapping table"
         mine = C.col(C.SOURCE).isin(names) if done.sources else mine

@@ -86,6 +86,13 @@ class StitchedTable(EventTable):
         """Whether it is a commit that changes rows, or changes of the mapping, which have to come alone."""
         return (self.policies.one_by_one and increment.stitches) or super().changes_rows_alone(increment)
 
+    def is_mapped_on(self, done: Consumed) -> bool:
+        """Whether the mapping table is the one that was read, with all its changes since."""
+        known, table = done.stitch, self.mapping.table
+        return known is None or (
+            table.id == known.id and (table.version == known.version or self.mapping.has_changes(known))
+        )
+
     def unread_to_keep(self, done: Consumed, last: int) -> str | None:
         """What a run can still read, and whose changes are not to be made."""
         waits = self.policies.updates == "quarantine" and done.stitch is not None
