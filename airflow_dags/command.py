@@ -9,11 +9,10 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from airflow_dags.call import Call
 from airflow_dags.datasets import datasets, reads_and_writes
+from airflow_dags.reasons import is_for_good, reason
 
 OF_ALL_DAGS: dict[str, Any] = {"max_active_runs": 1, "tags": ["sessionizer"]}
 BY_THE_CLOCK = {**OF_ALL_DAGS, "start_date": datetime(2000, 1, 1, tzinfo=UTC), "catchup": False}
-# Exit codes that trying again cannot change: a check that failed, a wrong command or config.
-FOR_GOOD = (1, 2)
 SUMMED = (
     *("events_read", "accepted", "late", "invalid", "duplicates", "amended"),
     *(f"sessions_{name}" for name in ("created", "extended", "merged", "split", "closed", "finalised", "deleted")),
@@ -68,8 +67,8 @@ class SessionizerOperator(BaseOperator):
             raise AirflowException(f"sessionizer {asked[0]} was ended with its task; what it has committed stays")
         if code:
             context["ti"].xcom_push(key="failed", value=document)
-            kind = AirflowFailException if code in FOR_GOOD else AirflowException
-            raise kind(f"sessionizer {asked[0]} ended with exit code {code}: {_reason(document)}")
+            kind = AirflowFailException if is_for_good(code, document) else AirflowException
+            raise kind(f"sessionizer {asked[0]} ended with exit code {code}: {reason(document)}")
         self._document = document
         # An earlier try, or a run that was cut off, may have written what nobody has been told of.
         if isinstance(document, dict) and "runs" in document:
@@ -106,7 +105,7 @@ class SessionizerOperator(BaseOperator):
             return None
         code, found = self._to(["check-config", "--file-only"]).document(patience())
         if code:
-            raise AirflowException(f"its tables are not known: {_reason(found)}")
+            raise AirflowException(f"its tables are not known: {reason(found)}")
         return lineage(asked, datasets(found["tables"], self.catalog), document)
 
 
@@ -118,11 +117,3 @@ def figures(runs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     last = done[-1]  # the names are those of sessions or of windows
     summed = {name: sum(run[name] for run in done) for name in SUMMED if name in last}
     return {"runs": len(done), **summed, **{name: last[name] for name in AS_OF_LAST if name in last}}
-
-
-def _reason(document: Any) -> str:
-    if "error" in document:
-        return str(document["error"])
-    broken = [f"{name} ({number} rows)" for name, number in document.get("rules", {}).items() if number]
-    wrong = f"{document.get('differing', 0)} of {document.get('sessions', 0)} sessions differ from their events"
-    return "; ".join([wrong, *(f"broken: {one}" for one in broken)])

@@ -8,6 +8,8 @@ from datetime import timedelta
 from pathlib import Path, PurePath
 from typing import Any
 
+_SAYS = re.compile(r"\s*[^\s#]")  # neither blank nor a comment
+_NAMES_TABLES = re.compile(r"""["']?(source|sources|sessions)["']?\s*:""")  # which any config does, and no other file
 NAME = "{name}"  # in a setting: the name of the config, where there are many
 OF_MANY = {  # in place of the defaults
     "pool": "sessionizer_{name}",
@@ -40,6 +42,7 @@ class Settings:
     def of(cls, environment: Mapping[str, str]) -> "tuple[Settings, ...]":
         """The settings in `SESSIONIZER_…` variables; of a folder one for each config file in it, in order of names.
 
+        Other files of the folder are passed over: those that begin with a dot, and YAML that names no table.
         Errors: ValueError for what cannot be right.
         """
         variables = {field.name: environment.get(f"SESSIONIZER_{field.name.upper()}") for field in fields(cls)}
@@ -76,7 +79,7 @@ class Settings:
         }
 
     def _of_each(self, folder: Path) -> "tuple[Settings, ...]":
-        files = sorted(file for file in folder.iterdir() if file.suffix in (".yaml", ".yml") and file.is_file())
+        files = sorted(file for file in folder.iterdir() if _is_config(file))
         names = [file.stem for file in files]
         if wrong := next((name for name in names if not re.fullmatch(r"[\w-]+", name) or names.count(name) > 1), None):
             raise ValueError(
@@ -97,3 +100,11 @@ class Settings:
             )
             for file in files
         )
+
+
+def _is_config(file: Path) -> bool:
+    """Whether it may be one: YAML that is no draft, and names a source or sessions, or is still empty."""
+    if file.name.startswith(".") or file.suffix not in (".yaml", ".yml") or not file.is_file():
+        return False
+    lines = [line for line in file.read_text(encoding="utf-8", errors="replace").splitlines() if _SAYS.match(line)]
+    return not lines or lines[0].startswith("{") or any(_NAMES_TABLES.match(line) for line in lines)

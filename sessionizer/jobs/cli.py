@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import traceback
 from importlib import metadata
 from typing import Annotated
 
@@ -17,6 +18,7 @@ EXTRAS = {
     **{"pyspark": "spark", "py4j": "spark", "delta": "spark", "grpc": "connect"},
     **{"great_expectations": "quality", "jinja2": "report", "markupsafe": "report", "matplotlib": "report"},
 }
+UNEXPECTED = 70  # the exit code of a bug, as sysexits.h has it: unlike 1 and 2 it may be worth another try
 _OURS = re.compile(r"`?\b__\w+`?")  # names of columns in flight, which nobody else knows
 app = typer.Typer(
     name="sessionizer",
@@ -55,7 +57,7 @@ for part in (feed, run, look_back, upkeep, lookups, questions):
 
 
 def main() -> None:
-    """Run the command line; every failure becomes a sentence and an exit code."""
+    """Run the command line; every failure becomes a sentence and an exit code, a bug behind its traceback."""
     as_json = "--json" in sys.argv
     try:
         app()
@@ -63,36 +65,47 @@ def main() -> None:
         _fail(str(error), error.exit_code, as_json)
     except KeyboardInterrupt:
         _fail("stopped; what was committed stays, the next run goes on from there", 130, as_json)
-    except ImportError as error:
-        _fail(_not_there(error), 2, as_json)
     except Exception as error:
-        from sessionizer.jobs.failures import known_failure
+        try:
+            found = _not_there(error) if isinstance(error, ImportError) else _known(error)
+        except Exception:  # without PySpark nothing of its errors is known
+            found = None
+        if found is None:
+            traceback.print_exc()
+            first = next(iter(str(error).splitlines()), "")
+            text = f"this should not have happened: {type(error).__name__}: {first[:500]}"
+            found = f"{text}. Where, the traceback tells; please report it.", UNEXPECTED
+        _fail(*found, as_json)
 
-        if (named := known_failure(error)) is not None:
-            _fail(str(named), named.exit_code, as_json)
-        if type(error).__module__.split(".")[0] not in ("pyspark", "py4j", "delta"):
-            raise
-        from sessionizer.jobs.spark import log_folder
 
-        _fail(f"Spark failed: {_spark_message(error)} Spark's log is in {log_folder()}.", 3, as_json)
+def _known(error: Exception) -> tuple[str, int] | None:
+    """What a failure of Spark, of the machine or of a store says, and its exit code; None: it is none."""
+    from sessionizer.jobs.failures import known_failure
+    from sessionizer.jobs.spark import log_folder
+
+    if (named := known_failure(error)) is not None:
+        return str(named), named.exit_code
+    if type(error).__module__.split(".")[0] not in ("pyspark", "py4j", "delta"):
+        return None
+    return f"Spark failed: {_spark_message(error)} Spark's log is in {log_folder()}.", 3
 
 
-def _not_there(error: ImportError) -> str:
-    """That a library is not installed, or of a release that lacks what is imported; others are raised again."""
+def _not_there(error: ImportError) -> tuple[str, int] | None:
+    """That a library is not installed, or of a release that lacks what is imported; None: it is another one."""
     extra = EXTRAS.get(str(error.name).split(".")[0])
     if extra is None:
-        raise error
+        return None
     from sessionizer.jobs.starting.versions import check_installed
 
     try:
         check_installed()
     except VersionMismatch as mismatch:
-        return str(mismatch)
+        return str(mismatch), 2
     except ModuleNotFoundError:  # there is no Spark at all
         pass
     if not isinstance(error, ModuleNotFoundError):
-        raise error
-    return f"this needs {error.name}, which is not installed. pip install '.[{extra}]' in the checkout."
+        return None
+    return f"this needs {error.name}, which is not installed. pip install '.[{extra}]' in the checkout.", 2
 
 
 def _spark_message(error: Exception) -> str:

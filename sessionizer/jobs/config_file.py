@@ -16,6 +16,8 @@ from sessionizer.lib.errors import ConfigError, explain
 PREFIX = "SESSIONIZER__"
 
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})\Z")
+_LONG = re.compile(r"[-+]?(0|[1-9][0-9]*)\Z")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?\Z|[-+]?[0-9]+[eE][-+]?[0-9]+\Z")
 _BOOL = re.compile(r"(true|True|TRUE|false|False|FALSE)\Z")
 _NULL = re.compile(r"(~|null|Null|NULL|)\Z")
 _MOST_PROBLEMS = 20  # that one error lists
@@ -59,6 +61,25 @@ _Loader.yaml_constructors = {
 }
 for _tag in ("int", "bool", "null"):
     _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.construct_core)
+
+
+class _Plain(_Loader):
+    """The same with numbers of any length, and those with a point or an exponent."""
+
+    def construct_number(self, node: yaml.ScalarNode) -> int | float:
+        text = str(self.construct_scalar(node))
+        return int(text) if _LONG.match(text) else float(text)
+
+
+_Plain.add_implicit_resolver("tag:yaml.org,2002:int", _LONG, list("-+0123456789"))
+_Plain.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
+for _tag in ("int", "float"):
+    _Plain.add_constructor(f"tag:yaml.org,2002:{_tag}", _Plain.construct_number)
+
+
+def plain_yaml(text: str) -> Any:
+    """What YAML, or JSON, that is no config holds, read as configs are. Errors: yaml.YAMLError."""
+    return yaml.load(text, _Plain)
 
 
 def load_config(path: str | Path, env: Mapping[str, str] | None = None) -> Config:

@@ -5,6 +5,7 @@ import re
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
+from sessionizer.jobs.spark import has_ended, log_folder
 from sessionizer.lib.errors import RunFailed
 from sessionizer.tables.delta import CUT_OFF, told
 from sessionizer.tables.places.object_store import refusal
@@ -34,6 +35,12 @@ TOO_LARGE = ("ARITHMETIC_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE")  # in some ord
 
 def known_failure(error: Exception) -> RunFailed | None:
     """The sentence, if it is one of these; nothing of what the command would have written is visible."""
+    if has_ended(error):
+        return RunFailed(
+            "Spark ended amid the command",
+            remedy=f"its log in {log_folder()} may say why; where it does not, the system has ended it for want of "
+            f"memory: give the machine more, or spark.driver.memory less. Then {AGAIN}",
+        )
     if not isinstance(error, OSError | PySparkException | Py4JJavaError):
         return None
     text = told(error)

@@ -10,9 +10,9 @@ from typing import Any
 
 from sessionizer.lib.config import location_kind
 from sessionizer.lib.errors import SessionizerError, UsageError
-from sessionizer.tables.places.object_store import ObjectStore, arrow_path, is_stored, refusing
+from sessionizer.tables.places.object_store import ObjectStore, arrow_path, copying, is_stored
 
-HIDDEN = ("_", ".")  # what names of files begin with that hold no rows
+HIDDEN = ("_", ".")  # what names of files, and of folders, begin with that hold no rows
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def delivered(name: str, settings: Mapping[str, str]) -> Iterator[Path]:
     with TemporaryDirectory(prefix="sessionizer-") as folder:
         file = Path(folder, name.rstrip("/").rpartition("/")[2])
         yield file
-        with refusing():
+        with copying():
             copy_files(str(file), arrow_path(name), LocalFileSystem(), files)
 
 
@@ -91,8 +91,8 @@ def _store(name: str, settings: Mapping[str, str], what: str = "files to ingest 
 def _copied(name: str, files: Any, folder: Path) -> Iterator[Path]:
     from pyarrow.fs import LocalFileSystem, copy_files  # noqa: PLC0415  (as below)
 
-    with refusing():
-        paths = _below(arrow_path(name), files)
+    with copying():
+        paths = below(arrow_path(name), files)
         if not paths:
             raise UsageError("a file to ingest must exist", value=name, remedy="check the bucket and the path")
         for path in paths:
@@ -102,11 +102,18 @@ def _copied(name: str, files: Any, folder: Path) -> Iterator[Path]:
             yield copy
 
 
-def _below(path: str, files: Any) -> list[str]:
+def below(path: str, files: Any) -> list[str]:
     """The file of this path, or of a folder all files below it, in order of name."""
     from pyarrow.fs import FileSelector  # noqa: PLC0415  (it loads a library that files on the disk need not)
 
     if files.get_file_info(path).is_file:
         return [path]
     there = files.get_file_info(FileSelector(path, allow_not_found=True, recursive=True))
-    return sorted(f.path for f in there if f.is_file and not f.base_name.startswith(HIDDEN))
+    return sorted(f.path for f in there if f.is_file and not _is_hidden(f.path[len(path) :].strip("/")))
+
+
+def _is_hidden(path: str) -> bool:
+    """Whether a file, or a folder that it lies in, is of no rows; `_day=1` is a partition, as Spark has it."""
+    *folders, name = path.split("/")
+    inside = [folder for folder in folders if "=" not in folder or folder.startswith(".")]
+    return any(one.startswith(HIDDEN) for one in (*inside, name))

@@ -13,7 +13,7 @@ from sessionizer.jobs.commands.report import by_spark, write_report
 from sessionizer.jobs.commands.status import status
 from sessionizer.jobs.commands.verify import Asked, verify
 from sessionizer.jobs.config_file import load_config
-from sessionizer.jobs.queries.lookups import sessions_at, windows_at
+from sessionizer.jobs.queries.lookups import OfKeys, sessions_at, windows_at
 from sessionizer.jobs.queries.sql import query_frame
 from sessionizer.jobs.reporting.run_output import as_row
 from sessionizer.jobs.reporting.verdict import Verdict
@@ -25,6 +25,7 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.config import Config
 from sessionizer.lib.reading.lookups import Instant, find_sessions, find_windows, microseconds
 from sessionizer.lib.time.watermarks import WatermarkOverride
+from sessionizer.lib.windows.sliding.rule import sliding_of
 from sessionizer.tables.places.catalog import check_lasting
 from sessionizer.tables.table_set import TableSet
 
@@ -63,14 +64,16 @@ class Project:
     def sessions(self, *, version: int | None = None, at: Instant | None = None, **asked: Any) -> DataFrame:
         """Rows of sessions, in order of time. asked: key, key_from, earliest_end, …, as `find_sessions` has them.
 
-        version, at: the table as it was then.
+        version, at: the table as it was then. What `sessions.retention` leaves out is not found, as by the command.
         """
         rows = sessions_at(TableSet(self.spark, self.config), version, at).drop(C.STATE)
+        rows = OfKeys().of(rows, C.SESSION_END, self.config.sessions.retention)
         return find_sessions(rows, self.config.source.key, **asked)
 
     def windows(self, *, version: int | None = None, at: Instant | None = None, **asked: Any) -> DataFrame:
         """Rows of sliding windows; asked: as `find_windows` has it."""
         rows = windows_at(TableSet(self.spark, self.config), version, at).drop(C.STATE)
+        rows = OfKeys().of(rows, C.WINDOW_END, sliding_of(self.config).retention)
         return find_windows(rows, self.config.source.key, **asked)
 
     def sql(self, query: str) -> DataFrame:

@@ -14,6 +14,8 @@ from typing import Any
 
 from filelock import FileLock
 from py4j.java_gateway import JavaClass, JavaMember
+from py4j.protocol import Py4JNetworkError
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from sessionizer.jobs.starting.quick_start import java_options
@@ -182,6 +184,16 @@ def _passing_folder() -> str:
 def log_folder() -> Path:
     """Where Spark's own log goes, one file a process."""
     return Path(tempfile.gettempdir()) / f"sessionizer-logs-{os.getuid() if hasattr(os, 'getuid') else 0}"
+
+
+def has_ended(error: Exception) -> bool:
+    """Whether the JVM beside this process is gone: it has ended, or, by this error, answers no more."""
+    gateway: Any = SparkContext._gateway
+    if gateway is None:
+        return False
+    process = getattr(gateway, "proc", None)  # none where spark-submit has started this process
+    is_gone = process is not None and process.poll() is not None
+    return is_gone or isinstance(error, Py4JNetworkError | ConnectionRefusedError | ConnectionResetError)
 
 
 def cache_folder() -> Path:

@@ -1,6 +1,6 @@
 """A source: a table of events, read version by version."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import reduce
 from operator import or_
@@ -244,7 +244,7 @@ class EventTable:
             return self._from(min(versions), last, limits) if versions else None
         if limits.max_versions_per_run is not None or limits.max_events_per_run is not None:
             oldest = min(e.version for e in self.table.history())
-            last = oldest if oldest <= last and self._feed_reaches_back_to(oldest + 1, last) else last
+            last = oldest if oldest <= last and self._all_is_there(oldest, last) else last
         return self._snapshot(last)
 
     def _from(self, first: int, last: int, limits: Limits) -> Increment | None:
@@ -256,15 +256,13 @@ class EventTable:
         files, size = self.table.size() if version == self.table.version else (0, 0)
         return Increment(None, version, files, size)
 
+    def _all_is_there(self, oldest: int, last: int) -> bool:
+        """Whether every file of this version, and of the changes since, can be opened: old ones may be vacuumed."""
+        return _opens(lambda: self.table.read(oldest)) and self._feed_reaches_back_to(oldest + 1, last)
+
     def _feed_reaches_back_to(self, first: int, last: int) -> bool:
-        if first > last:
-            return True
         read = self._appended if self.of.changes == "appends" else self.table.changes
-        try:
-            read(first, last).limit(1).collect()  # `limit(0)` would not even look
-        except (PySparkException, Py4JJavaError, SourceError):
-            return False
-        return True
+        return first > last or _opens(lambda: read(first, last))
 
     def _within(self, first: int, last: int, limits: Limits) -> Increment:
         """As many versions from `first` on as the limits allow, and at least one.
@@ -293,3 +291,12 @@ class EventTable:
         return Increment(
             first, last, sum(e.metric(FILES_WRITTEN) for e in read), sum(e.metric(BYTES_WRITTEN) for e in read)
         )
+
+
+def _opens(read: Callable[[], DataFrame]) -> bool:
+    """Whether all files of a frame are there; of each no more is read than its end. A `limit` would look at a few."""
+    try:
+        read().agg(F.sum(F.lit(1))).collect()  # a count the log would answer
+    except (PySparkException, Py4JJavaError, SourceError):
+        return False
+    return True

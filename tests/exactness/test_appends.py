@@ -143,6 +143,20 @@ def test_a_writer_may_say_that_a_file_has_no_deletion_vector(spark: SparkSession
     done.assert_sessions("u | count \n a | 2")
 
 
+def test_an_empty_value_of_a_partition_is_null(spark: SparkSession, tmp_path: Path) -> None:
+    done = somebody_elses(spark, tmp_path, f"{EVENTS}, d DATE, p INT", "PARTITIONED BY (d, p)")
+    done.change(source=APPENDS, aggregates=[{"name": "days", "fn": "count", "of": "d"}])
+    for at in (0, 1):
+        done.source(f"INSERT INTO {{}} SELECT 'a', TIMESTAMP'{minute(at)}', 1, NULL, NULL")
+        if not at:
+            done.init()
+            done.run()
+    entry = Path(done.config.source.table) / "_delta_log" / "00000000000000000002.json"
+    entry.write_text(entry.read_text().replace('"d":null,"p":null', '"d":"","p":""'))
+    done.run()
+    done.assert_sessions("u | count | days \n a | 2 | 0")
+
+
 def test_parts_that_are_never_null_are_read_from_files_too(spark: SparkSession, tmp_path: Path) -> None:
     columns = "u STRING NOT NULL, at TIMESTAMP, s STRUCT<x: INT NOT NULL, l: ARRAY<INT>>"
     done = somebody_elses(spark, tmp_path, columns)

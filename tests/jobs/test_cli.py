@@ -26,6 +26,30 @@ ann,2024-01-01T10:20:00Z,2
 torn
 """
 
+# A command whose JVM is killed within a commit.
+DEADLY = """
+import os, sys
+from pyspark import SparkContext
+from sessionizer.jobs import cli
+from sessionizer.jobs.command_line import run
+from sessionizer.jobs.run.compute import Checkpoints, given_back
+from sessionizer.jobs.spark import spark_session
+from sessionizer.tables.delta.settings import having
+
+def dying(**_):
+    spark = spark_session(small=True)
+    with given_back(), having(spark, {"spark.sql.shuffle.partitions": "3"}):
+        held = Checkpoints().held(spark.range(1))
+        process = SparkContext._gateway.proc
+        os.kill(process.pid, 9)
+        process.wait()
+        held.count()
+
+run._increments = dying
+sys.argv = ["sessionizer", "run", "--json"]
+cli.main()
+"""
+
 
 @pytest.fixture
 def shell(
@@ -143,6 +167,30 @@ def test_names_that_only_the_product_knows_are_in_no_message(shell: Shell, monke
 def test_with_json_a_failure_is_a_document_too(shell: Shell) -> None:
     code, out, _ = shell("run", "--json")
     assert (code, json.loads(out)["exit_code"]) == (3, 3)
+
+
+def test_a_bug_is_a_document_too_and_no_check_that_has_found_something(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shell = Shell(capsys, monkeypatch, tmp_path)
+
+    def fail(**_: object) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr("sessionizer.jobs.command_line.run._increments", fail)
+    code, out, err = shell("run", "--json")
+    assert (code, json.loads(out)["exit_code"], "Traceback" in err) == (70, 70, True)
+    assert "this should not have happened: ZeroDivisionError: division by zero" in json.loads(out)["error"]
+    code, _, err = shell("run", "--log-json")
+    assert (code, json.loads(err.splitlines()[-1])["exit_code"]) == (70, 70)
+
+
+def test_a_spark_that_dies_amid_a_commit_is_told_in_a_sentence(tmp_path: Path) -> None:
+    done = process("-c", DEADLY, cwd=tmp_path)
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["exit_code"]) == (3, 3), done.stderr
+    assert document["error"].startswith("Spark ended amid the command.")
+    assert "Traceback" not in done.stderr
 
 
 def test_schema_and_help_and_version_need_no_config(shell: Shell) -> None:

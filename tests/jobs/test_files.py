@@ -5,10 +5,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow.fs import LocalFileSystem
 
+from sessionizer.jobs.fetch import below
 from sessionizer.jobs.ingest import files
-from sessionizer.jobs.ingest.files import Mark, copy_part, line_at, survey
-from sessionizer.lib.errors import SourceError
+from sessionizer.jobs.ingest.files import Mark, check_files, copy_part, line_at, survey
+from sessionizer.jobs.ingest.names import csv_header
+from sessionizer.lib.errors import SourceError, UsageError
 
 
 def mark(content: bytes) -> Mark:
@@ -58,3 +61,32 @@ def test_a_file_that_is_replaced_while_it_is_read_is_an_error(tmp_path: Path) ->
     file.write_bytes(b"new\n")
     with pytest.raises(SourceError, match="must not change while it is read"):
         copy_part(file, tmp_path / "copy", 0, end)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_text_in_utf_16_is_refused_with_what_to_do(tmp_path: Path, encoding: str) -> None:
+    plain, packed, known = tmp_path / "a.csv", tmp_path / "a.csv.gz", tmp_path / "b.csv"
+    content = "\ufeffuser,event_time\n".encode(encoding)
+    plain.write_bytes(content)
+    packed.write_bytes(gzip.compress(content))
+    known.write_bytes("\ufeffuser,event_time\n".encode())
+    check_files([known])
+    for file in (plain, packed):
+        with pytest.raises(UsageError, match=r"must be UTF-8, and this is UTF-16.*iconv"):
+            check_files([known, file])
+
+
+def test_a_header_that_is_not_utf_8_names_no_columns(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("user,größe\n".encode("latin-1"))
+    with pytest.raises(SourceError, match=r"first line of a csv file must be UTF-8.*iconv"):
+        csv_header(tmp_path / "a.csv", 0, 100, ",", '"')
+
+
+def test_files_of_a_folder_in_a_store_are_those_that_spark_would_read(tmp_path: Path) -> None:
+    here = ["a.csv", "day=1/b.csv", "_day=2/c.csv"]
+    for name in [*here, "_SUCCESS", "_temporary/0/d.csv", "_delta_log/0.json", "day=1/.e.csv", ".x=1/f.csv"]:
+        (tmp_path / "_inbox" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "_inbox" / name).write_text("")
+    folder = str(tmp_path / "_inbox")
+    assert below(folder, LocalFileSystem()) == sorted(f"{folder}/{name}" for name in here)
+    assert below(f"{folder}/_temporary/0/d.csv", LocalFileSystem()) == [f"{folder}/_temporary/0/d.csv"]

@@ -9,6 +9,8 @@ import yaml
 from pyspark.sql import SparkSession
 
 import sessionizer
+from sessionizer.jobs.notebook import Project
+from sessionizer.jobs.queries.lookups import LookUp, look_up
 from sessionizer.lib.errors import ConfigError, UsageError
 from tests.warehouse import FIRST_EVENTS, MORE_EVENTS, Warehouse
 
@@ -35,6 +37,16 @@ def test_from_a_config_to_frames_and_a_page(spark: SparkSession, tmp_path: Path)
     assert s.verify().clean
     assert s.status()["versions_behind"] == 0
     assert s.report(tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_what_retention_leaves_out_is_not_found_as_by_the_command_line(spark: SparkSession, tmp_path: Path) -> None:
+    made = Warehouse(spark, tmp_path, sessions={"retention": "1h"})
+    made.append(FIRST_EVENTS)
+    made.init().run()
+    project = Project(made.config, spark)
+    told = [row["user"] for row in look_up(made.tables, LookUp()).collect()]
+    assert [row["user"] for row in project.sessions().collect()] == told
+    assert "ann" not in told
 
 
 def test_errors_are_those_of_the_command_line(spark: SparkSession, tmp_path: Path) -> None:

@@ -5,13 +5,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from pyspark.sql import functions as F
 
 from sessionizer.jobs.commands.check import Asked, Checked, as_document, check, show
 from sessionizer.jobs.quality.checks import Quality
-from sessionizer.jobs.quality.expectations import read_suite, sessions_suite
+from sessionizer.jobs.quality.expectations import UNEXPECTED_ROWS, read_suite, sessions_suite
 from sessionizer.lib import columns as C
+from sessionizer.lib.config import Config
 from sessionizer.lib.errors import ConfigError, RunFailed
 from tests.browser import looked_at, needs_browser, seen_in_every_way, tab
 from tests.oracle import us
@@ -116,7 +118,8 @@ def test_each_broken_promise_is_found_and_names_the_rows(lake_to_see: Warehouse)
     held = {(v.expectation, v.about) for v in verdicts if v.holds}
     not_null = "expect_column_values_to_not_be_null"
     assert held == {(not_null, name) for name in (C.SESSION_ID, C.SESSION_START, C.EXPIRES_AT)} | {
-        ("expect_column_pair_values_a_to_be_greater_than_b", f"{C.EXPIRES_AT}, {C.SESSION_END}")
+        ("expect_column_pair_values_a_to_be_greater_than_b", f"{C.EXPIRES_AT}, {C.SESSION_END}"),
+        *((v.expectation, v.about) for v in verdicts if v.why == "no row lacks what the product gives to each"),
     }
     assert len(verdicts) == len(sessions_suite(lake_to_see.config)) == len(broken) + len(held)
     assert all(any(one in row for row in v.rows) for v in broken)
@@ -158,6 +161,39 @@ def test_a_file_that_is_no_suite_is_named(tmp_path: Path, content: str, says: st
         read_suite(tmp_path / "own.yaml")
     with pytest.raises(ConfigError, match="cannot be read"):
         read_suite(tmp_path / "nothing.yaml")
+
+
+def test_a_suite_in_yaml_is_read_as_a_config_is(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text(
+        "expectations:\n"
+        "  - type: expect_column_values_to_be_in_set\n"
+        "    kwargs: {column: country, value_set: [NO, SE, on], mostly: 0.5, max: 12345678901234567890}\n"
+    )
+    (found,) = read_suite(tmp_path / "own.yaml")
+    country = {"column": "country", "value_set": ["NO", "SE", "on"], "mostly": 0.5, "max": 12345678901234567890}
+    assert found.kwargs == country
+    (tmp_path / "own.yaml").write_text("expectations: !!int many")
+    with pytest.raises(ConfigError, match="neither JSON nor YAML"):
+        read_suite(tmp_path / "own.yaml")
+
+
+@pytest.mark.parametrize("column", [C.STATUS, C.EVENT_COUNT, C.IS_FINAL, C.SESSION_END, C.DURATION_SECONDS])
+def test_a_null_that_somebody_has_written_breaks_what_the_tables_promise(column: str, tmp_path: Path) -> None:
+    source = {"table": str(tmp_path / "events"), "key": ["user"]}
+    config = Config.model_validate({"source": source, "sessions": {"table": str(tmp_path / "sessions")}})
+    row = {
+        **{C.STATUS: "'open'", C.EVENT_COUNT: "1", C.IS_FINAL: "false", C.IS_LATE: "false", C.END_REASON: "NULL"},
+        **{C.SESSION_END: "now()", C.DURATION_SECONDS: "0.0", C.SESSION_DATE: "current_date"},
+    }
+
+    def broken(row: dict[str, str]) -> int:
+        told = ", ".join(f"{value} AS {name}" for name, value in row.items())
+        queries = [e.kwargs["unexpected_rows_query"] for e in sessions_suite(config) if e.type == UNEXPECTED_ROWS]
+        with duckdb.connect() as connection:
+            return sum(len(connection.sql(q.format(batch=f"(SELECT {told})")).fetchall()) for q in queries)
+
+    assert broken(row) == 0
+    assert broken(row | {column: "NULL"}) >= 1
 
 
 def test_an_expectation_that_there_is_not_is_named(lake_to_see: Warehouse, tmp_path: Path) -> None:

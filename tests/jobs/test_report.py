@@ -3,18 +3,20 @@
 import re
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from sessionizer.jobs.commands.report import by_duckdb, by_spark, write_report
 from sessionizer.jobs.masking import masked
-from sessionizer.jobs.reporting.report_columns import columns_part, week_over_week
-from sessionizer.jobs.reporting.report_queries import ask_all
+from sessionizer.jobs.reporting.report_columns import columns_part, day_axis, week_over_week
+from sessionizer.jobs.reporting.report_queries import LEDGER, ask_all
 from sessionizer.lib.config import Config
 from tests.browser import looked_at, needs_browser, seen_in_every_way, tab
 from tests.oracle import us
 from tests.text_tables import clock
 from tests.warehouse import Warehouse
 
+LEDGER_COLUMNS = "run_seq, events_read, accepted, late, invalid, duplicates"
 NOW = us(clock("+1d 13:00"))
 
 
@@ -73,6 +75,23 @@ def test_each_column_of_the_config_is_told_by_its_type_alike_by_both_engines(
 def test_weeks_are_compared_where_there_are_two() -> None:
     days = [{"day": f"2026-03-{day:02}", "n": 1 if day <= 7 else 2} for day in range(1, 15)]
     assert (week_over_week(days), week_over_week(days[1:]), week_over_week([])) == ("+100 %", None, None)
+
+
+def test_all_runs_account_for_their_events_however_long_ago_they_were() -> None:
+    rows = ", ".join(f"({n}, 5, {5 if n else 3}, 0, 0, 0)" for n in range(100))
+    with duckdb.connect() as connection:
+        connection.execute(f"CREATE VIEW runs AS FROM (VALUES {rows}) AS t({LEDGER_COLUMNS})")
+        assert connection.sql(LEDGER).fetchall() == [(100, 500, 0, 2)]
+
+
+def test_days_are_of_the_zone_that_session_date_is_of(lake_to_see: Warehouse) -> None:
+    zoned = lake_to_see.configured(session={"gap": "30m", "time_zone": "Europe/Berlin"})
+    found = (day_axis(lake_to_see.config), day_axis(zoned), day_axis(zoned, "weekday"))
+    assert found == ("day, UTC", "day, Europe/Berlin", "weekday, Europe/Berlin")
+    weeks = [{"day": f"2026-03-{day:02}", "n": 1} for day in range(1, 15)]
+    drawn = [str(chart) for _, chart in columns_part(by_duckdb(lake_to_see.config), zoned, weeks).charts]
+    assert any("weekday, Europe/Berlin" in chart for chart in drawn)
+    assert not any("UTC" in chart for chart in drawn)
 
 
 def test_the_page_is_whole_and_everything_in_it_is_escaped(page: Path) -> None:

@@ -15,6 +15,8 @@ from sessionizer.jobs.run.phases import RunOptions, RunReport
 from sessionizer.lib import columns as C
 from sessionizer.lib.errors import ConfigError, RunFailed, UsageError
 from sessionizer.lib.time.watermarks import WatermarkOverride
+from sessionizer.tables.queries.local import LocalTableSet
+from sessionizer.tables.queries.status import read_local_status, read_status, read_totals
 from sessionizer.tables.rejected_events import RejectedEvents
 from tests.kills import killed_at
 from tests.oracle import us
@@ -235,3 +237,17 @@ def test_what_may_not_go_on_stops_before_anything_is_written(spark: SparkSession
     assert lake.tables.windows.table.version == version
     with pytest.raises(ConfigError, match="the config has no sliding windows"):
         slide_windows(spark, Warehouse(spark, tmp_path).config, RunOptions())
+
+
+def test_aggregates_of_windows_may_be_called_as_columns_of_sessions_are(spark: SparkSession, tmp_path: Path) -> None:
+    named = [{"name": name, "fn": "sum", "of": "n"} for name in ("status", "session_start", "session_end")]
+    lake = warehouse(spark, tmp_path, {"aggregates": named})
+    lake.append(FIRST)
+    lake.init()
+    slide(lake)
+    by_one = read_local_status(LocalTableSet(lake.config), 1)["windows"]
+    by_other = read_status(lake.tables, 1)["windows"]
+    assert (by_one.by_status, by_one.oldest) == (by_other.by_status, by_other.oldest)
+    totals = read_totals(lake.tables.windows, lake.tables.window_runs, lake.tables.events.tables)
+    assert (totals.oldest, totals.keys, totals.idle_keys) == (by_one.oldest, 2, 0)
+    assert set(by_one.by_status) == {"open", "final"}

@@ -146,6 +146,21 @@ def test_changes_whose_files_were_vacuumed(after_one_run: Warehouse, copied: Cop
     assert_says(message, "changes of versions 1 to 1 cannot be read", "vacuumed", "sessionizer rebuild")
 
 
+def test_a_first_run_by_parts_takes_the_source_as_it_stands_where_old_files_are_gone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    warehouse = Warehouse(spark, tmp_path, limits={"max_versions_per_run": 1})
+    warehouse.append([("ann", clock("08:00"), 1)])
+    old = {Path(f).name for f in warehouse.tables.events.table.read().inputFiles()}
+    warehouse.append([("bob", clock("08:00"), 1)])
+    warehouse.delta_source().delete("user = 'ann'")
+    for name in old:
+        (warehouse.folder / "events" / name).unlink()
+    (report,) = warehouse.init().run()
+    assert (report.manifest.source_from_version, report.manifest.source_to_version) == (None, 2)
+    assert [user for (user,) in warehouse.sessions("user")] == ["bob"]
+
+
 @pytest.mark.broad
 def test_changes_from_before_the_feed_was_on(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = Warehouse(spark, tmp_path, source={"start": {"version": 0}}, limits={"max_versions_per_run": 1})

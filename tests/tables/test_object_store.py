@@ -1,19 +1,27 @@
 """What the clients of an object store are told of it, and which of their words are a refusal."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from sessionizer.jobs.failures import known_failure
-from sessionizer.jobs.fetch import Fetched
+from sessionizer.jobs.fetch import Fetched, delivered, fetched
+from sessionizer.lib.errors import RunFailed
 from sessionizer.tables.places.object_store import (
     FOR_SPARK,
     ObjectStore,
     arrow_path,
+    copying,
     is_stored,
     refusal,
     spark_settings,
 )
+from sessionizer.tables.queries.local import LocalTable, NeedsSpark
 
 SECRET = "hush"
 WHO = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_SESSION_TOKEN": "passing"}
@@ -104,3 +112,57 @@ def test_files_are_told_by_the_names_that_they_have_in_their_store() -> None:
     assert arrow_path("s3a://lake/inbox/") == "lake/inbox"
     found = Fetched([Path("/tmp/x/lake/inbox/1.csv")], "/tmp/x")
     assert found.told(f"{found.files[0]}: torn") == "s3://lake/inbox/1.csv: torn"
+
+
+@contextmanager
+def overloaded() -> Iterator[str]:
+    """A server that answers as an object store does which has too much to do."""
+
+    class Busy(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            self.send_response(503)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_GET = do_HEAD = do_PUT = do_POST = answer  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Busy)
+    beside = Thread(target=server.serve_forever, daemon=True)
+    beside.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    beside.join()
+
+
+def test_what_a_store_says_while_files_are_copied_is_a_sentence_and_the_disk_speaks_for_itself() -> None:
+    busy = (
+        "When reading information for key 'a' in bucket 'lake': AWS Error SLOW_DOWN (HTTP status 503) during Head: hush"
+    )
+    with pytest.raises(RunFailed, match=r"got 'AWS Error SLOW_DOWN \(HTTP status 503\)'\. start") as told, copying():
+        raise OSError(busy)
+    assert "hush" not in str(told.value)
+    with pytest.raises(RunFailed, match=r"the bucket does not exist"), copying():
+        raise OSError("AWS Error NO_SUCH_BUCKET: NoSuchBucket")
+    with pytest.raises(OSError, match="No space left"), copying():
+        raise OSError(28, "No space left on device")
+
+
+@pytest.mark.broad
+def test_a_store_that_fails_for_now_is_left_to_spark_or_told_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with overloaded() as place:
+        for name, value in {**WHO, **OURS, "AWS_ENDPOINT_URL": place}.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(NeedsSpark, match="cannot be opened without it"):
+            LocalTable("s3://lake/events", "source.table", ObjectStore.of({}, os.environ)).exists()
+        failed = r"the object store failed while files were copied.*503"
+        with pytest.raises(RunFailed, match=failed) as told, fetched(["s3://lake/a.csv"], {}):
+            pass
+        assert told.value.exit_code == 3
+        with pytest.raises(RunFailed, match=failed), delivered("s3://lake/report.html", {}) as file:
+            file.write_text("x")

@@ -19,7 +19,7 @@ from sessionizer.jobs.queries import sql, sql_duckdb
 from sessionizer.jobs.queries.lookups import LookUp
 from sessionizer.jobs.reporting import charts
 from sessionizer.jobs.reporting.pages import write_page
-from sessionizer.jobs.reporting.report_columns import columns_part, week_over_week
+from sessionizer.jobs.reporting.report_columns import columns_part, day_axis, week_over_week
 from sessionizer.jobs.reporting.report_queries import DAY_LONG, HALVES, Engine, Found, Row, ask_all
 from sessionizer.jobs.reporting.report_windows import WindowsPart, windows_part
 from sessionizer.jobs.reporting.run_output import MUCH_LATE
@@ -83,7 +83,7 @@ def write_report(engine: Engine, config: Config, file: Path, now_us: int, title:
         totals=found.totals,
         tiles=tiles,
         statuses=_statuses(found),
-        charts=list(_charts(found)),
+        charts=list(_charts(found, day_axis(config))),
         key_names=list(config.source.key),
         keys=_keys(found, config.source.key),
         phases=_phases(found),
@@ -138,13 +138,13 @@ def _statuses(found: Found) -> list[tuple[str, int, float, str]]:
     ]
 
 
-def _charts(found: Found) -> Any:
-    """Caption and drawing of each chart that there is something to show for."""
+def _charts(found: Found, day: str) -> Any:
+    """Caption and drawing of each chart that there is something to show for. day: what an axis of days is called."""
     if found.by_day:
         days, counts = _every_day(found.by_day)
         told = f"One day so far, {days[0]}: {_sessions(counts[0])}."
         a_day = charts.bars(counts, days, ticks=6)
-        shown = charts.svg(a_day, "sessions-a-day", "day, UTC", "sessions") if len(days) > 1 else charts.words(told)
+        shown = charts.svg(a_day, "sessions-a-day", day, "sessions") if len(days) > 1 else charts.words(told)
         yield "Sessions a day", shown
     if found.by_hour:
         hours = {row["h"]: row["n"] for row in found.by_hour}
@@ -246,14 +246,12 @@ def _phases(found: Found) -> list[dict[str, Any]]:
 
 def _checks(found: Found, windows: WindowsPart | None) -> list[Check]:
     t, read, late = found.totals, found.ledger["events_read"] or 0, found.ledger["late"] or 0
-    parts = ("accepted", "late", "invalid", "duplicates")
-    unaccounted = sum(abs(run["events_read"] - sum(run[name] for name in parts)) for run in found.runs)
     return [
         Check("every session has an id and a start", t["without_id"] or 0),
         Check("session ids are unique", t["sessions"] - t["ids"] - (t["without_id"] or 0)),
         Check("start ≤ end ≤ expires_at", t["disordered"] or 0),
         Check("final rows, and no others, are in the final partition", t["inconsistent"] or 0),
-        Check("every run accounts for all the events it read", unaccounted),
+        Check("every run accounts for all the events it read", found.ledger["unaccounted"] or 0),
         *[Check(rule, broken) for rule, broken in (windows.broken if windows else {}).items()],
         Check("sessions of at most a day", t["over_a_day"] or 0, fatal=False),
         Check(f"at most {MUCH_LATE:.0%} of events late", late if read and late / read > MUCH_LATE else 0, fatal=False),

@@ -1,6 +1,6 @@
 """The columns of a file, fitted to those of the table: their names, their types, and what does not fit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -16,17 +16,19 @@ from sessionizer.lib.expressions import fields_within, nearest
 
 _COMPLEX = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
 _READ_AS_TEXT = (
-    *(T.StringType, T.IntegralType, T.FloatType, T.DoubleType, T.BooleanType),
+    *(T.StringType, T.IntegralType, T.FloatType, T.DoubleType, T.DecimalType, T.BooleanType),
     *(T.DateType, T.TimestampType, T.TimestampNTZType),
 )
+_TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
+_MOST_DIGITS = 38  # of a decimal
 
 
 @dataclass(frozen=True)
 class FileColumn:
     """One column: its name in the file, its name and type in the table, and whether it is the event time.
 
-    as_found: the type to read it as: with the names that fields within it have in the file; of texts that are to be
-    decimals, text. way: to a field within a column, which it is a copy of.
+    as_found: the type to read it as, with the names that fields within it have in the file. way: to a field within a
+    column, which it is a copy of.
     """
 
     found: str
@@ -119,12 +121,16 @@ def _no_object(columns: T.StructType, path: str) -> str | None:
     return None
 
 
-def fit(columns: Sequence[FileColumn], table: T.StructType, *, add_columns: bool) -> list[FileColumn]:
+def fit(
+    columns: Sequence[FileColumn], table: T.StructType, declared: T.StructType, *, add_columns: bool
+) -> list[FileColumn]:
     """The columns with the names and types of the table's, where it has them.
 
-    Errors: SourceError for new columns, or new fields within one, unless they are to be added.
+    declared: what `--schema` says. Errors: SourceError for new columns, or new fields within one, unless they are to
+    be added; UsageError where another type is declared than the table has.
     """
     known = {f.name.lower(): f for f in table.fields}
+    _require_types(columns, known, {name.lower() for name in declared.fieldNames()})
     fitted, new = [], []
     for column in columns:
         field = known.get(column.name.lower())
@@ -141,11 +147,28 @@ def fit(columns: Sequence[FileColumn], table: T.StructType, *, add_columns: bool
     return fitted
 
 
+def _require_types(
+    columns: Sequence[FileColumn], known: Mapping[str, T.StructField], declared: Collection[str]
+) -> None:
+    """Raise unless declared types are those of the table; objects get their fields later, times are of one type."""
+    for column in (c for c in columns if c.found.lower() in declared and not c.is_time):
+        field = known.get(column.name.lower())
+        if field is None or field.dataType == column.type:
+            continue
+        if not (isinstance(field.dataType, _COMPLEX) and isinstance(column.type, _COMPLEX)):
+            raise UsageError(
+                "the schema gives a column another type than the table has",
+                value=f"{column.found} {column.type.simpleString()}",
+                remedy=f"in the table it is {field.dataType.simpleString()}: say so, or leave it out of --schema",
+            )
+
+
 def conform(parsed: DataFrame, columns: Sequence[FileColumn], time_format: str) -> DataFrame:
     """The columns under the table's names and types; a row with a value that does not fit its type is torn by it.
 
     In: `__line`, `__number`, `__torn` and the columns as found. Out: the columns, and `__torn`, to which line and
-    number have been added. A blank text is null in a column of another type.
+    number have been added. A blank text is null in a column of another type; a value that would not come back as it
+    was (`fitting`) does not fit.
     """
     types = {c.found: parsed.select(c.given).schema.fields[0].dataType for c in columns if c.way}
     types |= {f.name: f.dataType for f in parsed.schema.fields}
@@ -169,7 +192,35 @@ def _converted(given: Column, given_type: T.DataType, column: FileColumn, time_f
         given, given_type = parse_time(given, given_type, time_format), T.TimestampType()
     if given_type == column.type or (isinstance(given_type, _COMPLEX) and isinstance(column.type, _COMPLEX)):
         return given  # Delta fits the fields within a column by their names, which no cast does
-    return given.try_cast(column.type)
+    return fitting(given, given_type, column.type)
+
+
+def fitting(given: Column, found: T.DataType, wanted: T.DataType) -> Column:
+    """The value as the wanted type; null where it is none, or would not come back as it was.
+
+    No BIGINT holds 1.5, no DATE 10 o'clock, no DECIMAL(10,2) 19.999; and whether a number that is to be a time counts
+    seconds or milliseconds nobody has said. A text that is to be a DOUBLE is as near to it as a DOUBLE can be.
+    """
+    value = given.try_cast(wanted)
+    match found, wanted:
+        case T.NumericType(), _ if isinstance(wanted, _TIMES):
+            return F.lit(None).cast(wanted)
+        case _, T.NumericType() if isinstance(found, _TIMES):
+            return F.lit(None).cast(wanted)
+        case T.StringType(), T.DecimalType():
+            return F.when(_has_no_more_digits(given, value, wanted), value)
+        case T.StringType(), T.DateType():
+            return F.when(value.try_cast("timestamp").eqNullSafe(given.try_cast("timestamp")), value)
+        case (T.StringType() | T.NullType(), _) | (_, T.StringType()):
+            return value
+    return F.when(value.try_cast(found).eqNullSafe(given), value)
+
+
+def _has_no_more_digits(text: Column, value: Column, wanted: T.DecimalType) -> Column:
+    """Whether a decimal of this type is all of a text: zeros at its end do not count."""
+    finer = T.DecimalType(_MOST_DIGITS, _MOST_DIGITS - wanted.precision + wanted.scale)
+    beyond = rf"^[^eE]*\.\d{{{wanted.scale}}}\d*[1-9]"  # finer than even that; with an exponent it is not
+    return value.eqNullSafe(text.try_cast(finer)) & ~text.rlike(beyond)
 
 
 def _fitted(column: FileColumn, field: T.StructField) -> FileColumn:
@@ -178,22 +229,19 @@ def _fitted(column: FileColumn, field: T.StructField) -> FileColumn:
 
 
 def read_as(wanted: T.DataType, found: T.DataType) -> T.DataType:
-    """The type to read a column as from JSON: a text is made a decimal by a cast, to which a blank one is null."""
-    is_text = isinstance(wanted, T.DecimalType) and isinstance(found, T.StringType)
-    return found if is_text else _as_found(wanted, found)
+    """The type to read a column as from JSON: the wanted one with the names that its fields have in the found one.
 
-
-def _as_found(wanted: T.DataType, found: T.DataType) -> T.DataType:
-    """The wanted type with the names that its fields have in the found one: JSON is read by exact names."""
+    JSON is read by exact names.
+    """
     match wanted, found:
         case T.StructType(), T.StructType():
             inner = {f.name.lower(): f for f in found.fields}
             named = [(f, inner.get(f.name.lower(), f)) for f in wanted.fields]
-            return T.StructType([T.StructField(i.name, _as_found(f.dataType, i.dataType)) for f, i in named])
+            return T.StructType([T.StructField(i.name, read_as(f.dataType, i.dataType)) for f, i in named])
         case T.ArrayType(), T.ArrayType():
-            return T.ArrayType(_as_found(wanted.elementType, found.elementType))
+            return T.ArrayType(read_as(wanted.elementType, found.elementType))
         case T.MapType(), T.MapType():
-            return T.MapType(wanted.keyType, _as_found(wanted.valueType, found.valueType))
+            return T.MapType(wanted.keyType, read_as(wanted.valueType, found.valueType))
         case _:
             return wanted
 

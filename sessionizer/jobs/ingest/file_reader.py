@@ -227,7 +227,7 @@ class FileReader:
             inner = reduce(_field_type, within[path], cast(T.DataType, declared))
             kind = self._type(name, time, inner, inner)
             columns.append(FileColumn(path, name, kind, name == time, way=within[path]))
-        return columns if table is None else fit(columns, table, add_columns=self.options.add_columns)
+        return columns if table is None else fit(columns, table, self.declared, add_columns=self.options.add_columns)
 
     def _type(self, name: str, time: str | None, declared: T.DataType, found: T.DataType) -> T.DataType:
         """The type that a column is to have."""

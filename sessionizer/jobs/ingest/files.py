@@ -7,7 +7,7 @@ import re
 import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import StringIO
 from mmap import ACCESS_READ, mmap
@@ -19,6 +19,7 @@ from sessionizer.lib.errors import SourceError, UsageError
 
 GZIP = b"\x1f\x8b"
 BOM = b"\xef\xbb\xbf"
+UTF16 = (b"\xff\xfe", b"\xfe\xff")  # what its byte order mark is, from either end
 CHUNK = 1 << 20
 BLANK = b" \r\n"
 MARKS = ("\x1e", *map(chr, range(0xFDD0, 0xFDF0)))  # a separator of records, and characters that no text has
@@ -50,12 +51,19 @@ class Survey:
 
 
 def check_files(files: Sequence[Path]) -> None:
-    """Raise a UsageError unless each of these is a file."""
+    """Raise a UsageError unless each of these is a file, and none of them a text of another encoding."""
     for file in files:
         if file.is_dir():
             raise UsageError("ingest takes files, and this is a folder", value=str(file), remedy=f"try {file}/*")
         if not file.is_file():
             raise UsageError("a file to ingest must exist", value=str(file), remedy="check the path")
+        with suppress(SourceError):  # whoever reads it will say that it cannot be
+            if first_bytes(file, 2) in UTF16:
+                raise UsageError(
+                    "a text to ingest must be UTF-8, and this is UTF-16",
+                    value=str(file),
+                    remedy="write it anew: iconv -f UTF-16 -t UTF-8 OLD > NEW",
+                )
 
 
 def survey(file: Path, known: Collection[Mark]) -> Survey:

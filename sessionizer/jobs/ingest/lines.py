@@ -16,6 +16,7 @@ LINE = "__line"  # the raw text
 NUMBER = "__number"  # where it is: a partition, and its place in there; below 0: before all others
 TORN = "__torn"  # why no row could be made of it, as `torn_by` tells; null: one was
 
+NOT_UTF8 = "not UTF-8"
 NOT_ONE_OBJECT = "not one JSON object"
 _CORRUPT = "__corrupt"
 _ROW = "__row"
@@ -32,10 +33,12 @@ def torn_by(reason: str, column: str | None = None, value: Column | None = None)
 def text_lines(text: DataFrame) -> DataFrame:
     """The lines that are not blank, as valid UTF-8 and without a carriage return at the end.
 
-    In: value STRING, any bytes. Out: `__line` STRING, `__number` BIGINT, `__torn` (null).
+    In: value STRING, any bytes. Out: `__line` STRING, `__number` BIGINT, `__torn`: of those that are not UTF-8, in
+    which two keys could become the same.
     """
     line = F.make_valid_utf8(F.regexp_replace("value", r"\r$", ""))
-    lines = text.select(line.alias(LINE), F.monotonically_increasing_id().alias(NUMBER), not_torn())
+    torn = F.when(~F.is_valid_utf8("value"), torn_by(NOT_UTF8)).alias(TORN)
+    lines = text.select(line.alias(LINE), F.monotonically_increasing_id().alias(NUMBER), torn)
     return lines.where(F.trim(C.col(LINE)) != "")
 
 

@@ -22,7 +22,14 @@ def csv_header(file: Path, begin: int, end: int, sep: str, quote: str) -> tuple[
         begin += len(line)
         if not line:
             return (), begin
-    text = line.decode(errors="replace").rstrip("\r\n")
+    try:
+        text = line.decode().rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise SourceError(
+            "the first line of a csv file must be UTF-8",
+            value=str(file),
+            remedy="write the file anew: iconv -f ISO-8859-1 -t UTF-8 OLD > NEW, if it is Latin-1",
+        ) from error
     try:
         (names,) = csv.reader(
             [text],

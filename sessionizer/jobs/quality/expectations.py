@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from sessionizer.jobs.config_file import plain_yaml
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.verdicts import LATE, REASONS
 from sessionizer.lib.config import Config
@@ -45,6 +46,7 @@ def sessions_suite(config: Config) -> Suite:
         _values("be_in_set", C.STATUS, "the states of a session", value_set=["open", "closed", "final"]),
         _no_rows(f"{C.IS_FINAL} <> ({C.STATUS} = 'final')", "final rows, and no others, lie in the final partition"),
         _no_rows(f"({C.END_REASON} IS NULL) <> ({C.STATUS} = 'open')", "a session that has ended says why"),
+        _all_there(C.SESSION_END, C.DURATION_SECONDS, C.EVENT_COUNT, C.STATUS, C.IS_FINAL, C.IS_LATE, C.SESSION_DATE),
     ]
 
 
@@ -62,7 +64,7 @@ def windows_suite(config: Config) -> Suite:
         _no_rows(f"{start} % {sliding.time_unit} <> 0", "windows start at whole time units"),
         _no_rows(f"{last} NOT BETWEEN {start} AND {end}", "the last event of a window lies in it"),
         _values("be_between", C.EVENT_COUNT, "no window without events", min_value=1),
-        _values("not_be_null", C.IS_FINAL, "a window is final or open"),
+        _all_there(C.LAST_EVENT_TIME, C.EVENT_COUNT, C.IS_FINAL),
     ]
 
 
@@ -111,12 +113,12 @@ def read_suite(file: Path) -> Suite:
     """
     form = "write it as {expectations: [{type: expect_column_values_to_not_be_null, kwargs: {column: user_id}}]}"
     try:
-        found = yaml.safe_load(file.read_text(encoding="utf-8"))
+        found = plain_yaml(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(
             "the file of expectations cannot be read", value=str(file), remedy=str(error.strerror)
         ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{file} is neither JSON nor YAML", remedy=form) from error
     listed = found.get("expectations") if isinstance(found, dict) else None
     if not isinstance(listed, list) or not listed:
@@ -142,6 +144,11 @@ def _at_least(name: str, other: str, why: str) -> Expectation:
 
 def _no_rows(condition: str, why: str) -> Expectation:
     return Expectation(UNEXPECTED_ROWS, {"unexpected_rows_query": f"SELECT * FROM {{batch}} WHERE {condition}"}, why)
+
+
+def _all_there(*names: str) -> Expectation:
+    """Of columns that other expectations pass over where they are null, as comparisons and GE do."""
+    return _no_rows(" OR ".join(f"{name} IS NULL" for name in names), "no row lacks what the product gives to each")
 
 
 def _not_all(figures: str, condition: str, why: str, by: str = "") -> Expectation:

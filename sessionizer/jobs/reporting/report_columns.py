@@ -43,11 +43,17 @@ def columns_part(engine: Engine, config: Config, by_day: Sequence[Row]) -> Colum
         tops={name: found for name, kind in kinds.items() if (found := _top(engine, name, kind))},
         charts=[],
     )
+    day = day_axis(config)
     for name in numbers[:MOST_CHARTS]:
-        part.charts.extend(_by_day(engine, name))
-    part.charts.extend(_new_and_returning(engine, config.source.key))
-    part.charts.extend(_by_weekday(by_day))
+        part.charts.extend(_by_day(engine, name, day))
+    part.charts.extend(_new_and_returning(engine, config.source.key, day))
+    part.charts.extend(_by_weekday(by_day, day_axis(config, "weekday")))
     return part
+
+
+def day_axis(config: Config, what: str = "day") -> str:
+    """What an axis of days is called: `session_date` is as of the config's time zone."""
+    return f"{what}, {config.session.time_zone or 'UTC'}"
 
 
 def week_over_week(by_day: Sequence[Row]) -> str | None:
@@ -105,18 +111,18 @@ def _top(engine: Engine, name: str, kind: str) -> list[Row]:
     return [{"value": _cut(row["value"]), "n": row["n"], "width": 100 * row["n"] / most} for row in found]
 
 
-def _by_day(engine: Engine, name: str) -> Iterator[tuple[str, Markup]]:
+def _by_day(engine: Engine, name: str, day: str) -> Iterator[tuple[str, Markup]]:
     """Its mean a day; of a single day, or where all are alike, the table says it."""
     value = f"avg(CAST({engine.column(name)} AS DOUBLE))"
     query = f"SELECT session_date AS day, {value} AS v FROM sessions GROUP BY 1 ORDER BY 1 DESC LIMIT {DAYS}"
     rows = [row for row in engine.ask(query)[::-1] if isinstance(row["v"], int | float)]
     if len({row["v"] for row in rows}) > 1:
         drawn = charts.line([row["v"] for row in rows], [_day(row["day"]) for row in rows])
-        shown = charts.svg(drawn, f"mean-{len(name)}-{_plain(name)}", "day, UTC", _cut(name))
+        shown = charts.svg(drawn, f"mean-{len(name)}-{_plain(name)}", day, _cut(name))
         yield f"{name}, mean of the sessions of a day", shown
 
 
-def _new_and_returning(engine: Engine, key: Sequence[str]) -> Iterator[tuple[str, Markup]]:
+def _new_and_returning(engine: Engine, key: Sequence[str], day: str) -> Iterator[tuple[str, Markup]]:
     if not key:
         return
     names = ", ".join(engine.column(name) for name in key)
@@ -129,11 +135,11 @@ SELECT day, sum(is_new) AS new, count(*) - sum(is_new) AS returning_ FROM (
     if len(rows) > 1:
         parts = {"of new keys": [row["new"] for row in rows], "of returning ones": [row["returning_"] for row in rows]}
         drawn = charts.stacked(parts, [_day(row["day"]) for row in rows])
-        shown = charts.svg(drawn, "new-and-returning", "day, UTC", "sessions")
+        shown = charts.svg(drawn, "new-and-returning", day, "sessions")
         yield "Sessions a day, of new and of returning keys", shown
 
 
-def _by_weekday(by_day: Sequence[Row]) -> Iterator[tuple[str, Markup]]:
+def _by_weekday(by_day: Sequence[Row], weekday: str) -> Iterator[tuple[str, Markup]]:
     """The mean of each weekday, where there are weeks to compare."""
     days = [(date.fromisoformat(row["day"]), row["n"]) for row in by_day]
     if days and max(days)[0] - min(days)[0] >= timedelta(days=2 * WEEK - 1):
@@ -141,7 +147,7 @@ def _by_weekday(by_day: Sequence[Row]) -> Iterator[tuple[str, Markup]]:
         often = [sum((min(days)[0] + timedelta(days=d)).weekday() == w for d in range(span)) for w in range(WEEK)]
         means = [sum(n for day, n in days if day.weekday() == w) / often[w] for w in range(WEEK)]
         drawn = charts.bars(means, WEEKDAYS, colour=2)
-        shown = charts.svg(drawn, "by-weekday", "weekday, UTC", "sessions a day")
+        shown = charts.svg(drawn, "by-weekday", weekday, "sessions a day")
         yield "Sessions by weekday, mean of a day", shown
 
 

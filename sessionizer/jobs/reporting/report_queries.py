@@ -72,12 +72,15 @@ SELECT count(*) AS sessions, count(DISTINCT session_id) AS ids, sum(event_count)
        avg(duration_seconds) AS mean_seconds, max(duration_seconds) AS longest, avg(event_count) AS mean_events,
        sum(CASE WHEN event_count = 1 THEN 1 ELSE 0 END) AS single,
        sum(CASE WHEN duration_seconds > {DAY_LONG} THEN 1 ELSE 0 END) AS over_a_day,
-       sum(CASE WHEN session_start > session_end OR session_end > expires_at THEN 1 ELSE 0 END) AS disordered,
-       sum(CASE WHEN is_final <> (status = 'final') THEN 1 ELSE 0 END) AS inconsistent,
+       sum(CASE WHEN session_start <= session_end AND session_end <= expires_at THEN 0 ELSE 1 END) AS disordered,
+       sum(CASE WHEN is_final = (status = 'final') THEN 0 ELSE 1 END) AS inconsistent,
        sum(CASE WHEN is_late THEN 1 ELSE 0 END) AS apart,
        sum(CASE WHEN session_id IS NULL OR session_start IS NULL THEN 1 ELSE 0 END) AS without_id
 FROM sessions"""
-LEDGER = "SELECT count(*) AS runs, sum(events_read) AS events_read, sum(late) AS late FROM runs"
+LEDGER = """
+SELECT count(*) AS runs, sum(events_read) AS events_read, sum(late) AS late,
+       sum(abs(events_read - (accepted + late + invalid + duplicates))) AS unaccounted
+FROM runs"""
 BY_STATUS = "SELECT status, count(*) AS n FROM sessions GROUP BY status"
 BY_HOUR = "SELECT hour(session_start) AS h, count(*) AS n FROM sessions GROUP BY 1 ORDER BY 1"
 BY_DAY = f"""

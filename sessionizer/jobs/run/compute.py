@@ -94,7 +94,7 @@ def given_back() -> Iterator[None]:
         yield
     finally:
         _checkpointed.reset(token)
-        with suppress(Py4JError):  # where Spark has stopped, there is nothing to give back
+        with suppress(Py4JError, OSError):  # where Spark has ended, there is nothing to give back
             for frame in frames:
                 release(frame)
 

@@ -50,8 +50,13 @@ def _by_partition(table: Reading, first: int, last: int) -> dict[Values, list[st
     found: dict[Values, list[str]] = {}
     for version in range(first, last + 1):
         for added in _added(table, version):
-            found.setdefault(tuple(sorted(added["partitionValues"].items())), []).append(added["path"])
+            found.setdefault(_values(added), []).append(added["path"])
     return found
+
+
+def _values(added: dict[str, Any]) -> Values:
+    """Of an added file. An empty text is null, as Delta's protocol has it: some writers put the one, some the other."""
+    return tuple(sorted((name, value or None) for name, value in added["partitionValues"].items()))
 
 
 def _added(table: Reading, version: int) -> Iterator[dict[str, Any]]:

@@ -124,7 +124,8 @@ class PublicLog:
 
     def kept_us(self) -> tuple[int, int]:
         """Removed files, and the log."""
-        ends = [f"TIMESTAMP '1970-01-01' + {self.setting(name) or usual}" for name, usual in USUALLY_KEPT.items()]
+        kept = [interval_of(self.setting(name) or usual) for name, usual in USUALLY_KEPT.items()]
+        ends = [f"TIMESTAMP '1970-01-01' + {interval}" for interval in kept]
         removed, log = self.spark.sql(f"SELECT {', '.join(f'unix_micros({end})' for end in ends)}").collect()[0]
         return int(removed), int(log)
 
@@ -268,6 +269,11 @@ class PublicLog:
     def _reader(self) -> DataFrameReader:
         """In whose paths [ and { are letters like others."""
         return self.spark.read.option("__globPaths__", "false")
+
+
+def interval_of(text: str) -> str:
+    """What a property of Delta's says, as SQL has it: Delta takes `30 days` for the same as `interval 30 days`."""
+    return text if text.strip().lower().startswith("interval") else f"INTERVAL {text}"
 
 
 def _is_whole(parts: list[str]) -> bool:

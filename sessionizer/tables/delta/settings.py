@@ -72,18 +72,28 @@ def saying(spark: SparkSession, metadata: str | None) -> AbstractContextManager[
 
 @contextmanager
 def having(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Spark's own settings are put back as they were; Delta's are of one write, so that no fence ever stays."""
+    """Spark's own settings are put back as they were; Delta's are of one write, so that no fence ever stays.
+
+    Where Spark has ended inside, there is nothing to put back, and the error is the one that tells of it.
+    """
     before = {name: spark.conf.get(name, None) for name in settings if name.startswith("spark.sql.")}
     for name, value in settings.items():
         spark.conf.set(name, value)
     try:
         yield
-    finally:
-        for name in settings:
-            if (was := before.get(name)) is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, was)
+    except BaseException:
+        with suppress(Exception):
+            _put_back(spark, settings, before)
+        raise
+    _put_back(spark, settings, before)
+
+
+def _put_back(spark: SparkSession, settings: Mapping[str, str], before: Mapping[str, str | None]) -> None:
+    for name in settings:
+        if (was := before.get(name)) is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, was)
 
 
 def to_its_end(spark: SparkSession, statement: Callable[[], Done]) -> Done:

@@ -1,5 +1,6 @@
 """Object stores that speak S3: how each client is told where one is and who asks, and what a refusal means."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -70,6 +71,7 @@ CAUSES = (
         "check AWS_ENDPOINT_URL, or spark.hadoop.fs.s3a.endpoint in the config, and the network",
     ),
 )
+_CODE = re.compile(r"AWS Error [A-Z_]+(?: \(HTTP status \d+\))?|\b[45]\d\d [A-Z][A-Za-z ]+")
 _OF_STORES = ("s3a", "S3 error", "awssdk", "AWS Error", 'scheme "s3')
 
 
@@ -95,6 +97,23 @@ def refusing() -> Iterator[None]:
         if (named := refusal(str(error))) is not None:
             raise named from None
         raise
+
+
+@contextmanager
+def copying() -> Iterator[None]:
+    """The same where files are copied: whatever else the store says is a RunFailed, too."""
+    try:
+        with refusing():
+            yield
+    except OSError as error:
+        if not any(sign in str(error) for sign in _OF_STORES):
+            raise
+        code = _CODE.search(str(error))
+        raise RunFailed(
+            "the object store failed while files were copied",
+            value=code and code[0],
+            remedy="start the command again: what was committed stays",
+        ) from None
 
 
 @dataclass(frozen=True)

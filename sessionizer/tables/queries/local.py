@@ -66,10 +66,15 @@ class LocalTable:
         return found
 
     def exists(self) -> bool:
-        """Whether there is a Delta table. Errors: TableError if something else is there."""
-        with refusing():
-            if DeltaTable.is_deltatable(self.location, self._options):
-                return True
+        """Whether there is a Delta table. Errors: TableError if something else is there, NeedsSpark as of `_log`."""
+        try:
+            with refusing():
+                if DeltaTable.is_deltatable(self.location, self._options):
+                    return True
+        except (OSError, DeltaError) as error:
+            if self._store is None:
+                raise
+            raise self._beyond(error) from error  # Spark's client has tries of its own
         if self._store is None:
             check_nothing_else(Path(self.location), self.location, self.field)
         return False

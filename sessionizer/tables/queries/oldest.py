@@ -47,12 +47,13 @@ def oldest_by_spark(rows: DataFrame, status: Column, span: Sequence[str], manife
 def oldest_in(
     files: Iterable[File], status: str, least: tuple[int, ...], span: Sequence[str], manifest: Manifest
 ) -> Oldest:
-    """The row of this status (windows have none) with these times, of files that have one."""
+    """The row of this status (windows have none: theirs is given) with these times, of files that have one."""
     key, per_key = _key(manifest), manifest.rule.get("watermark_per") == "key"
     found = list[tuple[dict[str, str | None], int | None]]()
+    has_status = C.SESSION_START in span
     for file in files:
-        told = file.read([*span, C.STATUS, *key, *([C.STATE] if per_key else [])])
-        statuses = told[C.STATUS].to_pylist() if C.STATUS in told.column_names else [status] * told.num_rows
+        told = file.read([*span, *([C.STATUS] if has_status else []), *key, *([C.STATE] if per_key else [])])
+        statuses = told[C.STATUS].to_pylist() if has_status else [status] * told.num_rows
         rows = zip(statuses, *[as_numbers(told[name]).to_pylist() for name in span], strict=True)
         for place in (i for i, row in enumerate(rows) if row == (status, *least)):
             of_row = {name: _text(told[name][place].as_py()) for name in key}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
@@ -104,7 +104,7 @@ def read_status(tables: TableSet, last_runs: int) -> dict[str, Status]:
 
 def _status(home: WindowTable, runs: Runs, events: Events, last_runs: int) -> Status:
     manifest, rows = home.position().manifest, home.table.read()
-    status = _status_column(rows)
+    status = _status_column(home)
     counts = rows.groupBy(status.alias("status")).count().collect()
     sums = runs.sums(EVENTS)
     return Status(
@@ -121,7 +121,7 @@ def _status(home: WindowTable, runs: Runs, events: Events, last_runs: int) -> St
 def oldest_rows(home: WindowTable, manifest: Manifest | None) -> dict[str, Oldest]:
     """The row that began first, of the open ones and of those that are closed and not final, where there are any."""
     live = home.live()
-    return {} if manifest is None else oldest_by_spark(live, _status_column(live), SPANS[home.layout.name], manifest)
+    return {} if manifest is None else oldest_by_spark(live, _status_column(home), SPANS[home.layout.name], manifest)
 
 
 def read_local_status(tables: LocalTableSet, last_runs: int) -> dict[str, Status]:
@@ -182,7 +182,7 @@ def read_totals(home: WindowTable, runs: Runs, events: Mapping[str, Table]) -> T
     """From the ledger and the live rows, in a second or so."""
     ledger, last, manifest = runs.table.read(), runs.last(1), home.position().manifest
     live = home.live()
-    is_open = F.bool_or(_status_column(live) == OPEN).alias("is_open")
+    is_open = F.bool_or(_status_column(home) == OPEN).alias("is_open")
     by_key = live.groupBy(*C.cols(home.key), F.lit(0).alias("__any")).agg(is_open)
     keys = by_key.agg(F.count(F.lit(1)), F.count_if(~C.col("is_open"))).collect()[0]
     return Totals(
@@ -199,15 +199,16 @@ def read_totals(home: WindowTable, runs: Runs, events: Mapping[str, Table]) -> T
     )
 
 
-def _status_column(rows: DataFrame) -> Column:
-    """The status of sessions; windows are open until they are final."""
-    return C.col(C.STATUS) if C.SESSION_START in rows.columns else F.when(C.col(C.IS_FINAL), FINAL).otherwise(OPEN)
+def _status_column(home: WindowTable) -> Column:
+    """The status of sessions; windows are open until they are final, whatever an aggregate of theirs is called."""
+    is_sessions = home.layout.start == C.SESSION_START
+    return C.col(C.STATUS) if is_sessions else F.when(C.col(C.IS_FINAL), FINAL).otherwise(OPEN)
 
 
 def microseconds_of(interval: str) -> int:
     """What `interval 30 days`, a property of Delta's, says."""
-    parts = re.findall(r"(\d+) (second|minute|hour|day|week)", interval)
-    return sum(int(number) * UNITS[unit] for number, unit in parts)
+    parts = re.findall(r"(\d+)\s+(second|minute|hour|day|week)", interval, re.IGNORECASE)
+    return sum(int(number) * UNITS[unit.lower()] for number, unit in parts)
 
 
 def _counts(

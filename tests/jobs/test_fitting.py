@@ -1,0 +1,133 @@
+"""A value of a file that the table's type does not hold tears its row: it is not rounded, cut or taken for another."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from sessionizer.jobs.ingest.file_columns import fitting
+from sessionizer.lib.errors import SourceError, UsageError
+from tests.jobs.test_ingest import AT, CSV, JSON, Lake, lake_at
+
+PARQUET = replace(CSV, format="parquet")
+COLUMNS = "user string, event_time timestamp, n bigint, day date, price decimal(10,2), seen timestamp, x double"
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Lake:
+    return lake_at(spark, tmp_path)
+
+
+def parquet(spark: SparkSession, file: Path, query: str) -> Path:
+    pq.write_table(spark.sql(query).toArrow(), file)
+    return file
+
+
+# A value in SQL, the type that it is to be, and whether it fits.
+VALUES = [
+    ("1.5D", "bigint", False),
+    ("2.0D", "bigint", True),
+    ("9007199254740993L", "double", False),
+    ("9007199254740992L", "double", True),
+    ("2", "boolean", False),
+    ("1", "boolean", True),
+    ("TIMESTAMP'2024-05-01 12:00:00'", "date", False),
+    ("TIMESTAMP'2024-05-01 00:00:00'", "date", True),
+    ("DATE'2024-05-01'", "timestamp", True),
+    ("1714564800000L", "timestamp", False),
+    ("1714564800", "timestamp", False),
+    ("TIMESTAMP'2024-05-01 12:00:00'", "bigint", False),
+    ("CAST(19.9999 AS DECIMAL(12,4))", "decimal(10,2)", False),
+    ("CAST(19.9900 AS DECIMAL(12,4))", "decimal(10,2)", True),
+    ("CAST('NaN' AS DOUBLE)", "float", True),
+    ("0.1D", "string", True),
+    ("'19.999'", "decimal(10,2)", False),
+    ("'19.9900'", "decimal(10,2)", True),
+    ("' 19.99 '", "decimal(10,2)", True),
+    ("'1e-3'", "decimal(10,2)", False),
+    ("'1.5e1'", "decimal(10,2)", True),
+    ("'19.999'", "decimal(38,2)", False),
+    ("'0.1'", "double", True),
+    ("'1.5'", "bigint", False),
+    ("'2024-05-01 12:00:00'", "date", False),
+    ("'2024-05-01 noon'", "date", False),
+    ("'2024-05-01'", "date", True),
+]
+
+
+def test_a_value_fits_where_it_would_come_back_as_it_was(spark: SparkSession) -> None:
+    found = []
+    frame = spark.range(1).select(*[F.expr(f"{value} AS v{n}") for n, (value, _, _) in enumerate(VALUES)])
+    for n, (_, kind, _) in enumerate(VALUES):
+        wanted: Any = T.StructType.fromDDL(f"c {kind}")
+        found.append(fitting(F.col(f"v{n}"), frame.schema[n].dataType, wanted["c"].dataType).isNotNull())
+    (row,) = frame.select(*found).collect()
+    assert [(value, kind, fits) for (value, kind, _), fits in zip(VALUES, row, strict=True)] == VALUES
+
+
+def test_parquet_of_other_types_than_the_tables_changes_no_value(lake: Lake) -> None:
+    lake.spark.sql(f"CREATE TABLE delta.`{lake.config.source.table}` ({COLUMNS}) USING delta")
+    good = f"TIMESTAMP'{AT}' AS event_time, 2.0D AS n, TIMESTAMP'2024-05-01' AS day, 19.9900BD AS price, 1 AS x"
+    lines = [
+        f"'good' AS user, {good}",
+        f"'n' AS user, {good.replace('2.0D', '1.5D')}",
+        f"'day' AS user, {good}".replace("05-01'", "05-01 10:00'"),
+        f"'price' AS user, {good.replace('19.9900', '19.9990')}",
+    ]
+    file = parquet(lake.spark, lake.folder / "a.parquet", " UNION ALL ".join(f"SELECT {line}" for line in lines))
+    (report,) = lake.ingest(PARQUET, file)
+    assert (report.added, report.unreadable) == (1, 3)
+    assert [(column, reason) for _, column, reason, _ in lake.reasons()] == [
+        ("n", "no BIGINT"),
+        ("day", "no DATE"),
+        ("price", "no DECIMAL(10,2)"),
+    ]
+    number = f"SELECT 'u' AS user, TIMESTAMP'{AT}' AS event_time, 17L AS seen"
+    seen = parquet(lake.spark, lake.folder / "b.parquet", number)
+    assert "seen is no TIMESTAMP: got '17'" in lake.refused(SourceError, PARQUET, seen)
+
+
+@pytest.mark.parametrize(
+    ("options", "content"),
+    [
+        (CSV, f"user,event_time,price\nu1,{AT},19.990\nu2,{AT},19.999\n"),
+        (JSON, "".join(f'{{"user": "u", "event_time": "{AT}", "price": {n}}}\n' for n in ("19.990", "19.999"))),
+    ],
+    ids=["csv", "json"],
+)
+def test_a_decimal_is_not_rounded(lake: Lake, options: Any, content: str) -> None:
+    lake.spark.sql(f"CREATE TABLE delta.`{lake.config.source.table}` ({COLUMNS}) USING delta")
+    (report,) = lake.ingest(options, lake.file("a.txt", content))
+    assert (report.added, report.unreadable) == (1, 1)
+    assert [row[1:] for row in lake.reasons()] == [("price", "no DECIMAL(10,2)", "19.999")]
+
+
+def test_a_type_that_is_declared_is_that_of_the_table(lake: Lake) -> None:
+    one, two = (lake.file(f"{n}.csv", f"user,event_time,amount\nu{n},{AT},1.5\n") for n in (1, 2))
+    lake.ingest(replace(CSV, schema="amount decimal(10,2)"), one)
+    version = lake.source.version
+    told = lake.refused(UsageError, replace(CSV, schema="AMOUNT double"), two)
+    assert "another type than the table has: got 'amount double'. in the table it is decimal(10,2)" in told
+    assert lake.source.version == version
+    lake.ingest(replace(CSV, schema="amount decimal(10,2)"), two)
+    assert len(lake.rows("amount")) == 2
+
+
+def test_lines_that_are_not_utf_8_are_unreadable_and_no_two_keys_become_one(lake: Lake) -> None:
+    lines = [
+        b"user,event_time,note",
+        b"m\xfcller,%s,x",
+        b"m\xe4ller,%s,x",
+        "müller,%s,x".encode(),
+        b'u1,%s,"two\n\xff"',
+    ]
+    content = b"\n".join(line.replace(b"%s", AT.encode()) for line in lines) + b"\n"
+    (report,) = lake.ingest(CSV, lake.file("a.csv", b"\xef\xbb\xbf" + content))
+    assert (report.added, report.unreadable, report.torn[0]) == (1, 3, "line 2: not UTF-8")
+    assert lake.rows("user") == [("müller",)]
+    assert [(number, reason) for number, _, reason, _ in lake.reasons()] == [(n, "not UTF-8") for n in (2, 3, 5)]
