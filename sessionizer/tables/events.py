@@ -102,8 +102,9 @@ class EventTable:
 
     def changes_rows_alone(self, increment: Increment) -> bool:
         """Whether it is a commit that changes rows, where each of these is an increment of its own."""
-        first, last = increment.first, increment.last
-        return self.policies.one_by_one and first == last and self.table.removes_rows(last)
+        return (
+            self.policies.one_by_one and increment.first == increment.last and self.table.removes_rows(increment.last)
+        )
 
     def is_mapped_on(self, _: Consumed) -> bool:
         """Whether what made a column of the rows that were read is there still, with all its changes since."""
@@ -111,10 +112,9 @@ class EventTable:
 
     def unread_to_keep(self, done: Consumed, last: int) -> str | None:
         """The first version up to this one that a run can still read, and whose changes are not to be made; or None."""
-        rules = self.policies
         for version in range((done.to_version or 0) + 1, last + 1):
-            deletes = rules.deletes == "ignore" and self.deletion(Increment(version, version)) is not None
-            waits = deletes or (rules.updates == "quarantine" and self.table.removes_rows(version))
+            deletes = self.policies.deletes == "ignore" and self.deletion(Increment(version, version)) is not None
+            waits = deletes or (self.policies.updates == "quarantine" and self.table.removes_rows(version))
             if waits and self._feed_reaches_back_to(version, version):
                 return f"version {version} of the source"
         return None
@@ -142,13 +142,13 @@ class EventTable:
 
         Files are left closed by the statistics of `event_time`, where it is a column, else of `prune_by`.
         """
-        if (version := end.last) < 0:
+        if end.last < 0:
             return of_one(self.own_rows(self.table.read().limit(0), end), self.of)
         try:
-            rows = self.table.read(version)
+            rows = self.table.read(end.last)
         except (PySparkException, Py4JJavaError) as error:
             if any(sign in str(error) for sign in GONE):
-                raise gone(version, error) from error
+                raise gone(end.last, error) from error
             raise
         within = self._within_spans(rows, spans) if spans is not None else None
         return of_one(self.own_rows(rows if within is None else rows.where(within), end), self.of)

@@ -199,7 +199,8 @@ def fitting(given: Column, found: T.DataType, wanted: T.DataType) -> Column:
     """The value as the wanted type; null where it is none, or would not come back as it was.
 
     No BIGINT holds 1.5, no DATE 10 o'clock, no DECIMAL(10,2) 19.999; and whether a number that is to be a time counts
-    seconds or milliseconds nobody has said. A text that is to be a DOUBLE is as near to it as a DOUBLE can be.
+    seconds or milliseconds nobody has said. A text or a decimal that is to be a DOUBLE is as near to it as that can be,
+    and a DOUBLE that is to be a FLOAT.
     """
     value = given.try_cast(wanted)
     match found, wanted:
@@ -212,6 +213,8 @@ def fitting(given: Column, found: T.DataType, wanted: T.DataType) -> Column:
         case T.StringType(), T.DateType():
             return F.when(value.try_cast("timestamp").eqNullSafe(given.try_cast("timestamp")), value)
         case (T.StringType() | T.NullType(), _) | (_, T.StringType()):
+            return value
+        case (T.DoubleType() | T.DecimalType(), T.FloatType() | T.DoubleType()):
             return value
     return F.when(value.try_cast(found).eqNullSafe(given), value)
 
