@@ -102,9 +102,8 @@ class EventTable:
 
     def changes_rows_alone(self, increment: Increment) -> bool:
         """Whether it is a commit that changes rows, where each of these is an increment of its own."""
-        return (
-            self.policies.one_by_one and increment.first == increment.last and self.table.removes_rows(increment.last)
-        )
+        is_one = increment.first == increment.last
+        return self.policies.one_by_one and is_one and self.table.removes_rows(increment.last)
 
     def is_mapped_on(self, _: Consumed) -> bool:
         """Whether what made a column of the rows that were read is there still, with all its changes since."""
@@ -271,8 +270,7 @@ class EventTable:
         """
         if limits.max_versions_per_run is not None:
             last = min(last, first + limits.max_versions_per_run - 1)
-        apart = self.policies.one_by_one
-        if apart and self.table.removes_rows(first):
+        if self.policies.one_by_one and self.table.removes_rows(first):
             last = first
         if last > first and (retyped := first_retyped(self.table, first, last)) is not None:
             last = retyped - 1
@@ -280,7 +278,7 @@ class EventTable:
         for version in range(first, last + 1):
             entry = self.table.entry(version)
             reshapes = entry is not None and entry.operation in RESHAPES
-            if version > first and (reshapes or (apart and self.table.removes_rows(version))):
+            if version > first and (reshapes or (self.policies.one_by_one and self.table.removes_rows(version))):
                 last = version - 1
                 break
             rows += entry.metric(ROWS_WRITTEN) if entry else 0
