@@ -211,7 +211,7 @@ def test_torn_lines_are_kept_with_what_they_held(lake: Lake) -> None:
         (4, None, "a quote that nothing closes", None),
         (5, None, "not 2 fields", None),
         (7, "event_time", "no time by the format iso", "soon"),
-        (8, None, "not 2 fields", None),
+        (8, None, "not UTF-8", None),
     ]
 
 
