@@ -4,7 +4,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sessionizer.jobs.ingest.lines import LINE, NUMBER, TORN, torn_by
+from sessionizer.jobs.ingest.lines import LINE, NOT_UTF8, NUMBER, TORN, torn_by
 from sessionizer.lib import columns as C
 
 # Possessive throughout: no line, however long or strange, makes the match backtrack or recurse.
@@ -42,7 +42,7 @@ def parse_access_log(lines: DataFrame, event_time: str) -> DataFrame:
     time = F.get(C.col(_FIELDS), F.lit(3))
     timed = split.withColumn(_MOMENT, F.try_to_timestamp(time, F.lit(_TIME)))
     torn = F.coalesce(
-        C.col(TORN),
+        F.when(C.col(TORN)["reason"] != NOT_UTF8, C.col(TORN)),  # servers log whatever bytes a client sends
         F.when(F.size(C.col(_FIELDS)) != 9, torn_by("neither Common nor Combined Log Format")),
         F.when(C.col(_MOMENT).isNull(), torn_by("no such time", event_time, time)),
     )
