@@ -1,6 +1,7 @@
 """A value of a file that the table's type does not hold tears its row: it is not rounded, cut or taken for another."""
 
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,11 @@ VALUES = [
     ("' 19.99 '", "decimal(10,2)", True),
     ("'1e-3'", "decimal(10,2)", False),
     ("'1.5e1'", "decimal(10,2)", True),
+    ("'1.23456789E7'", "decimal(18,2)", True),
+    ("59.97000000000001D", "decimal(10,2)", True),
+    ("19.999D", "decimal(10,2)", False),
+    ("0.1D", "float", True),
+    ("'2024-05-01T00:00:00+02:00'", "date", True),
     ("'19.999'", "decimal(38,2)", False),
     ("'0.1'", "double", True),
     ("'1.5'", "bigint", False),
@@ -107,14 +113,21 @@ def test_a_decimal_is_not_rounded(lake: Lake, options: Any, content: str) -> Non
     assert [row[1:] for row in lake.reasons()] == [("price", "no DECIMAL(10,2)", "19.999")]
 
 
+def test_large_amounts_and_many_digits_of_json_stay_as_they_are(lake: Lake) -> None:
+    lake.spark.sql(f"CREATE TABLE delta.`{lake.config.source.table}` ({COLUMNS}, wei decimal(38,18)) USING delta")
+    numbers = '"price": 12345678.90, "wei": 123456.123456789012345678'
+    lake.ingest(JSON, lake.file("a.json", f'{{"user": "u", "event_time": "{AT}", {numbers}}}\n'))
+    assert lake.rows("price", "wei") == [(Decimal("12345678.90"), Decimal("123456.123456789012345678"))]
+
+
 def test_a_type_that_is_declared_is_that_of_the_table(lake: Lake) -> None:
-    one, two = (lake.file(f"{n}.csv", f"user,event_time,amount\nu{n},{AT},1.5\n") for n in (1, 2))
-    lake.ingest(replace(CSV, schema="amount decimal(10,2)"), one)
+    one, two = (lake.file(f"{n}.csv", f"user,event_time,amount,note\nu{n},{AT},1.5,x\n") for n in (1, 2))
+    lake.ingest(replace(CSV, schema="amount decimal(10,2), note varchar(9)"), one)
     version = lake.source.version
     told = lake.refused(UsageError, replace(CSV, schema="AMOUNT double"), two)
     assert "another type than the table has: got 'amount double'. in the table it is decimal(10,2)" in told
     assert lake.source.version == version
-    lake.ingest(replace(CSV, schema="amount decimal(10,2)"), two)
+    lake.ingest(replace(CSV, schema="amount decimal(10,2), note varchar(9)"), two)
     assert len(lake.rows("amount")) == 2
 
 

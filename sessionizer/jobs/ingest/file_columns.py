@@ -16,19 +16,21 @@ from sessionizer.lib.expressions import fields_within, nearest
 
 _COMPLEX = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
 _READ_AS_TEXT = (
-    *(T.StringType, T.IntegralType, T.FloatType, T.DoubleType, T.DecimalType, T.BooleanType),
+    *(T.StringType, T.IntegralType, T.FloatType, T.DoubleType, T.BooleanType),
     *(T.DateType, T.TimestampType, T.TimestampNTZType),
 )
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
 _MOST_DIGITS = 38  # of a decimal
+_NOISE = 1e-12  # of a DOUBLE, as a share of it
+_TIME_OF_DAY, _MIDNIGHT = r"\d[T ]+\S", r"\d[T ]+0?0:00(:00(\.0*)?)?\s*(Z|[+-][\d:]+)?\s*$"
 
 
 @dataclass(frozen=True)
 class FileColumn:
     """One column: its name in the file, its name and type in the table, and whether it is the event time.
 
-    as_found: the type to read it as, with the names that fields within it have in the file. way: to a field within a
-    column, which it is a copy of.
+    as_found: the type to read it as: with the names that fields within it have in the file; of a decimal text, or one
+    of more digits. way: to a field within a column, which it is a copy of.
     """
 
     found: str
@@ -155,7 +157,8 @@ def _require_types(
         field = known.get(column.name.lower())
         if field is None or field.dataType == column.type:
             continue
-        if not (isinstance(field.dataType, _COMPLEX) and isinstance(column.type, _COMPLEX)):
+        is_text = isinstance(field.dataType, T.StringType) and isinstance(column.type, T.CharType | T.VarcharType)
+        if not is_text and not (isinstance(field.dataType, _COMPLEX) and isinstance(column.type, _COMPLEX)):
             raise UsageError(
                 "the schema gives a column another type than the table has",
                 value=f"{column.found} {column.type.simpleString()}",
@@ -180,7 +183,9 @@ def conform(parsed: DataFrame, columns: Sequence[FileColumn], time_format: str) 
         if value is not given:
             blank = F.trim(given) == "" if isinstance(given_type, T.StringType) else given.isNull()
             kind = f"time by the format {time_format}" if column.is_time else column.type.simpleString().upper()
-            torn.append(F.when(value.isNull() & ~blank, torn_by(f"no {kind}", column.found, given)))
+            said = F.regexp_replace(given.cast("string"), r"(?<=\.)0+$|(?<=\.\d{0,36}[1-9])0+$", "")
+            shown = said if isinstance(given_type, T.DecimalType) else given
+            torn.append(F.when(value.isNull() & ~blank, torn_by(f"no {kind}", column.found, shown)))
     why = F.coalesce(*torn).alias(TORN)
     fitted = parsed.select(*values, C.col(LINE), C.col(NUMBER), why)
     told = F.when(C.col(TORN).isNotNull(), F.struct(C.col(LINE), C.col(NUMBER), C.col(TORN)))
@@ -211,7 +216,9 @@ def fitting(given: Column, found: T.DataType, wanted: T.DataType) -> Column:
         case T.StringType(), T.DecimalType():
             return F.when(_has_no_more_digits(given, value, wanted), value)
         case T.StringType(), T.DateType():
-            return F.when(value.try_cast("timestamp").eqNullSafe(given.try_cast("timestamp")), value)
+            return F.when(~given.rlike(_TIME_OF_DAY) | given.rlike(_MIDNIGHT), value)
+        case (T.FloatType() | T.DoubleType(), T.DecimalType()):  # 59.97000000000001 is what a DOUBLE has of 59.97
+            return F.when(F.abs(value.cast("double") - given) <= F.abs(given) * _NOISE, value)
         case (T.StringType() | T.NullType(), _) | (_, T.StringType()):
             return value
         case (T.DoubleType() | T.DecimalType(), T.FloatType() | T.DoubleType()):
@@ -221,9 +228,13 @@ def fitting(given: Column, found: T.DataType, wanted: T.DataType) -> Column:
 
 def _has_no_more_digits(text: Column, value: Column, wanted: T.DecimalType) -> Column:
     """Whether a decimal of this type is all of a text: zeros at its end do not count."""
-    finer = T.DecimalType(_MOST_DIGITS, _MOST_DIGITS - wanted.precision + wanted.scale)
-    beyond = rf"^[^eE]*\.\d{{{wanted.scale}}}\d*[1-9]"  # finer than even that; with an exponent it is not
-    return value.eqNullSafe(text.try_cast(finer)) & ~text.rlike(beyond)
+    beyond = rf"^[^eE]*\.\d{{{wanted.scale}}}\d*[1-9][^eE]*$"  # finer than any; what has an exponent is not
+    return value.eqNullSafe(text.try_cast(_finer(wanted))) & ~text.rlike(beyond)
+
+
+def _finer(wanted: T.DecimalType) -> T.DecimalType:
+    """With as many digits before the point, and as many behind it as there may be."""
+    return T.DecimalType(_MOST_DIGITS, _MOST_DIGITS - wanted.precision + wanted.scale)
 
 
 def _fitted(column: FileColumn, field: T.StructField) -> FileColumn:
@@ -232,19 +243,23 @@ def _fitted(column: FileColumn, field: T.StructField) -> FileColumn:
 
 
 def read_as(wanted: T.DataType, found: T.DataType) -> T.DataType:
-    """The type to read a column as from JSON: the wanted one with the names that its fields have in the found one.
+    """The type to read a column as from JSON: of decimals text, of which a blank one is null, or one that tells all."""
+    if isinstance(wanted, T.DecimalType):
+        return found if isinstance(found, T.StringType) else _finer(wanted)
+    return _as_found(wanted, found)
 
-    JSON is read by exact names.
-    """
+
+def _as_found(wanted: T.DataType, found: T.DataType) -> T.DataType:
+    """The wanted type with the names that its fields have in the found one: JSON is read by exact names."""
     match wanted, found:
         case T.StructType(), T.StructType():
             inner = {f.name.lower(): f for f in found.fields}
             named = [(f, inner.get(f.name.lower(), f)) for f in wanted.fields]
-            return T.StructType([T.StructField(i.name, read_as(f.dataType, i.dataType)) for f, i in named])
+            return T.StructType([T.StructField(i.name, _as_found(f.dataType, i.dataType)) for f, i in named])
         case T.ArrayType(), T.ArrayType():
-            return T.ArrayType(read_as(wanted.elementType, found.elementType))
+            return T.ArrayType(_as_found(wanted.elementType, found.elementType))
         case T.MapType(), T.MapType():
-            return T.MapType(wanted.keyType, read_as(wanted.valueType, found.valueType))
+            return T.MapType(wanted.keyType, _as_found(wanted.valueType, found.valueType))
         case _:
             return wanted
 
