@@ -22,6 +22,7 @@ _READ_AS_TEXT = (
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
 _MOST_DIGITS = 38  # of a decimal
 _NOISE = 1e-12  # of a DOUBLE, as a share of it
+_DATED, _WITH_OFFSET = r"^\s*\d{4}-\d", r":\d\d.*(Z|[+-]\d)"
 _TIME_OF_DAY, _MIDNIGHT = r"\d[T ]+\S", r"\d[T ]+0?0:00(:00(\.0*)?)?\s*(Z|[+-][\d:]+)?\s*$"
 
 
@@ -217,6 +218,10 @@ def fitting(given: Column, found: T.DataType, wanted: T.DataType) -> Column:
             return F.when(_has_no_more_digits(given, value, wanted), value)
         case T.StringType(), T.DateType():
             return F.when(~given.rlike(_TIME_OF_DAY) | given.rlike(_MIDNIGHT), value)
+        case T.StringType(), T.TimestampType():  # of 10:30 Spark makes a time of today
+            return F.when(given.rlike(_DATED), value)
+        case T.StringType(), T.TimestampNTZType():
+            return F.when(given.rlike(_DATED) & ~given.rlike(_WITH_OFFSET), value)
         case (T.FloatType() | T.DoubleType(), T.DecimalType()):  # 59.97000000000001 is what a DOUBLE has of 59.97
             return F.when(F.abs(value.cast("double") - given) <= F.abs(given) * _NOISE, value)
         case (T.StringType() | T.NullType(), _) | (_, T.StringType()):

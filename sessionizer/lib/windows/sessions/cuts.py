@@ -88,7 +88,7 @@ def in_pieces(  # noqa: PLR0913
 
     Of events that are alone in the table's time: of the few buckets that are cut amid they are read again, no others.
 
-    In: what `new_intervals` returns; what makes the accepted events.
+    In: what `new_intervals` returns, one partial a key and bucket; what makes the accepted events.
     Out: the same, `__island` BIGINT, 1, 2, … in time order per key, `__why` STRING and `__ahead` as of `cut`.
     """
     place, is_cut = (*rule.key, C.BUCKET), is_to_cut(rule)
