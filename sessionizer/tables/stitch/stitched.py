@@ -95,9 +95,9 @@ class StitchedTable(EventTable):
 
     def unread_to_keep(self, done: Consumed, last: int) -> str | None:
         """What a run can still read, and whose changes are not to be made."""
-        waits = self.policies.updates == "quarantine" and done.stitch is not None
-        if waits and done.stitch is not None and self.mapping.has_changes(done.stitch):
-            return f"version {done.stitch.version + 1} of the mapping table"
+        known = done.stitch if self.policies.updates == "quarantine" else None
+        if known is not None and self.mapping.has_changes(known):
+            return f"version {known.version + 1} of the mapping table"
         return super().unread_to_keep(done, last)
 
     @contextmanager

@@ -131,8 +131,7 @@ def must_be_cut(rule: Rule, part: Parts, start: Column, end: Column, count: Colu
 
 def is_to_cut(rule: Rule) -> Column:
     """The same of partials, or of merged ones."""
-    part: Parts = lambda name: C.col(part_column(name))  # noqa: E731
-    return must_be_cut(rule, part, C.col(C.START), C.col(C.END), C.col(C.COUNT))
+    return must_be_cut(rule, lambda name: C.col(part_column(name)), C.col(C.START), C.col(C.END), C.col(C.COUNT))
 
 
 def end_by_content(rule: Rule, count: Column) -> list[tuple[str, Column]]:

@@ -86,7 +86,7 @@ def in_pieces(  # noqa: PLR0913
 ) -> DataFrame:
     """Partials that nothing cuts amid, numbered by the session that they are in, where neighbours tell all cuts.
 
-    Of events that are alone in the table's time: of the few buckets that are cut amid they are read again, no others.
+    The events of the few buckets that are cut amid are read again, no others.
 
     In: what `new_intervals` returns, one partial a key and bucket; what makes the accepted events.
     Out: the same, `__island` BIGINT, 1, 2, … in time order per key, `__why` STRING and `__ahead` as of `cut`.
@@ -106,15 +106,10 @@ def in_pieces(  # noqa: PLR0913
 def _in_sessions(pieces: DataFrame, rule: Rule) -> DataFrame:
     """What `in_pieces` returns. In: partials; those of one time in the order of `__island`."""
     by_time = Window.partitionBy(*C.cols(rule.key)).orderBy(C.START, C.ISLAND)
-    reasons = []
-    if rule.ends_when is not None:
-        reasons.append((ENDS_WHEN, F.lag(C.col(part_column("ends"))).over(by_time) > 0))
-    if rule.starts_when is not None:
-        reasons.append((STARTS_WHEN, C.col(part_column("starts")) > 0))
-    if rule.cut_at is not None:
-        before = F.lag(C.col(part_column("most_day"))).over(by_time)
-        reasons.append((MIDNIGHT, before != C.col(part_column("least_day"))))
-    why = F.coalesce(*[F.when(holds, reason) for reason, holds in reasons], F.lit(None).cast("string"))
+    ends = None if rule.ends_when is None else C.col(part_column("ends")) > 0
+    starts = None if rule.starts_when is None else C.col(part_column("starts")) > 0
+    days = None if rule.cut_at is None else (C.col(part_column("least_day")), C.col(part_column("most_day")))
+    why = _why(ends, starts, days, by_time)
     is_apart = beyond(C.col(C.START), F.lag(C.col(C.REACH)).over(by_time), rule)
     told = pieces.withColumns({C.WHY: why, BEGINS: F.coalesce(is_apart, F.lit(False)) | why.isNotNull()})
     return told.withColumn(C.ISLAND, _running(F.sum, BEGINS, by_time) + 1).drop(BEGINS)
@@ -152,17 +147,10 @@ def _chunked(
 
     By content with `__ahead`, too: how many events of its time come before it.
     """
-    us, reasons = C.col(C.US), []
-    if content.ends is not None:
-        reasons.append((ENDS_WHEN, F.lag(content.ends).over(in_order)))
-    if content.starts is not None:
-        reasons.append((STARTS_WHEN, content.starts))
-    if rule.cut_at is not None:
-        day = local_day(us, rule)
-        reasons.append((MIDNIGHT, F.lag(day).over(in_order) != day))
-    before = F.lag(us).over(in_order)
-    is_cut = reduce(or_, [F.coalesce(holds, F.lit(False)) for _, holds in reasons], before.isNull())
-    why = F.coalesce(*[F.when(holds, reason) for reason, holds in reasons], F.lit(None).cast("string"))
+    us = C.col(C.US)
+    days = None if rule.cut_at is None else (local_day(us, rule), local_day(us, rule))
+    why, before = _why(content.ends, content.starts, days, in_order), F.lag(us).over(in_order)
+    is_cut = why.isNotNull() | before.isNull()
     told = events.withColumns({BEGINS: is_cut, C.WHY: why})
     if rule.by_content:
         others = F.col("__others") if "__others" in events.columns else F.lit(0)
@@ -179,6 +167,23 @@ def _chunked(
     told = told.withColumn(BEGINS, F.col(BEGINS) | F.coalesce(beyond(us, reach, rule), F.lit(False)))
     by_seq = Window.partitionBy(*C.cols(within)).orderBy(C.SEQ)
     return told.withColumn(CHUNK, _running(F.sum, BEGINS, by_seq if isinstance(rule.gap, DynamicGap) else in_order))
+
+
+def _why(
+    ends: Column | None, starts: Column | None, days: tuple[Column, Column] | None, in_order: WindowSpec
+) -> Column:
+    """What neighbours say has begun a session, of several the first; null: nothing.
+
+    Whether an event, or piece, ends or starts one; the days of its beginning and end; None: the rule does not ask.
+    """
+    reasons = []
+    if ends is not None:
+        reasons.append((ENDS_WHEN, F.lag(ends).over(in_order)))
+    if starts is not None:
+        reasons.append((STARTS_WHEN, starts))
+    if days is not None:
+        reasons.append((MIDNIGHT, F.lag(days[1]).over(in_order) != days[0]))
+    return F.coalesce(*[F.when(holds, reason) for reason, holds in reasons], F.lit(None).cast("string"))
 
 
 def _running(function: Callable[[Column], Column], name: str, in_order: WindowSpec) -> Column:
