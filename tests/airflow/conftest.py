@@ -57,6 +57,8 @@ class Deployment:
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__PARALLELISM": "2",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
+            # Several of Airflow's processes write to it, and one waits for another five seconds at most by default.
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home}/airflow.db?timeout=60",
             "SESSIONIZER_COMMAND": shlex.join(COMMAND),
             "SESSIONIZER_CONFIG": str(folder / "sessionizer.yaml"),
             "SESSIONIZER_EVENTS_ASSET": "clicks",
