@@ -30,9 +30,13 @@ def reads_and_writes(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[s
 
 
 def of_each(names: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
-    """The names of tables; in place of `events`, where there are several sources, those of each: `events_clicks`."""
-    several = tuple(name for name in known if name.startswith("events_"))
-    return tuple(one for name in names for one in (several if name == "events" and several else (name,)))
+    """The names of tables; in place of `events`, where there are several sources, those of each: `events_clicks`.
+
+    Behind them those of mapping tables, by which events get a column: `mapping`, or `mapping_clicks`.
+    """
+    several = tuple(name for name in known if name.startswith("events_")) or ("events",)
+    mapped = tuple(name for name in known if name == "mapping" or name.startswith("mapping_"))
+    return tuple(one for name in names for one in ((*several, *mapped) if name == "events" else (name,)))
 
 
 def datasets(locations: Mapping[str, str], catalog: str) -> dict[str, tuple[str, str]]:

@@ -165,3 +165,4 @@ def test_a_run_of_several_sources_reads_them_all() -> None:
     known = ["events_calls", "events_clicks", "sessions", "event_sessions"]
     assert of_each(("events", "sessions"), known) == ("events_calls", "events_clicks", "sessions")
     assert of_each(("events", "sessions"), ["events", "sessions"]) == ("events", "sessions")
+    assert of_each(("events", "sessions"), [*known, "mapping_calls"])[:3] == (*known[:2], "mapping_calls")

@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from sessionizer.jobs.commands.status import status, status_without_spark
+from sessionizer.jobs.commands.init import init
+from sessionizer.jobs.commands.status import show, status, status_without_spark
 from sessionizer.jobs.preflight import check, nothing_new
+from sessionizer.jobs.reporting.metrics import write_metrics
 from sessionizer.jobs.run.kinds import ruled
 from sessionizer.lib.errors import SourceError, TableError, UsageError
 from sessionizer.tables.queries.local import LocalTableSet
 from tests import quick_tables
+from tests.exactness.ageing import age
 from tests.exactness.play import Play
 from tests.warehouse import SOURCE
 
@@ -90,6 +93,27 @@ def test_status_and_a_run_that_finds_nothing_know_of_the_mapping(devices: Callab
     assert status(done.spark, done.config)["stitch"] == {**told, "oldest_waiting_seconds": pytest.approx(0, abs=600)}
     done.run()
     assert is_done()
+
+
+def test_changes_of_the_mapping_that_wait_for_long_are_warned_of(
+    devices: Callable[..., Devices], capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = devices()
+    init(done.spark, done.config, None, lambda _: None)
+    age(done.maps("d2=bob").folder, 16)
+    show(status_without_spark(done.config))
+    told = " ".join(capsys.readouterr().out.split())
+    assert "changes of the mapping wait for 16 days, and the mapping table keeps removed files and log for 30" in told
+    assert "events wait" not in told
+
+
+def test_metrics_and_lineage_know_the_mapping(devices: Callable[..., Devices], tmp_path: Path) -> None:
+    done = devices().maps("d2=bob")
+    done.run()
+    write_metrics(done.kind, tmp_path / "metrics.prom", done.now)
+    name = f'sessionizer_mapping_version{{table="{done.folder / "sessions"}"}}'
+    assert f"{name} 1.0" in (tmp_path / "metrics.prom").read_text().splitlines()
+    assert done.config.locations()["mapping"] == str(done.folder / "devices")
 
 
 def test_changes_of_the_mapping_that_are_gone_are_told(devices: Callable[..., Devices]) -> None:

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sessionizer.jobs.run.kinds import Kind, output_schemas, schema_of, sessions_of, sliding_of
 from sessionizer.jobs.run.retries import with_retries
-from sessionizer.lib.config import Config, EventSource
+from sessionizer.lib.config import Config
 from sessionizer.lib.expressions import with_keys
 from sessionizer.tables.delta import A_MONTH, CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT, Table
 from sessionizer.tables.event_outputs import WHOLE
@@ -20,9 +20,9 @@ def init(spark: SparkSession, config: Config, retention_days: int | None, say: C
     """Make the sessions, rejected_events and runs tables where they are missing.
 
     Turns on the change data feed of a source that has it off, after saying so, unless source.changes is appends, which
-    leaves the source as it is. `retention_days`: have the source keep
-    log and removed files for so long, because repair and reading changes end where they end; 0: leave it as it is;
-    None: 30 days, where it says nothing of either.
+    leaves the source as it is. `retention_days`: have the source, and its mapping table, keep log and removed files for
+    so long, because repair and reading changes end where they end; 0: leave it as it is; None: 30 days, where it says
+    nothing of either.
     """
     with_retries(partial(_init, TableSet(spark, config), retention_days, say), say, "source")
 
@@ -34,7 +34,8 @@ def _init(tables: TableSet, retention_days: int | None, say: Callable[[str], Non
             one.table.require(MAKE_IT)
             if isinstance(one, StitchedTable):
                 one.mapping.require()
-            _keep_changes(one.table, one.of, retention_days, say)
+                _keep_changes(one.mapping.table, retention_days, say)
+            _keep_changes(one.table, retention_days, say, is_fed=one.of.changes == "feed")
     tables.events.check_together()
     events = tables.events.as_they_stand()
     _make(sessions_of(tables), events, say)
@@ -42,10 +43,11 @@ def _init(tables: TableSet, retention_days: int | None, say: Callable[[str], Non
         _make(sliding_of(tables), events, say)
 
 
-def _keep_changes(source: Table, of: EventSource, retention_days: int | None, say: Callable[[str], None]) -> None:
+def _keep_changes(
+    source: Table, retention_days: int | None, say: Callable[[str], None], *, is_fed: bool = True
+) -> None:
     """Have the source record its changes, and keep them; one that is only added to is left as it is, unless asked."""
     wanted, own = {}, source.setting(REMOVED_FILES_KEPT)
-    is_fed = of.changes == "feed"
     if is_fed and source.setting(CHANGE_FEED) != "true":
         wanted[CHANGE_FEED] = "true"
         say(f"turning on the change data feed of {source.location}: new events are read from it")

@@ -203,12 +203,13 @@ def _show(found: dict[str, Any], of: str, rule: str, source: str) -> None:
     elif oldest := found.get("oldest_closed"):
         rows += _told(oldest, of, CLOSED)
     out.print(table(["", ""], rows))
-    if (waits := found["oldest_waiting_seconds"] or 0) > (kept := found["source_keeps_seconds"]) / 2:
-        days = max(60, 2 * kept // 86_400)
-        out.print(
-            f"warning: events wait for {_long(int(waits))}, and the source keeps removed files and log for "
-            f"{_long(kept)}: `sessionizer {COMMANDS[of]}` soon, or `sessionizer init --retention-days {days}`"
-        )
+    for what, whose, one in _read(found):
+        if (waits := one["oldest_waiting_seconds"] or 0) > (kept := one["source_keeps_seconds"]) / 2:
+            days = max(60, 2 * kept // 86_400)
+            out.print(
+                f"warning: {what} wait for {_long(int(waits))}, and {whose} keeps removed files and log for "
+                f"{_long(kept)}: `sessionizer {COMMANDS[of]}` soon, or `sessionizer init --retention-days {days}`"
+            )
     if found["last_runs"]:
         out.print()
         show_runs(found["last_runs"], of, title="last runs")
@@ -240,6 +241,14 @@ def _sources(found: dict[str, Any], source: str) -> Iterator[tuple[str, str]]:
         come = "no event yet" if one["latest_event"] is None else f"come to {one['latest_event']}"
         yield name, f"{one['table']}  {_position(one)}; {come}"
         yield from _stitch(one)
+
+
+def _read(found: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """What is read, as it is told: what of it may wait, what it is called, and where it is."""
+    yield "events", "the source", found
+    for one in (found, *found.get("sources", {}).values()):
+        if (stitch := one.get("stitch")) is not None:
+            yield "changes of the mapping", "the mapping table", stitch
 
 
 def _stitch(found: dict[str, Any]) -> Iterator[tuple[str, str]]:

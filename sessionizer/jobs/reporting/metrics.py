@@ -115,6 +115,10 @@ class _Metrics(Collector):
         read = {name: of.to_version for name, of in manifest.consumed.items()}
         versions, label = (read[""], "") if "" in read else (read, "source")
         self.gauge("source_version", "Version of the source that is read", versions, label)
+        mapped = {name: of.stitch.version for name, of in manifest.consumed.items() if of.stitch is not None}
+        if mapped:
+            text = "Version of the mapping table that is read"
+            self.gauge("mapping_version", text, mapped.get("", mapped), label)
         times = {name: of.latest for name, of in manifest.times_of_sources("after").items()}
         if known := {name: us / 1e6 for name, us in times.items() if us is not None}:
             text = "How far a source has come by event time; the watermark follows the one furthest behind"

@@ -29,8 +29,8 @@ from sessionizer.lib.config.sources import (
     NamedSource,
     as_one,
     check_together,
-    events_of,
     field_of,
+    locations_of,
     mappings_of,
     source_or_sources,
     together,
@@ -247,9 +247,8 @@ class Config(Section):
         return self
 
     def locations(self) -> dict[str, str]:
-        """Where each table lies, by the name that `show` has for it."""
-        sources = {events_of(source): source.table for source in self.each}
-        tables = {**sources, "sessions": self.sessions.table, **dict(self.outputs)}
+        """Where each table lies, by the name that `show` has for it, and each mapping table."""
+        tables = {**locations_of(self.each), "sessions": self.sessions.table, **dict(self.outputs)}
         if self.sliding is not None:
             others = {name: getattr(self.sliding, field) for field, name in BESIDE.items()}
             tables |= {"windows": self.sliding.table, **others}

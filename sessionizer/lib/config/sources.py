@@ -177,6 +177,13 @@ def mappings_of(sources: Sequence[EventSource]) -> dict[str, str]:
     return {name: stitch.table for name, stitch in stitched.items() if stitch is not None}
 
 
+def locations_of(sources: Sequence[EventSource]) -> dict[str, str]:
+    """Where these lie, by what queries call them, and their mapping tables: `mapping`, or `mapping_clicks`."""
+    found = {events_of(source): source.table for source in sources}
+    mapped = {source.label: source.stitch.table for source in sources if source.stitch is not None}
+    return found | {f"mapping_{label}" if label else "mapping": table for label, table in mapped.items()}
+
+
 def source_or_sources(schema: dict[str, Any]) -> None:
     """Of a JSON Schema: one of the two has to be there."""
     schema["required"].remove("source")

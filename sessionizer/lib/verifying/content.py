@@ -85,12 +85,10 @@ def content_facts(rule: Rule, events: DataFrame) -> list[Fact]:
     parts: dict[str, Column] = {}
     if rule.starts_when is not None:
         starts = asked["starts"]
-        parts |= {"starts": F.count_if(starts)}
-        parts |= {"first_start": F.min(F.when(starts, us)), "first_other": F.min(F.when(~starts, us))}
+        parts |= {"starts": F.count_if(starts), "first_other": F.min(F.when(~starts, us))}
     if rule.ends_when is not None:
         ends = asked["ends"]
-        parts |= {"ends": F.count_if(ends)}
-        parts |= {"last_end": F.max(F.when(ends, us)), "last_other": F.max(F.when(~ends, us))}
+        parts |= {"ends": F.count_if(ends), "last_other": F.max(F.when(~ends, us))}
     if rule.cut_at is not None:
         day = F.unix_date(asked["day"])
         parts |= {"least_day": F.min(day), "most_day": F.max(day)}

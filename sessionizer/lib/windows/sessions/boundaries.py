@@ -25,7 +25,7 @@ from sessionizer.lib.time.micros import floor_div
 ENDS_WHEN, MAX_EVENTS, STARTS_WHEN = "ends_when", "max_events", "starts_when"
 MIDNIGHT, CHANGES_OF, MAX_DURATION = "midnight", "changes_of", "max_duration"
 REASONS = (ENDS_WHEN, MAX_EVENTS, STARTS_WHEN, MIDNIGHT, CHANGES_OF, MAX_DURATION)
-CUT = "cut"  # the part that says which, as its number: texts would have partials sorted
+CUT = "cut"  # the part that says which, as its number
 DAY_OF = "day"
 Parts = Callable[[str], Column]
 
@@ -87,13 +87,11 @@ def _parts(rule: Rule) -> list[_Part]:
     if rule.starts_when is not None:
         found += [
             _Part("starts", lambda v: F.count_if(v[STARTS_WHEN]), F.sum),
-            _Part("first_start", lambda v: F.min(time(v, v[STARTS_WHEN])), F.min),
             _Part("first_other", lambda v: F.min(time(v, ~v[STARTS_WHEN])), F.min),
         ]
     if rule.ends_when is not None:
         found += [
             _Part("ends", lambda v: F.count_if(v[ENDS_WHEN]), F.sum),
-            _Part("last_end", lambda v: F.max(time(v, v[ENDS_WHEN])), F.max),
             _Part("last_other", lambda v: F.max(time(v, ~v[ENDS_WHEN])), F.max),
         ]
     if rule.cut_at is not None:  # where clocks go back over midnight, the last event may lie in the day of the first
@@ -118,9 +116,9 @@ def must_be_cut(rule: Rule, part: Parts, start: Column, end: Column, count: Colu
     if rule.by_content:
         found.append(part(CUT).isNotNull())
     if rule.starts_when is not None:
-        found += [part("starts") > 1, (part("starts") == 1) & (part("first_start") >= part("first_other"))]
+        found += [part("starts") > 1, (part("starts") == 1) & (part("first_other") <= start)]
     if rule.ends_when is not None:
-        found += [part("ends") > 1, (part("ends") == 1) & (part("last_end") <= part("last_other"))]
+        found += [part("ends") > 1, (part("ends") == 1) & (part("last_other") >= end)]
     found += [part(f"least{i}") != part(f"most{i}") for i, _ in enumerate(rule.changes_of)]
     if rule.max_events is not None:
         found.append(count > rule.max_events)
@@ -142,7 +140,7 @@ def end_by_content(rule: Rule, count: Column) -> list[tuple[str, Column]]:
     if rule.max_events is not None:
         found.append((MAX_EVENTS, count >= rule.max_events))
     if rule.by_content:
-        found += [(reason, C.col(part_column(CUT)) == REASONS.index(reason) + 1) for reason in REASONS[2:5]]
+        found += [(reason, C.col(part_column(CUT)) == number_of(reason)) for reason in REASONS[2:5]]
     return found
 
 
@@ -170,9 +168,14 @@ def with_cut(
     following = Window.partitionBy(*C.cols(within)).orderBy(C.ISLAND)
     start, why = (F.lead(C.col(name)).over(following) for name in (C.START, C.WHY))
     if rule.max_events is not None:
-        why = F.when((C.col(C.COUNT) >= rule.max_events) & (why != ENDS_WHEN), MAX_EVENTS).otherwise(why)
-    number = F.array_position(F.array(*map(F.lit, REASONS)), why).cast("int")
-    return sessions.withColumn(part_column(CUT), F.when(~is_beyond(start, C.col(C.REACH)), number))
+        is_full = (C.col(C.COUNT) >= rule.max_events) & (why != number_of(ENDS_WHEN))
+        why = F.when(is_full, number_of(MAX_EVENTS)).otherwise(why)
+    return sessions.withColumn(part_column(CUT), F.when(~is_beyond(start, C.col(C.REACH)), why))
+
+
+def number_of(reason: str) -> Column:
+    """A reason in flight, and in a live row's state: as a text it would have partials sorted. INT."""
+    return F.lit(REASONS.index(reason) + 1)
 
 
 def local_day(us: Column, rule: Rule) -> Column:

@@ -18,11 +18,12 @@ from sessionizer.lib.bags import hashed
 from sessionizer.lib.canonical import session_id
 from sessionizer.lib.compute import Compute
 from sessionizer.lib.config import DynamicGap
-from sessionizer.lib.joins import joined
+from sessionizer.lib.joins import joined, met_by_few
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.spans import Spans
 from sessionizer.lib.windows.sessions.boundaries import (
     CHANGES_OF,
+    CUT,
     ENDS_WHEN,
     MAX_DURATION,
     MAX_EVENTS,
@@ -32,6 +33,7 @@ from sessionizer.lib.windows.sessions.boundaries import (
     content_of,
     is_to_cut,
     local_day,
+    number_of,
     part_column,
     salt_of,
 )
@@ -49,8 +51,8 @@ def cut(events: DataFrame, rule: Rule, compute: Compute) -> DataFrame:
     before the island: the ids of those that begin there tell.
 
     In: what `within_ranges` returns.
-    Out: the same and `__island` BIGINT, 1, 2, … in time order; of the first event of a session `__why` STRING, what has
-    begun it (null: a gap); by content its `__ahead` BIGINT, how many events of its time come before it.
+    Out: the same and `__island` BIGINT, 1, 2, … in time order; of the first event of a session `__why` INT, what has
+    begun it, as `number_of` (null: a gap); by content its `__ahead` BIGINT, how many events of its time come before it.
     """
     within, content = (*apart(events, rule), C.RANGE), content_of(rule, events)
     in_order = _in_order(rule, within, TIE)
@@ -89,17 +91,18 @@ def in_pieces(  # noqa: PLR0913
     The events of the few buckets that are cut amid are read again, no others.
 
     In: what `new_intervals` returns, one partial a key and bucket; what makes the accepted events.
-    Out: the same, `__island` BIGINT, 1, 2, … in time order per key, `__why` STRING and `__ahead` as of `cut`.
+    Out: the same, `__island` BIGINT, 1, 2, … in time order per key, `__ahead` as of `cut`; the last of a session tells
+    what has begun the next one.
     """
     place, is_cut = (*rule.key, C.BUCKET), is_to_cut(rule)
     edges = F.min(F.when(is_cut, C.col(C.START))), F.max(F.when(is_cut, C.col(C.END)))
     low, high = next(iter(compute.rows(partials.agg(*edges))), (None, None))
     if low is None or high is None:
         return _in_sessions(partials.withColumn(C.ISLAND, F.lit(None).cast("bigint")), rule)
-    buckets = F.broadcast(partials.where(is_cut).select(*C.cols(place)))
+    buckets = partials.where(is_cut).select(*C.cols(place))
     events = main_population(accepted([(low, high)])).withColumn(C.BUCKET, bucket(rule.bucket))
-    within = cut(joined(events, buckets, place, "left_semi").withColumnRenamed(C.BUCKET, C.RANGE), rule, compute)
-    made = fold(within, rule, aggregates, C.RANGE, C.ISLAND, whole=True).drop(C.RANGE, C.WHY)
+    within = cut(met_by_few(events, buckets, place).withColumnRenamed(C.BUCKET, C.RANGE), rule, compute)
+    made = fold(within.drop(C.WHY), rule, aggregates, C.RANGE, C.ISLAND, whole=True).drop(C.RANGE)
     return _in_sessions(partials.where(~is_cut).unionByName(arriving(made, rule, now), allowMissingColumns=True), rule)
 
 
@@ -112,7 +115,10 @@ def _in_sessions(pieces: DataFrame, rule: Rule) -> DataFrame:
     why = _why(ends, starts, days, by_time)
     is_apart = beyond(C.col(C.START), F.lag(C.col(C.REACH)).over(by_time), rule)
     told = pieces.withColumns({C.WHY: why, BEGINS: F.coalesce(is_apart, F.lit(False)) | why.isNotNull()})
-    return told.withColumn(C.ISLAND, _running(F.sum, BEGINS, by_time) + 1).drop(BEGINS)
+    next_start, next_why = (F.lead(C.col(name)).over(by_time) for name in (C.START, C.WHY))
+    cut_by = F.when(~beyond(next_start, C.col(C.REACH), rule), next_why)
+    number = _running(F.sum, BEGINS, by_time) + 1
+    return told.withColumns({C.ISLAND: number, part_column(CUT): cut_by}).drop(BEGINS, C.WHY)
 
 
 def _in_order(rule: Rule, within: tuple[str, ...], *tie: str) -> WindowSpec:
@@ -172,7 +178,7 @@ def _chunked(
 def _why(
     ends: Column | None, starts: Column | None, days: tuple[Column, Column] | None, in_order: WindowSpec
 ) -> Column:
-    """What neighbours say has begun a session, of several the first; null: nothing.
+    """What neighbours say has begun a session, of several the first, as `number_of`; null: nothing.
 
     Whether an event, or piece, ends or starts one; the days of its beginning and end; None: the rule does not ask.
     """
@@ -183,7 +189,7 @@ def _why(
         reasons.append((STARTS_WHEN, starts))
     if days is not None:
         reasons.append((MIDNIGHT, F.lag(days[1]).over(in_order) != days[0]))
-    return F.coalesce(*[F.when(holds, reason) for reason, holds in reasons], F.lit(None).cast("string"))
+    return F.coalesce(*[F.when(holds, number_of(reason)) for reason, holds in reasons], F.lit(None).cast("int"))
 
 
 def _running(function: Callable[[Column], Column], name: str, in_order: WindowSpec) -> Column:
@@ -217,7 +223,7 @@ class _Walk:
             nothing.alias("start"),
             nothing.alias("reach"),
             F.lit(0).cast("bigint").alias("count"),
-            F.array().cast(f"array<struct<{C.SEQ}:int,why:string>>").alias("cuts"),
+            F.array().cast(f"array<struct<{C.SEQ}:int,why:int>>").alias("cuts"),
             *[F.lit(None).cast(kind.dataType).alias(f"v{i}") for i, kind in enumerate(kinds)],
         )
         return F.aggregate(events, begin, self._step, lambda last: last["cuts"])
@@ -226,7 +232,7 @@ class _Walk:
         names, us, reach = [f"v{i}" for i, _ in enumerate(self.content.values)], event[C.US], event[C.REACH]
         reasons = self._reasons(current, event)
         is_cut = reduce(or_, [F.coalesce(holds, F.lit(False)) for _, holds in reasons])
-        why = F.coalesce(*[F.when(holds, F.lit(reason).cast("string")) for reason, holds in reasons if reason])
+        why = F.coalesce(*[F.when(holds, number_of(reason)) for reason, holds in reasons if reason])
         is_gap = F.coalesce(reasons[0][1], F.lit(False))
         seen = F.struct(event[C.SEQ].alias(C.SEQ), F.when(~is_gap, why).alias("why"))
         first = F.struct(

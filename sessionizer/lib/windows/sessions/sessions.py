@@ -195,8 +195,7 @@ class Sessions:
         rule = self.rule
         if told_by_neighbours(rule) and not rule.tells_events:
             pieces = in_pieces(intervals, changes.accepted, rule, self.aggregates, now=self.now, compute=compute)
-            told = with_cut(self._merged(pieces), rule, rule.key, lambda start, reach: beyond(start, reach, rule))
-            return Merged(told.drop(C.WHY))
+            return Merged(self._merged(pieces))
         marked = mark_islands(intervals, rule)
         islands = merge_islands(marked, rule, self.facts).where(is_to_cut(rule))
         bounds = {C.LOW: F.min(C.col(C.LOW)), C.HIGH: F.max(C.col(C.HIGH))}
