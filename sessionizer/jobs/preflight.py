@@ -134,7 +134,7 @@ def _problems(tables: LocalTableSet, of: Ruled, needs: Needs | None, *, columns:
         rejects = tables.rejected_events if of.name == "sessions" else tables.of_windows["rejected_window_events"]
         if rejects.exists():
             with _kept(found):
-                check_rejects(of, rejects.field, rejects.location, rejects.id, done)
+                check_rejects(of, rejects, done)
     return found
 
 

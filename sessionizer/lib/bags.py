@@ -12,6 +12,7 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.canonical import canonical_json
 from sessionizer.lib.joins import joined
 
+GOES, COMES = ("delete", "update_preimage"), ("insert", "update_postimage")
 FROM_FEED = (C.CHANGE_TYPE, C.COMMIT_VERSION, C.COMMIT_TIMESTAMP)
 
 
@@ -36,6 +37,16 @@ def taken(rows: DataFrame, gone: DataFrame, *order: Column) -> DataFrame:
     counted = joined(rows.withColumn("__nth", nth(*order)), copies, (C.HASH,), "left")
     is_taken = F.col("__nth") <= F.coalesce(F.col("__copies"), F.lit(0))
     return counted.withColumn(C.TAKEN, is_taken).drop("__nth", "__copies")
+
+
+def undone(rows: DataFrame, news: DataFrame) -> DataFrame:
+    """Rows of the source as they were before an increment, whose rows a change feed tells, or all are new.
+
+    Out: the columns of rows, and others.
+    """
+    kind = F.coalesce(C.col(C.CHANGE_TYPE), F.lit("insert")) if C.CHANGE_TYPE in news.columns else F.lit("insert")
+    told = rows.unionByName(news.where(kind.isin(*GOES)), allowMissingColumns=True)
+    return taken(hashed(told), hashed(news.where(kind.isin(*COMES)))).where(~C.col(C.TAKEN))
 
 
 def nth(*order: Column) -> Column:

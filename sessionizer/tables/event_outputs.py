@@ -27,6 +27,11 @@ class EventOutput:
         """Whether the events of all sessions came to it, and not only of those that changed since it was made."""
         return self.table.setting(WHOLE) is not None
 
+    def note_whole(self) -> None:
+        """Say so: behind the write that made it so, for a RESTORE to before that takes the mark back, too."""
+        if not self.is_whole:
+            self.table.change_setting(WHOLE, "true")
+
     def check_types(self, made: T.StructType, remedy: str) -> None:
         """Raise unless the columns that the table has of these are of their types. Errors: TableError."""
         there = {field.name.lower(): field.dataType for field in self.table.schema.fields}
@@ -68,8 +73,6 @@ class EventOutput:
         told = rows.withColumn(C.RUN_ID, F.lit(manifest.run_id))
         if manifest.mode == "rebuild":
             self.table.overwrite(told.where(F.col(KIND) == INSERT).drop(KIND, OLD_ID), commit, [])
-            if not self.is_whole:  # behind it: a RESTORE to before it takes the mark back, too
-                self.table.change_setting(WHOLE, "true")
             return
         columns = widened(self.table.schema, told.drop(KIND, OLD_ID).schema)  # aggregates may have come or gone
         adds = len(columns) > len(self.table.schema)

@@ -1,8 +1,8 @@
 """The sources together: one table of events, or the union of several, each with a position of its own."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import TypeVar
 
@@ -19,66 +19,12 @@ from sessionizer.lib.expressions import expression, key_field, of_event, require
 from sessionizer.lib.time.spans import Spans
 from sessionizer.tables.delta import Entry, Table
 from sessionizer.tables.events import EventTable
+from sessionizer.tables.increments import NOTHING, Increment, Increments, passed
 from sessionizer.tables.manifest import Consumed, Manifest
-from sessionizer.tables.source import NOTHING, Increment, naming, passed
+from sessionizer.tables.source import naming
 from sessionizer.tables.stitch.stitched import StitchedTable, event_table
 
 Found = TypeVar("Found")
-
-
-@dataclass(frozen=True)
-class Increments:
-    """What one run reads of each source, by its name; of the only one by "". more: those with more to read."""
-
-    of: Mapping[str, Increment]
-    more: Collection[str] = ()
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to read, only positions to take."""
-        return all(one.is_empty for one in self.of.values())
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all rows of all sources are read that have been begun."""
-        return all(one.first is None or one == NOTHING for one in self.of.values()) and not self.is_empty
-
-    @property
-    def bytes(self) -> int:
-        """How large the files are that it reads, as far as it is known."""
-        return sum(one.bytes for one in self.of.values())
-
-    @property
-    def files(self) -> int:
-        """How many they are."""
-        return sum(one.files for one in self.of.values())
-
-    @property
-    def lasts(self) -> dict[str, int]:
-        """Up to which version each source is read; -1: none of it yet."""
-        return {name: one.last for name, one in self.of.items()}
-
-    @property
-    def first(self) -> int | None:
-        """The first version that is read of the only source."""
-        return self.of[""].first
-
-    @property
-    def last(self) -> int:
-        """The last one of the only source."""
-        return self.of[""].last
-
-    def as_of(self) -> str:
-        """Up to which versions it reads, for people."""
-        return ", ".join(f"{name} {one.last}".strip() for name, one in self.of.items())
-
-    def told(self) -> str:
-        """The versions that it reads, for people: `1 to 2`, of several `clicks 1 to 2, calls 5 to 5`."""
-        read = [(name, one, "") for name, one in self.of.items() if not one.is_passed]
-        stitched = [(name, one.mapping) for name, one in self.of.items() if one.stitches]
-        read += [(name, one, " of the mapping table") for name, one in stitched if one is not None]
-        told = ((name, "all" if one.first is None else one.first, one.last, whose) for name, one, whose in read)
-        return ", ".join(f"{name} {first} to {last}{whose}".strip() for name, first, last, whose in told)
 
 
 class Events:
@@ -134,8 +80,9 @@ class Events:
     def plan(self, done: Manifest | None, to_version: int | None) -> Increments | None:
         """What the next run reads, within `limits`, which are of each source; None where nothing is left.
 
-        A commit that changes rows, where each of them is an increment of its own, comes alone; where another source
-        begins behind its latest version, that position is taken all the same.
+        A commit that changes rows, where each of them is an increment of its own, comes alone, before or behind what
+        the others add, whatever waits for longer; where another source begins behind its latest version, that position
+        is taken all the same.
         Errors: as of `EventTable.plan`; UsageError for a version where there are several sources.
         """
         if to_version is not None and "" not in self.each:
@@ -149,10 +96,12 @@ class Events:
         if all(one is None for one in planned.values()):
             return None
         found = {name: one or passed(known.get(name)) for name, one in planned.items()}
-        alone = next((name for name, one in found.items() if self.each[name].changes_rows_alone(one)), None)
-        if alone is not None:
-            stay = {name for name, one in found.items() if name == alone or one.is_empty}
-            found = {name: one if name in stay else passed(known.get(name)) for name, one in found.items()}
+        waiting = [name for name, one in found.items() if not one.is_empty]
+        if alone := {name for name in waiting if self.each[name].changes_rows_alone(found[name])}:
+            # What is corrected is looked for in the others as they have been read: may that still be possible.
+            first = min(waiting, key=lambda name: self._since(name, found[name]))
+            wait = set(waiting) - {first} if first in alone else alone
+            found = {name: passed(known.get(name)) if name in wait else one for name, one in found.items()}
         versions, unread = self.versions, {n: one for n, one in planned.items() if n and one is not None}
         more = [n for n, one in unread.items() if found[n].last < versions[n] or one.stitches > found[n].stitches]
         return Increments(found, more)
@@ -173,8 +122,7 @@ class Events:
     def as_rebuilt(self, done: Manifest) -> Increments:
         """No more than the sources as they stand; of one that no run has begun, as it waits for its start, nothing."""
         unread = {name for name, of in self.consumed(done).items() if of.to_version is None}
-        waits = {name for name in unread if self.tables[name].id == done.consumed[name].id}
-        at = {name: -1 if name in waits else version for name, version in self.versions.items()}
+        at = {name: -1 if name in unread else version for name, version in self.versions.items()}
         return Increments({name: self.each[name].nothing_behind(version) for name, version in at.items()})
 
     def read(self, increments: Increments) -> DataFrame:
@@ -208,7 +156,7 @@ class Events:
 
     def check_same(self, done: Manifest) -> None:
         """Raise unless these are the tables that a run has read, with the versions that it has read."""
-        known = self.consumed(done)
+        known = self.begun(done)
         self._of_all(lambda one: one.check_same(known[one.of.label]) if one.of.label in known else None)
 
     def goes_on(self, done: Manifest, last: Mapping[str, int]) -> bool:
@@ -260,6 +208,14 @@ class Events:
         full = [one for name, one in zip(names, rows, strict=True) if increments and not increments.of[name].is_empty]
         taken: Sequence[DataFrame] = full or (rows[:1] if increments else rows)
         return reduce(DataFrame.union, taken)
+
+    def _since(self, name: str, increment: Increment) -> int:
+        """When the first commit was made that an increment reads; 0: it begins the source, or no log has it."""
+        table, first = self.tables[name], increment.first
+        if increment.is_passed and increment.mapping is not None:
+            table, first = self.mappings[name], increment.mapping.first
+        entry = None if first is None else table.entry(first)
+        return 0 if entry is None else entry.timestamp_us
 
     def _check_keys(self) -> None:
         """Raise where an event has no key because SQL fails, and would be one of those whose key is null."""

@@ -28,8 +28,9 @@ from sessionizer.tables.delta import (
     changed,
     first_retyped,
 )
+from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Consumed
-from sessionizer.tables.source import ANEW, Increment, check_same, first_line, gone, pruned_by, require_source
+from sessionizer.tables.source import ANEW, check_same, first_line, gone, pruned_by, require_source
 
 NO_CHANGES = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE")
 DELETES = "DELETE"

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T
@@ -14,7 +13,7 @@ from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import SessionizerError, SourceError
 from sessionizer.lib.expressions import column_problems
 from sessionizer.tables.delta import CHANGE_FEED, Table
-from sessionizer.tables.manifest import Consumed, Read
+from sessionizer.tables.manifest import Read
 
 if TYPE_CHECKING:
     from sessionizer.tables.queries.local import LocalTable
@@ -24,56 +23,6 @@ ANEW = (
     "`sessionizer rebuild` makes all sessions anew from the source as it stands, `rebuild --windows` all sliding "
     "windows (before a first run set source.start: earliest)"
 )
-
-
-@dataclass(frozen=True)
-class Increment:
-    """Source versions that one run reads: `first` to `last`, both inclusive; `first` None: all rows at `last`.
-
-    mapping: the same of the mapping table; None: the source has none, or nothing of it has been read.
-    """
-
-    first: int | None
-    last: int
-    files: int = 0
-    bytes: int = 0
-    mapping: "Increment | None" = None
-
-    @property
-    def is_passed(self) -> bool:
-        """Whether no rows of the table are read."""
-        return self.first is not None and self.first > self.last
-
-    @property
-    def stitches(self) -> bool:
-        """Whether changes of the mapping table are read."""
-        return self.mapping is not None and self.mapping.first is not None and not self.mapping.is_passed
-
-    def to_its_end(self) -> "Increment":
-        """Nothing behind it."""
-        return Increment(self.last + 1, self.last)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to read, only a position to take."""
-        return self.is_passed and not self.stitches
-
-
-NOTHING = Increment(0, -1)  # of a source that no run has begun to read
-
-
-def passed(done: Read | None) -> Increment:
-    """Nothing behind the version that has been consumed."""
-    if done is None or done.to_version is None:
-        return NOTHING
-    stitch = done.stitch if isinstance(done, Consumed) else None
-    return Increment(done.version + 1, done.version, mapping=None if stitch is None else passed(stitch))
-
-
-def as_read(done: Read) -> Increment:
-    """What a run has read."""
-    stitch = done.stitch if isinstance(done, Consumed) else None
-    return Increment(done.from_version, done.version, mapping=None if stitch is None else as_read(stitch))
 
 
 def named_by(config: Config, tables: "Mapping[str, Table] | Mapping[str, LocalTable]") -> Config:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from sessionizer.lib.errors import TableError
 from tests.exactness.play import Play, SessionizerError, minute
 
 pytestmark = pytest.mark.broad
@@ -376,3 +377,15 @@ def cut_by_hand(user: int, events: list[tuple[int, int]], session: dict[str, Any
         made[-1].append((at, n))
     times = [[minute(NEAR_IT + at).replace(tzinfo=None) for at, _ in one] for one in made]
     return [(user, one[0], one[-1], len(one)) for one in times]
+
+
+def test_a_table_whose_rows_remember_what_another_version_has_made_asks_for_a_rebuild(
+    made: Plays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = made({"starts_when": "what = 'login'"}, LOGIN)
+    done.by_hand("ALTER TABLE {} ADD COLUMN _state._boundaries.first_start BIGINT")
+    monkeypatch.setattr("sessionizer.lib.admission.validate.MADE_BY", "another one")
+    with pytest.raises(TableError, match=r"(?i)_state.*first_start.*rebuild"):
+        done.runs("u | at | n | what \n a | 91 | 9 | page")
+    done.rebuild()
+    done.runs("u | at | n | what \n a | 92 | 10 | page").assert_clean()

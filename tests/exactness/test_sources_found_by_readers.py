@@ -9,8 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sessionizer.lib.errors import ConfigError, SourceError, SourceMismatch, UsageError
-from sessionizer.tables.event_tables import Increments
-from sessionizer.tables.source import Increment
+from sessionizer.tables.increments import Increment, Increments
 from tests.exactness.several import CALLS, CLICKS, Several, several
 
 pytestmark = pytest.mark.broad

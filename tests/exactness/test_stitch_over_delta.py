@@ -13,6 +13,7 @@ from sessionizer.jobs.preflight import check, nothing_new
 from sessionizer.jobs.reporting.metrics import write_metrics
 from sessionizer.jobs.run.kinds import ruled
 from sessionizer.lib.errors import SourceError, TableError, UsageError
+from sessionizer.tables.delta.settings import having
 from sessionizer.tables.queries.local import LocalTableSet
 from tests import quick_tables
 from tests.exactness.ageing import age
@@ -41,13 +42,14 @@ class Devices(Play):
 
     def vacuumed(self) -> "Devices":
         """Of both tables no version but the latest can be read."""
-        self.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-        try:
+        at_once = {
+            "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+            "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",  # 10,000 tasks list the folders else
+        }
+        with having(self.spark, at_once):
             for name in ("events", "devices"):
                 self.spark.sql(f"OPTIMIZE delta.`{self.folder / name}`")
                 self.spark.sql(f"VACUUM delta.`{self.folder / name}` RETAIN 0 HOURS")
-        finally:
-            self.spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
         return self
 
 

@@ -22,8 +22,8 @@ from sessionizer.lib.errors import SourceError
 from sessionizer.lib.time.watermarks import WatermarkOverride
 from sessionizer.tables import layout
 from sessionizer.tables.delta import Commit, Superseded, Table
+from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Manifest
-from sessionizer.tables.source import Increment
 from sessionizer.tables.window_table import WindowTable
 from tests.faults.lakes import consumed
 from tests.kills import killed_at

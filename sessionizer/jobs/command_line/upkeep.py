@@ -29,8 +29,8 @@ def maintain(
         list[str] | None,
         typer.Option(
             metavar="TABLE=DURATION",
-            help="Forget what is older in rejected_events, event_sessions or session_updates, and final rows of "
-            "sessions or windows that ended further behind the latest; may be given again.",
+            help="Forget what is older in rejected_events, rejected_window_events, event_sessions or session_updates, "
+            "and final rows of sessions or windows that ended further behind the latest; may be given again.",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done; do nothing.")] = False,

@@ -51,6 +51,7 @@ def _mark(kind: Kind, keep: int, done: Manifest) -> int | None:
     mark = min([latest - keep, *horizons(kind, done), *_not_ended(kind)])
     if done.as_judged(kind.rule).freezes and kind.name == "sessions":  # whatever the configuration says now
         mark = _untangled(kind, mark)
+    mark -= mark % kind.rule.time_unit  # an event is older than it whether its time is truncated or not
     return mark if done.forgotten is None else max(mark, done.forgotten)
 
 

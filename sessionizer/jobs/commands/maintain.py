@@ -27,7 +27,8 @@ from sessionizer.tables.window_table import WindowTable
 
 ROWS = ("sessions", "windows")
 LEAST = DAY  # a run, a repair or a backfill reads the version that it began with, however long it takes
-FORGET = ("rejected_events", "event_sessions", "session_updates")
+REJECTED, REJECTED_WINDOWS = "rejected_events", "rejected_window_events"
+FORGET = (REJECTED, REJECTED_WINDOWS, "event_sessions", "session_updates")
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def _charges(tables: TableSet, asked: Asked) -> list[_Charge]:
     since = None if horizon is None else horizon - asked.recent
     charges = [
         _Charge("sessions", tables.sessions.table, tables.sessions, tables.sessions.recent(since)),
-        _Charge("rejected_events", tables.rejected_events.table, forget=_old_rejects(tables, asked)),
+        _Charge(REJECTED, tables.rejected_events.table, forget=_old_rejects(tables, asked)),
     ]
     for name, trace in tables.event_outputs.items():
         keep = asked.keep.get(name)
@@ -156,15 +157,22 @@ def _charges(tables: TableSet, asked: Asked) -> list[_Charge]:
     charges.append(_Charge("runs", tables.runs.table))
     if _slides(tables):
         charges.append(_Charge("windows", tables.windows.table, tables.windows))
-        charges.append(_Charge("rejected_window_events", tables.rejected_window_events.table))
+        old_ones = _old_window_rejects(tables, asked)
+        charges.append(_Charge(REJECTED_WINDOWS, tables.rejected_window_events.table, forget=old_ones))
         charges.append(_Charge("window_runs", tables.window_runs.table))
     return charges
 
 
 def _old_rejects(tables: TableSet, asked: Asked) -> tuple[tuple[str, Mapping[str, str]], ...]:
-    keep = asked.keep.get("rejected_events")
+    keep = asked.keep.get(REJECTED)
     last = None if keep is None else tables.runs.last_before(asked.now - keep)
     return () if last is None else tables.rejected_events.forgettable(last, _since(tables))
+
+
+def _old_window_rejects(tables: TableSet, asked: Asked) -> tuple[tuple[str, Mapping[str, str]], ...]:
+    keep = asked.keep.get(REJECTED_WINDOWS)
+    last = None if keep is None else tables.window_runs.last_before(asked.now - keep)
+    return () if last is None else tables.rejected_window_events.forgettable(last)
 
 
 def _since(tables: TableSet) -> int | None:

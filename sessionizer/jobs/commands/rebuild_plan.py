@@ -57,7 +57,10 @@ def plan(kind: Kind, say: Say, now: int | None = None) -> Plan:
     say("comparing")
     table = kind.home.table.read(position.version)
     key = kind.summary["key"] if position.manifest is None else position.manifest.rule.get("key")
-    told = Checkpoints().held(_told(rows, table, kind, is_comparable=key == kind.summary["key"]))
+    there = {field.name: field.dataType for field in table.schema.fields}
+    is_typed_so = all(there.get(name) == rows.schema[name].dataType for name in kind.home.layout.identity)
+    is_comparable = is_typed_so and key == kind.summary["key"]
+    told = Checkpoints().held(_told(rows, table, kind, is_comparable=is_comparable))
     counts = told.groupBy(DAY, WHAT).count().orderBy(DAY).collect()
     days: dict[str, dict[str, Any]] = {}
     for row in counts:

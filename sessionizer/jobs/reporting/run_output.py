@@ -183,7 +183,7 @@ def _why_failed(kind: "Kind", run_seq: int) -> str:
     event = kept.select(read.alias(C.EVENT)).select(f"{C.EVENT}.*")
     for field, text in expressions_of(kind.rule).items():
         try:
-            event.select(expression(text, event, field)).collect()
+            event.select(expression(text, event, field).cast("string")).collect()  # Python has no place for every time
         except (PySparkException, Py4JJavaError) as error:
             return f"; {field}: {first_line(error)}"
         except SourceMismatch:  # of columns that a later version has not

@@ -28,11 +28,10 @@ from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import timestamp
 from sessionizer.lib.time.watermarks import WatermarkOverride, WatermarkState, clocks_of_keys
 from sessionizer.lib.windows.windows import Stored
-from sessionizer.tables.event_tables import Increments
+from sessionizer.tables.increments import Increments, as_read
 from sessionizer.tables.manifest import OF_STATES, Manifest, Mode
 from sessionizer.tables.position import Position
 from sessionizer.tables.rejected_events import BY_MARK
-from sessionizer.tables.source import as_read
 
 
 @dataclass(frozen=True)

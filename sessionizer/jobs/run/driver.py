@@ -25,7 +25,7 @@ from sessionizer.jobs.run.retries import with_retries
 from sessionizer.lib.config import Config
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.watermarks import WatermarkOverride, WatermarkState, advance_each
-from sessionizer.tables.event_tables import Increments
+from sessionizer.tables.increments import Increments
 from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.position import Position
 from sessionizer.tables.runs import Timing

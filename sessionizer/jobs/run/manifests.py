@@ -17,9 +17,9 @@ from sessionizer.lib.errors import ConfigError
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.watermarks import SourceTime, WatermarkState
 from sessionizer.tables.events import EventTable
+from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Consumed, Manifest, Read, Since, policy
 from sessionizer.tables.position import Position
-from sessionizer.tables.source import Increment
 from sessionizer.tables.stitch.stitched import StitchedTable
 
 MOST_SCOPES = 1000

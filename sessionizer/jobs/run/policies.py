@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import reduce
 from operator import or_
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -20,22 +21,19 @@ from sessionizer.jobs.run.pipeline import RunResult
 from sessionizer.jobs.run.retelling import told_otherwise
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.accepted import accepted, as_rejects
-from sessionizer.lib.admission.verdicts import (
-    BEFORE_START,
-    CORRECTION,
-    DUPLICATE,
-    EXPRESSION_FAILED,
-    IN,
-    INVALID,
-    LATE,
-)
+from sessionizer.lib.admission.verdicts import BEFORE_START, CORRECTION, DUPLICATE, EXPRESSION_FAILED, IN, INVALID, LATE
 from sessionizer.lib.aggregates.evolution import Definitions, by_name, told_by
+from sessionizer.lib.bags import undone
 from sessionizer.lib.config import Aggregate
 from sessionizer.lib.config.sources import filters_of, made_columns_of
 from sessionizer.lib.errors import ConfigError, RunFailed, SourceError, SourceMismatch, TableError, UsageError
 from sessionizer.lib.expressions import of_event
 from sessionizer.lib.windows.windows import DELETE
 from sessionizer.tables.manifest import AGGREGATES, Manifest
+
+if TYPE_CHECKING:
+    from sessionizer.tables.delta import Table
+    from sessionizer.tables.queries.local import LocalTable
 
 
 def check_rule(kind: Ruled, done: Manifest, *, may_evolve: bool = False) -> None:
@@ -87,7 +85,7 @@ def check_fits(kind: Kind, done: Manifest, *, may_evolve: bool = False) -> None:
     Which events the rows are made without, rejected_events alone knows.
     """
     check_rule(kind, done, may_evolve=may_evolve)
-    _check_rejects_of(kind, done)
+    check_rejects(kind, kind.rejected_events.table, done)
     for name, output in kind.outputs.items():
         missed = bool(done.side_tables) and done.side_tables.get(name) != output.table.id
         if missed and (output.is_whole or output.table.size()[0]):
@@ -111,20 +109,15 @@ def check_outputs(kind: Kind, done: Manifest, restored: int | None) -> None:
         )
 
 
-def _check_rejects_of(kind: Kind, done: Manifest) -> None:
-    table = kind.rejected_events.table
-    check_rejects(kind, table.field, table.location, table.id, done)
-
-
-def check_rejects(kind: Ruled, field: str, location: str, found: str, done: Manifest) -> None:
-    """Raise unless the id of rejected_events, as found there, is that of the table that runs have written to."""
-    if done.side_tables.get(REJECTED, found) != found:
+def check_rejects(kind: Ruled, table: "Table | LocalTable", done: Manifest, without: str = "") -> None:
+    """Raise unless rejected_events is the table that runs have written to. without: what helps where it is lost."""
+    if done.side_tables.get(REJECTED, table.id) != table.id:
+        anew = f"`sessionizer rebuild{kind.option}` makes all {kind.name} anew from the source as it stands"
         raise TableError(
-            f"{field} is not the table that runs have written to, whose rows say which events {kind.name} are made "
-            "without",
-            value=location,
-            remedy=f"name that table, its id is {done.side_tables[REJECTED]}; without it "
-            f"`sessionizer rebuild{kind.option}` makes all {kind.name} anew from the source as it stands",
+            f"{table.field} is not the table that runs have written to, whose rows say which events {kind.name} are "
+            "made without",
+            value=table.location,
+            remedy=f"name that table, its id is {done.side_tables[REJECTED]}; without it {without or anew}",
         )
 
 
@@ -134,8 +127,9 @@ def check_filter(context: RunContext) -> None:
     if done is None:
         return
     _check_read(kind, done, context.increment.lasts)
-    if context.lasting():
-        _check_rejects_of(kind, done)
+    if context.lasting() or "ignore" in (kind.rule.deletes, done.policy.get("deletes")):
+        in_new = f"make {kind.name} in a table of its own, from the source as it stands"
+        check_rejects(kind, kind.rejected_events.table, done, in_new)
     _check_origin(context, done)
     old, new = filters_of(done.rule), filters_of(kind.summary)
     if all(new[name] == old[name] for name in old.keys() & new.keys()):
@@ -238,7 +232,8 @@ def check_expectations(context: RunContext, result: RunResult, phases: Phases) -
 
 def _first_of(result: RunResult, reasons: tuple[str, ...]) -> str:
     rows = result.rejected().where(C.col(C.REASON).isin(*reasons)).orderBy(C.EVENT_TIME, C.EVENT_HASH).limit(10)
-    return "; ".join(f"{row[C.REASON]}: {row[C.EVENT]}" for row in rows.collect())
+    told = rows.select(C.REASON, C.EVENT).collect()  # Python has no place for every time
+    return "; ".join(f"{row[C.REASON]}: {row[C.EVENT]}" for row in told)
 
 
 def check_same_events(context: RunContext) -> None:
@@ -247,7 +242,9 @@ def check_same_events(context: RunContext) -> None:
     if done is None or not done.has_consumed or not (evolved.added or evolved.dropped):
         return
     events = context.kind.tables.events
-    sample, rejects, source = context.sample(), context.rejects(), events.as_of(events.nothing_new(done), None)
+    sample, rejects, source = context.sample(), context.rejects(), events.as_of(context.increment, None)
+    if not context.increment.is_empty:
+        source = undone(source, events.read(context.increment))
     added, dropped = _failing(evolved.added, sample), _failing(evolved.dropped, source)
     wrong = None
     if added:

@@ -14,8 +14,9 @@ from sessionizer.lib.admission.retold import is_told_otherwise, retold
 from sessionizer.lib.admission.united import is_widened
 from sessionizer.lib.rule import Rule
 from sessionizer.tables.event_tables import Events
+from sessionizer.tables.increments import passed
 from sessionizer.tables.manifest import Manifest
-from sessionizer.tables.source import naming, passed
+from sessionizer.tables.source import naming
 
 Columns = tuple[T.StructType, T.StructType]  # before and after
 

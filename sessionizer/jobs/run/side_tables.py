@@ -62,6 +62,8 @@ def forget(kind: Kind, manifest: Manifest, restored: int | None = None) -> None:
 
 def enter(kind: Kind, manifest: Manifest, timing: Timing, restored: int | None = None) -> None:
     """Write the row of the ledger, which says that the run is complete."""
+    for output in _own_outputs(kind, manifest).values() if manifest.mode == "rebuild" else ():
+        output.note_whole()
     with _once(kind, RUNS, kind.runs.table, manifest, restored):
         kind.runs.append(manifest, timing, _commit(kind, RUNS, manifest, restored))
     check_is_own(kind, manifest)

@@ -40,6 +40,7 @@ from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import steady
 from sessionizer.lib.time.watermarks import WatermarkState
 
+MADE_BY = "2"  # another one whenever the same rule and source come to other columns of the table, state included
 KEY_TYPES = (
     T.StringType,
     T.IntegralType,
@@ -111,7 +112,7 @@ def schema_hash(rows: DataFrame, rule: object) -> str:
     """A hash of the rule, and of the source's own columns: while it stays, so do the columns that they make."""
     own = set(own_columns(rows.columns))
     fields = [f"{f.name} {f.dataType.simpleString()}" for f in rows.schema.fields if f.name in own]
-    return hashlib.sha256("\n".join([repr(rule), *fields]).encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join([MADE_BY, repr(rule), *fields]).encode()).hexdigest()[:16]
 
 
 def expressions_of(rule: Rule) -> dict[str, str]:
@@ -240,11 +241,19 @@ def _column_problems(columns: T.StructType, rule: Rule) -> Iterator[SourceMismat
 def _key_problems(columns: T.StructType, key: tuple[str, ...]) -> Iterator[SourceMismatch]:
     types = {f.name.lower(): f.dataType for f in columns.fields}
     for name in key:
-        if (kind := types.get(name.lower())) is not None and not isinstance(kind, KEY_TYPES):
+        kind = types.get(name.lower())
+        if kind is not None and not isinstance(kind, KEY_TYPES):
             yield SourceMismatch(
                 f"a key column must hold single values, and this one is {kind.simpleString().upper()}",
                 value=name,
                 remedy="name a column of text, numbers, dates or booleans in source.key",
+            )
+        elif isinstance(kind, T.StringType) and kind != T.StringType():  # ids hash one of several spellings
+            yield SourceMismatch(
+                "a key column must hold texts that are equal only where they are the same, and this one is "
+                f"{kind.simpleString().upper()}",
+                value=name,
+                remedy="write a key by SQL in source.key, such as expr: lower(collate(mail, 'UTF8_BINARY'))",
             )
 
 

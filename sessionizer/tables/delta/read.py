@@ -98,19 +98,20 @@ class Reading(DeltaLog):
         """The version that the first transaction of the application after `last` came upon.
 
         None: there is none; `undoing` is done, as a note says; or something has come behind a later one.
-        Errors: TableError where the log no longer has that version.
+        Errors: TableError where the log no longer has that version, or does not tell which it is.
         """
         if self.has_fence(undoing):
             return None
-        first = None
+        first, is_next = None, self.entry(0) is not None
         for version, number in self._acts(undoing.app_id):
             if number >= undoing.txn:
                 return None
             if number <= last:
+                is_next = True
                 break
-            first = version
-        if first is not None and self.entry(first - 1) is None:
-            raise self._lost(f"version {first - 1}")
+            first, is_next = version, is_next or number == last + 1
+        if first is not None and not (is_next and self.entry(first - 1) is not None):
+            raise self._lost(f"version {first - 1} or an earlier one")
         return None if first is None else first - 1
 
     def check_tells(self, app_id: str, last: int) -> None:

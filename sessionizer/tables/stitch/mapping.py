@@ -12,20 +12,20 @@ from pyspark.sql import types as T
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.retold import PHYSICAL
 from sessionizer.lib.admission.united import is_widened
-from sessionizer.lib.bags import hashed, own_columns, taken
+from sessionizer.lib.bags import GOES, own_columns, undone
 from sessionizer.lib.config import EventSource, Stitch, field_of
 from sessionizer.lib.errors import SourceError, SourceMismatch
 from sessionizer.lib.expressions import column_problems, is_ordered, nearest
 from sessionizer.tables.delta import CHANGE_FEED, GONE, Table, changed
+from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Read
-from sessionizer.tables.source import ANEW, Increment, check_same, first_line, gone
+from sessionizer.tables.source import ANEW, check_same, first_line, gone
 
 if TYPE_CHECKING:
     from sessionizer.tables.queries.local import LocalTable
 
 THE_TABLE = "the mapping table"
 FROM, WAS, IS = "__from", "__was", "__is"
-GOES, COMES = ("delete", "update_preimage"), ("insert", "update_postimage")
 
 
 def require_mapping(table: "Table | LocalTable", *, changes: bool = True) -> None:
@@ -132,9 +132,7 @@ class MappingTable:
         turned = self._turned(increment)
         before = self._met(source, turned, "inner")
         if news is not None:  # nothing older than the version consumed is looked up
-            near, kind = self._met(news, turned, "inner"), C.col(C.CHANGE_TYPE)
-            told = before.unionByName(near.where(kind.isin(*GOES)), allowMissingColumns=True)
-            before = taken(hashed(told), hashed(near.where(kind.isin(*COMES)))).where(~C.col(C.TAKEN))
+            before = undone(before, self._met(news, turned, "inner"))
         own = [C.col(name) for name in own_columns(before.columns)]
         both = [
             F.struct(C.col(value).alias(self.of.column), F.lit(image).alias(C.CHANGE_TYPE))

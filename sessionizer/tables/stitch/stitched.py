@@ -13,8 +13,8 @@ from sessionizer.lib.admission.united import of_one
 from sessionizer.lib.config import Config, EventSource, Stitch
 from sessionizer.lib.errors import SourceError
 from sessionizer.tables.events import NO_CHANGES, EventTable
+from sessionizer.tables.increments import Increment, passed
 from sessionizer.tables.manifest import Consumed
-from sessionizer.tables.source import Increment, passed
 from sessionizer.tables.stitch.mapping import MappingTable
 
 
