@@ -4,6 +4,7 @@ They do what those do as far as one job after another can tell: versions, the ch
 What is Delta's own (files, locks, statistics, others at the same time) is played over Delta itself.
 """
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -301,7 +302,7 @@ class MemoryTable(Table):
         versions = self._content.versions
         counted = {"numOutputRows": str(rows.num_rows)}
         told = commit.metadata if commit else metadata
-        entry = Entry(len(versions), 0, operation, parameters, counted, told)
+        entry = Entry(len(versions), time.time_ns() // 1000, operation, parameters, counted, told)
         fence = None if commit is None else (commit.app_id, commit.txn)
         versions.append(Version(self.schema if schema is None else schema, rows, entry, feed, fence))
         if commit is not None:
