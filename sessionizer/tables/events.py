@@ -103,8 +103,9 @@ class EventTable:
 
     def changes_rows_alone(self, increment: Increment) -> bool:
         """Whether it is a commit that changes rows, where each of these is an increment of its own."""
-        is_one = increment.first == increment.last
-        return self.policies.one_by_one and is_one and self.table.removes_rows(increment.last)
+        return (
+            self.policies.one_by_one and increment.first == increment.last and self.table.removes_rows(increment.last)
+        )
 
     def is_mapped_on(self, _: Consumed) -> bool:
         """Whether what made a column of the rows that were read is there still, with all its changes since."""
