@@ -43,8 +43,7 @@ class EventTable:
     def __init__(self, spark: SparkSession, config: Config, of: EventSource) -> None:
         self.spark = spark
         self.of = of
-        self.limits = config.limits
-        self.policies = policies(config.corrections)
+        self.limits, self.policies = config.limits, policies(config.corrections)
         self.table = Table(spark, of.table, field_of(of))
 
     def nothing_behind(self, version: int) -> Increment:
@@ -103,9 +102,8 @@ class EventTable:
 
     def changes_rows_alone(self, increment: Increment) -> bool:
         """Whether it is a commit that changes rows, where each of these is an increment of its own."""
-        return (
-            self.policies.one_by_one and increment.first == increment.last and self.table.removes_rows(increment.last)
-        )
+        is_one = increment.first == increment.last
+        return self.policies.one_by_one and is_one and self.table.removes_rows(increment.last)
 
     def is_mapped_on(self, _: Consumed) -> bool:
         """Whether what made a column of the rows that were read is there still, with all its changes since."""
