@@ -83,6 +83,10 @@ class Increments:
         """How many they are."""
         return sum(one.files for one in self.of.values())
 
+    def of_those(self, names: Collection[str]) -> "Increments":
+        """The same without what is read of other sources."""
+        return Increments({name: one if name in names else NOTHING for name, one in self.of.items()})
+
     @property
     def lasts(self) -> dict[str, int]:
         """Up to which version each source is read; -1: none of it yet."""

@@ -109,15 +109,16 @@ def check_outputs(kind: Kind, done: Manifest, restored: int | None) -> None:
         )
 
 
-def check_rejects(kind: Ruled, table: "Table | LocalTable", done: Manifest, without: str = "") -> None:
-    """Raise unless rejected_events is the table that runs have written to. without: what helps where it is lost."""
+def check_rejects(kind: Ruled, table: "Table | LocalTable", done: Manifest) -> None:
+    """Raise unless rejected_events is the table that runs have written to."""
     if done.side_tables.get(REJECTED, table.id) != table.id:
-        anew = f"`sessionizer rebuild{kind.option}` makes all {kind.name} anew from the source as it stands"
         raise TableError(
             f"{table.field} is not the table that runs have written to, whose rows say which events {kind.name} are "
             "made without",
             value=table.location,
-            remedy=f"name that table, its id is {done.side_tables[REJECTED]}; without it {without or anew}",
+            remedy=f"name that table, its id is {done.side_tables[REJECTED]}; without it "
+            f"`sessionizer rebuild{kind.option}` makes all {kind.name} anew from the source as it stands; where a "
+            f"start, ignored deletes or quarantine keep events out or in, make {kind.name} in a table of its own",
         )
 
 
@@ -128,8 +129,7 @@ def check_filter(context: RunContext) -> None:
         return
     _check_read(kind, done, context.increment.lasts)
     if context.lasting() or "ignore" in (kind.rule.deletes, done.policy.get("deletes")):
-        in_new = f"make {kind.name} in a table of its own, from the source as it stands"
-        check_rejects(kind, kind.rejected_events.table, done, in_new)
+        check_rejects(kind, kind.rejected_events.table, done)
     _check_origin(context, done)
     old, new = filters_of(done.rule), filters_of(kind.summary)
     if all(new[name] == old[name] for name in old.keys() & new.keys()):
@@ -242,9 +242,10 @@ def check_same_events(context: RunContext) -> None:
     if done is None or not done.has_consumed or not (evolved.added or evolved.dropped):
         return
     events = context.kind.tables.events
-    sample, rejects, source = context.sample(), context.rejects(), events.as_of(context.increment, None)
-    if not context.increment.is_empty:
-        source = undone(source, events.read(context.increment))
+    at = context.increment.of_those(events.begun(done))
+    sample, rejects, source = context.sample(), context.rejects(), events.as_of(at, None)
+    if not at.is_empty:
+        source = undone(source, events.read(at))
     added, dropped = _failing(evolved.added, sample), _failing(evolved.dropped, source)
     wrong = None
     if added:

@@ -170,7 +170,7 @@ class LocalTable:
         options = ParquetReadOptions(coerce_int96_timestamp_unit="us")
         try:
             return self._log.to_pyarrow_dataset(filesystem=files, parquet_read_options=options)
-        except DeltaError as error:
+        except (DeltaError, ValueError) as error:
             raise self._beyond(error) from error
 
     def changes(self, first: int, last: int, columns: Sequence[str]) -> Any:
