@@ -180,3 +180,13 @@ def test_events_that_are_rejected_for_windows_are_forgotten_too(slides: Callable
     rows = quick_tables.read(done.tables.rejected_window_events.table.location, (C.REASON, C.EVENT))
     assert rows == [("late", None)]
     done.assert_clean()
+
+
+def test_an_aggregate_goes_with_its_column(spark: SparkSession, tmp_path: Path) -> None:
+    pages = {"name": "pages", "fn": "count_distinct", "of": "page"}
+    with several(spark, tmp_path) as made:
+        done: Several = made(aggregates=[*TOTAL, pages]).runs(clicks="a@5=2", calls="b@7")
+        done.reshaped("clicks", "u STRING, at TIMESTAMP, n INT").sections["aggregates"] = TOTAL
+        done.config = done.configured()
+        done.runs(clicks="a@6=3")
+        done.assert_sessions("u | start | end | count | total \n a | 5 | 6 | 2 | 5 \n b | 7 | 7 | 1 | 1")

@@ -1,7 +1,7 @@
 """maintain: compact files, forget old rows of side tables, delete old files, sum up the log."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -22,6 +22,8 @@ from sessionizer.lib.errors import UsageError
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.tables.delta import REMOVED_FILES_KEPT, Superseded, Table
+from sessionizer.tables.rejected_events import RejectedEvents
+from sessionizer.tables.runs import Runs
 from sessionizer.tables.table_set import TableSet
 from sessionizer.tables.window_table import WindowTable
 
@@ -141,9 +143,10 @@ def _charges(tables: TableSet, asked: Asked) -> list[_Charge]:
     known = horizons(sessions_of(tables), manifest) if manifest else []
     horizon = min(known, default=None)
     since = None if horizon is None else horizon - asked.recent
+    old_ones = _old_rejects(REJECTED, asked, tables.runs, tables.rejected_events, lambda: _since(tables))
     charges = [
         _Charge("sessions", tables.sessions.table, tables.sessions, tables.sessions.recent(since)),
-        _Charge(REJECTED, tables.rejected_events.table, forget=_old_rejects(tables, asked)),
+        _Charge(REJECTED, tables.rejected_events.table, forget=old_ones),
     ]
     for name, trace in tables.event_outputs.items():
         keep = asked.keep.get(name)
@@ -157,22 +160,18 @@ def _charges(tables: TableSet, asked: Asked) -> list[_Charge]:
     charges.append(_Charge("runs", tables.runs.table))
     if _slides(tables):
         charges.append(_Charge("windows", tables.windows.table, tables.windows))
-        old_ones = _old_window_rejects(tables, asked)
+        old_ones = _old_rejects(REJECTED_WINDOWS, asked, tables.window_runs, tables.rejected_window_events)
         charges.append(_Charge(REJECTED_WINDOWS, tables.rejected_window_events.table, forget=old_ones))
         charges.append(_Charge("window_runs", tables.window_runs.table))
     return charges
 
 
-def _old_rejects(tables: TableSet, asked: Asked) -> tuple[tuple[str, Mapping[str, str]], ...]:
-    keep = asked.keep.get(REJECTED)
-    last = None if keep is None else tables.runs.last_before(asked.now - keep)
-    return () if last is None else tables.rejected_events.forgettable(last, _since(tables))
-
-
-def _old_window_rejects(tables: TableSet, asked: Asked) -> tuple[tuple[str, Mapping[str, str]], ...]:
-    keep = asked.keep.get(REJECTED_WINDOWS)
-    last = None if keep is None else tables.window_runs.last_before(asked.now - keep)
-    return () if last is None else tables.rejected_window_events.forgettable(last)
+def _old_rejects(
+    name: str, asked: Asked, runs: Runs, rejects: RejectedEvents, since: Callable[[], int | None] = lambda: None
+) -> tuple[tuple[str, Mapping[str, str]], ...]:
+    keep = asked.keep.get(name)
+    last = None if keep is None else runs.last_before(asked.now - keep)
+    return () if last is None else rejects.forgettable(last, since())
 
 
 def _since(tables: TableSet) -> int | None:
