@@ -121,6 +121,17 @@ def test_numbers_of_single_precision_are_told_alike(lake_to_see: Warehouse) -> N
     assert sql_duckdb.documents(checked) == [{"a": 0.1, "b": 3.4028235e38, "c": -1.5, "d": 0.0}]
 
 
+def test_times_that_python_lacks_are_told_alike(lake_to_see: Warehouse) -> None:
+    times = (
+        "('10000-01-01 00:00:00'), ('9999-12-31 23:59:59.9'), ('0001-01-01 00:00:00.000001'), ('0000-05-01 00:00:00')"
+    )
+    query = "SELECT CAST({0} AS TIMESTAMP{1}) AS t, CAST({0} AS DATE) AS d FROM (VALUES {2}) AS a(x) ORDER BY t"
+    checked = sql_duckdb.checked_query(lake_to_see.config, query.format("x", "TZ", times))
+    far = times.replace("('10000", "('+10000")
+    frame = by_spark.query_frame(lake_to_see.spark, lake_to_see.config, query.format("x", "", far))
+    assert sql_duckdb.documents(checked) == by_spark.documents(frame)
+
+
 def test_json_has_no_numbers_that_json_has_not(lake_to_see: Warehouse) -> None:
     query = "SELECT CAST('NaN' AS DOUBLE) AS n, CAST('Infinity' AS DOUBLE) AS i, CAST('-Infinity' AS DOUBLE) AS m"
     checked = sql_duckdb.checked_query(lake_to_see.config, query)

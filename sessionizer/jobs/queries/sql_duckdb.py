@@ -5,7 +5,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from ctypes import c_float
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import MAXYEAR, date, datetime
 from math import isfinite, isnan
 from typing import Any
 
@@ -19,6 +19,8 @@ from sessionizer.tables.queries.local import LocalTableSet
 
 WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
 ZONED = "TIMESTAMP WITH TIME ZONE"
+# How DuckDB hands out times and days of years that Python lacks: beyond 9999, before 1.
+_FAR = re.compile(r"(\d+)(-\d\d-\d\d)( \(BC\))?(?: (\d\d:\d\d:\d\d)(\.\d+)?(\+00)?)?")
 _NO_TABLE = re.compile(r"Catalog Error: Table with name (\S+) does not exist")
 
 
@@ -96,7 +98,10 @@ def _as_text(query: Query) -> str:
 
 def _values(query: Query, row: Sequence[Any]) -> Iterator[Any]:
     for (_, kind), value in zip(query.columns, row, strict=True):
-        yield _as_json(_single(value) if kind in ("FLOAT", "FLOAT[]") else value)
+        if kind in ("FLOAT", "FLOAT[]"):
+            yield _as_json(_single(value))
+        else:
+            yield _as_json(_far(value) if kind.startswith(("TIMESTAMP", "DATE")) else value)
 
 
 def _single(value: Any) -> Any:
@@ -107,6 +112,19 @@ def _single(value: Any) -> Any:
         return value
     told = (float(f"{value:.{digits}g}") for digits in range(1, 10))
     return next(found for found in told if c_float(found).value == value)
+
+
+def _far(value: Any) -> Any:
+    """A time, a day or an array of them, those that are texts as Spark writes them."""
+    if isinstance(value, list):
+        return [_far(one) for one in value]
+    if not isinstance(value, str) or (found := _FAR.fullmatch(value)) is None:
+        return value
+    digits, day, before, time, fraction, zone = found.groups()
+    year = 1 - int(digits) if before else int(digits)
+    sign = "-" if year < 0 else "+" if year > MAXYEAR else ""
+    clock = f"T{time}{fraction or '.':0<7}{'Z' if zone else ''}" if time else ""
+    return f"{sign}{abs(year):04}{day}{clock}"
 
 
 def _as_json(value: object) -> object:

@@ -18,6 +18,7 @@ from sessionizer.tables.delta.commits import Commit, Entry, entry_of
 from sessionizer.tables.delta.place import check_nothing_else
 from sessionizer.tables.delta.settings import CHANGE_FEED, COLUMN_MAPPING
 from sessionizer.tables.places.object_store import ObjectStore, arrow_path, is_stored, refusing
+from sessionizer.tables.queries.dataset import dataset_of
 from sessionizer.tables.queries.file import File
 from sessionizer.tables.queries.servers import elsewhere, servers
 from sessionizer.tables.source import named_by, naming, require_source
@@ -160,16 +161,14 @@ class LocalTable:
 
     def dataset(self) -> Any:
         """All rows as a pyarrow dataset, which opens only the files and columns that a query needs."""
-        from pyarrow.dataset import ParquetReadOptions  # noqa: PLC0415  (half a second: it imports pandas)
         from pyarrow.fs import LocalFileSystem, SubTreeFileSystem  # noqa: PLC0415
 
         self._check_readable()
         # Arrow's own: the package's files call Python from threads, also while it ends, which aborts the process.
         root = str(Path(self._root).absolute()) if self._store is None else self._root
         files = SubTreeFileSystem(root, self._files or LocalFileSystem())
-        options = ParquetReadOptions(coerce_int96_timestamp_unit="us")
         try:
-            return self._log.to_pyarrow_dataset(filesystem=files, parquet_read_options=options)
+            return dataset_of(self._log, files)
         except (DeltaError, ValueError) as error:
             raise self._beyond(error) from error
 
