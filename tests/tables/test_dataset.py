@@ -56,7 +56,8 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Any:
     ],
 )
 def test_no_row_is_passed_over(rows: Any, where: str, found: Sequence[int]) -> None:
-    told = duckdb.sql(f"SELECT row FROM rows WHERE {where} ORDER BY row").fetchall()
+    with duckdb.connect() as connection:
+        told = connection.register("rows", rows).execute(f"SELECT row FROM rows WHERE {where} ORDER BY row").fetchall()
     assert [row for (row,) in told] == found
 
 
