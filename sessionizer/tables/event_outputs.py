@@ -32,9 +32,13 @@ class EventOutput:
         if not self.is_whole:
             self.table.change_setting(WHOLE, "true")
 
-    def check_types(self, made: T.StructType, remedy: str) -> None:
-        """Raise unless the columns that the table has of these are of their types. Errors: TableError."""
+    def check_columns(self, made: T.StructType, remedy: str) -> None:
+        """Raise unless the columns that the table has of these are of their types, and the others can come to it.
+
+        Errors: TableError, ConfigError.
+        """
         there = {field.name.lower(): field.dataType for field in self.table.schema.fields}
+        self.table.check_addable([name for name in made.names if name.lower() not in there])
         wrong = {f.name: (there[f.name.lower()], f.dataType) for f in made.fields if f.name.lower() in there}
         wrong = {name: types for name, types in wrong.items() if _clash(*types)}
         if wrong:

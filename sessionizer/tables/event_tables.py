@@ -17,7 +17,7 @@ from sessionizer.lib.config import Config
 from sessionizer.lib.errors import ConfigError, UsageError
 from sessionizer.lib.expressions import expression, key_field, of_event, require_columns
 from sessionizer.lib.time.spans import Spans
-from sessionizer.tables.delta import Entry, Table
+from sessionizer.tables.delta import Entry, Table, as_typed
 from sessionizer.tables.events import EventTable
 from sessionizer.tables.increments import NOTHING, Increment, Increments, passed
 from sessionizer.tables.manifest import Consumed, Manifest
@@ -127,6 +127,7 @@ class Events:
 
     def read(self, increments: Increments) -> DataFrame:
         """The rows of increments with their `_commit_version` and, from the change feed, `_change_type`."""
+        as_typed(self.spark)
         return self._united(self._of_all(lambda one: one.read(increments.of[one.of.label])), increments)
 
     def deletion(self, increments: Increments) -> Entry | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 
 from py4j.protocol import Py4JJavaError
@@ -83,21 +83,18 @@ class EventTable:
         if increment.is_passed:
             return self.table.read(increment.last if increment.last >= 0 else None).limit(0)
         if increment.first is None:
-            rows = self.table.read(increment.last)
-            return rows.withColumn(C.COMMIT_VERSION, F.lit(increment.last).cast("bigint"))
+            return self.table.read(increment.last).withColumn(C.COMMIT_VERSION, F.lit(increment.last).cast("bigint"))
         if self.of.changes == "appends":
             return self._appended(increment.first, increment.last)
         try:
-            rows = changed(self.table, increment.first, increment.last)
+            return changed(self.table, increment.first, increment.last).drop(C.COMMIT_TIMESTAMP)
         except PySparkException as error:
             raise self._unreadable(increment, error) from error
-        return rows.drop(C.COMMIT_TIMESTAMP)
 
     def deletion(self, increment: Increment) -> Entry | None:
         """The commit that an increment is, if it is one DELETE alone."""
-        if increment.first is None or increment.first != increment.last:
-            return None
-        entry = self.table.entry(increment.first)
+        is_one = increment.first is not None and increment.first == increment.last
+        entry = self.table.entry(increment.last) if is_one else None
         return entry if entry is not None and entry.operation == DELETES else None
 
     def changes_rows_alone(self, increment: Increment) -> bool:
@@ -110,13 +107,16 @@ class EventTable:
         return True
 
     def unread_to_keep(self, done: Consumed, last: int) -> str | None:
-        """The first version up to this one that a run can still read, and whose changes are not to be made; or None."""
-        for version in range((done.to_version or 0) + 1, last + 1):
-            deletes = self.policies.deletes == "ignore" and self.deletion(Increment(version, version)) is not None
-            waits = deletes or (self.policies.updates == "quarantine" and self.table.removes_rows(version))
-            if waits and self._feed_reaches_back_to(version, version):
-                return f"version {version} of the source"
-        return None
+        """The first version up to this one whose changes are not to be made, if a run can still come to it; or None."""
+        first, opens = (done.to_version or 0) + 1, self._feed_reaches_back_to
+        waits = next((v for v in range(first, last + 1) if self._waits(v)), None)
+        if waits is None or not (opens(first, waits) or all(opens(v, v) for v in range(first, waits + 1))):
+            return None
+        return f"version {waits} of the source"
+
+    def _waits(self, version: int) -> bool:
+        deletes = self.policies.deletes == "ignore" and self.deletion(Increment(version, version)) is not None
+        return deletes or (self.policies.updates == "quarantine" and self.table.removes_rows(version))
 
     def _appended(self, first: int, last: int) -> DataFrame:
         try:
@@ -133,8 +133,7 @@ class EventTable:
             ) from error
         except PySparkException as error:
             raise self._unreadable(Increment(first, last), error) from error
-        told = {C.CHANGE_TYPE: F.lit("insert"), C.COMMIT_VERSION: F.lit(last).cast("bigint")}
-        return rows.withColumns(told)
+        return rows.withColumns({C.CHANGE_TYPE: F.lit("insert"), C.COMMIT_VERSION: F.lit(last).cast("bigint")})
 
     def as_of(self, end: Increment, spans: Spans | None) -> DataFrame:
         """All rows at the end of an increment that lie in these spans of time (microseconds, inclusive), maybe others.
@@ -149,8 +148,9 @@ class EventTable:
             if any(sign in str(error) for sign in GONE):
                 raise gone(end.last, error) from error
             raise
-        within = self._within_spans(rows, spans) if spans is not None else None
-        return of_one(self.own_rows(rows if within is None else rows.where(within), end), self.of)
+        if spans is not None and (within := self._within_spans(rows, spans)) is not None:
+            rows = rows.where(within)
+        return of_one(self.own_rows(rows, end), self.of)
 
     def as_it_stands(self) -> DataFrame:
         """All rows of the latest version."""
@@ -260,7 +260,7 @@ class EventTable:
         return _opens(lambda: self.table.read(oldest)) and self._feed_reaches_back_to(oldest + 1, last)
 
     def _feed_reaches_back_to(self, first: int, last: int) -> bool:
-        read = self._appended if self.of.changes == "appends" else self.table.changes
+        read = self._appended if self.of.changes == "appends" else partial(changed, self.table)
         return first > last or _opens(lambda: read(first, last))
 
     def _within(self, first: int, last: int, limits: Limits) -> Increment:

@@ -39,6 +39,7 @@ AFTER_KEY: Mapping[str, T.DataType] = {
 FOR_GOOD = frozenset({BEFORE_START, CORRECTION, IGNORED_DELETE})  # whatever is computed again
 # The same of what is older than that which has been forgotten: another rule might take it in.
 BY_MARK = frozenset({LATE, DUPLICATE, EXPRESSION_FAILED, NULL_KEY, NON_POSITIVE_GAP, IN_THE_FUTURE})
+ANEW = "rejected-anew"
 KEPT_OUT = sorted(FOR_GOOD | BY_MARK)  # what has no time speaks for itself
 
 
@@ -50,8 +51,19 @@ class RejectedEvents:
         self.table = table
 
     def create_if_missing(self, source_schema: T.StructType) -> bool:
-        """Make the table, empty, unless it is there; whether it was made."""
-        return self.table.create_if_missing(rejected_schema(self.config, source_schema), {})
+        """Make the table, empty, unless it is there; whether it was made, or got the columns that it has to have.
+
+        One that has no more than lines that nobody could read is made anew: they are of no key.
+        """
+        wanted = rejected_schema(self.config, source_schema)
+        if self.table.create_if_missing(wanted, {}):
+            return True
+        if _kinds(self.table.schema) == _kinds(wanted) or self.is_of_runs:
+            return False
+        self.table.check_addable(wanted.names)
+        rows = self._with_unread(self.table.spark.createDataFrame([], wanted))
+        self.table.overwrite(rows, Commit(ANEW, self.table.version), [])
+        return True
 
     def before(self, run_seq: int) -> DataFrame | None:
         """The rows that runs before this one have written; None: there are none."""
@@ -130,6 +142,10 @@ class RejectedEvents:
         origin = (C.SOURCE,) if self.config.sources and C.SOURCE in lines.columns else ()
         unread = lines.select(*C.cols((*origin, *AFTER_KEY)))
         return rows.unionByName(unread, allowMissingColumns=True)
+
+
+def _kinds(columns: T.StructType) -> dict[str, str]:
+    return {field.name: field.dataType.simpleString() for field in columns.fields}
 
 
 def _of_run(rejected: DataFrame, manifest: Manifest) -> DataFrame:

@@ -25,7 +25,7 @@ from sessionizer.lib.config import Config, field_of
 from sessionizer.lib.errors import RunFailed, SessionizerError, SourceError
 from sessionizer.lib.expressions import with_keys
 from sessionizer.tables.delta import A_MONTH, CHANGE_FEED, REMOVED_FILES_KEPT, Commit, Superseded, Table
-from sessionizer.tables.rejected_events import RejectedEvents, rejected_schema
+from sessionizer.tables.rejected_events import RejectedEvents
 from sessionizer.tables.source import named_by
 
 NOTE = "sessionizer_ingest"
@@ -206,8 +206,8 @@ class Ingestion:
         of, read = config.of(label), self.source.read()
         keyed = of_one(read, of) if label else with_keys(read, of.made)
         RejectedEvents(config, self.rejected.table).create_if_missing(keyed.schema)
-        schema = rejected_schema(config, self.rejected.table.schema)
-        number = rows.number()
+        # Those of another key, or without `source`, until a rebuild: a line is of no key.
+        schema, number = self.rejected.table.schema, rows.number()
         lines = unreadable_rows(
             rows.rows, number, part.file.name, f"ingest-{part.end.sha256[:12]}", schema, source=label
         )

@@ -94,6 +94,7 @@ class RunContext:
     @classmethod
     def anew(cls, kind: Kind, position: Position, now: int) -> "RunContext":
         """Of a rebuild: the whole source as it stands. Other tables than those read before set the clock anew."""
+        kind.check_names()
         done, events = kind.consumed(position.manifest), kind.tables.events
         increment, rule, number = events.as_rebuilt(done), kind.rule, position.version + 1
         clock, last = WatermarkState(now, run_seq=number, forgotten=done.forgotten), increment.lasts

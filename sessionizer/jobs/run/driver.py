@@ -127,6 +127,7 @@ def commit(context: RunContext, result: RunResult, manifest: Manifest, phases: P
     Errors: RunFailed if the rows are not as the configuration's `expectations` say; nothing is written.
     """
     check_expectations(context, result, phases)
+    side_tables.check(context, result)
     with phases("commit"):
         entry = context.kind.home.commit(result.changes, manifest, result.touched, result.events.partials)
         if not manifest.sessions:

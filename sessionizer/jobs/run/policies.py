@@ -131,6 +131,8 @@ def check_filter(context: RunContext) -> None:
     if "ignore" in (kind.rule.deletes, done.policy.get("deletes")) or context.lasting():
         check_rejects(kind, kind.rejected_events.table, done)
     _check_origin(context, done)
+    if kind.rule.corrections != "quarantine":
+        _check_none_wait(context, "a rebuild reads the source as it stands")
     old, new = filters_of(done.rule), filters_of(kind.summary)
     if all(new[name] == old[name] for name in old.keys() & new.keys()):
         return
@@ -178,7 +180,8 @@ def _check_read(kind: Kind, done: Manifest, last: Mapping[str, int]) -> None:
             f"{version} takes rows away whose events are to stay, and no run has read it yet: a "
             "rebuild would not know them",
             value=f"corrections: {kind.tables.config.corrections!r}",
-            remedy=f"`sessionizer {kind.command}` reads it first, by the rule as it was",
+            remedy=f"`sessionizer {kind.command}` reads it first, by the rule as it was; where none can, a rebuild by "
+            "corrections: {deletes: apply} goes on without these events, and the rule as it was from then on",
         )
 
 
@@ -195,7 +198,7 @@ def check_policies(result: RunResult, context: RunContext) -> None:
     events = result.events
     corrects = events.withdrawn or events.corrected or events.forgotten
     if context.mode == "run" and rule.corrections == "apply" and corrects:
-        _check_none_wait(context)
+        _check_none_wait(context, "the source updates or deletes rows")
     for policy, reasons, remedy in (
         ("late_events", late, f"set a longer {context.kind.lateness}, or late_events: quarantine or amend"),
         ("invalid_events", INVALID, "mend the source, or set invalid_events: quarantine"),
@@ -209,13 +212,13 @@ def check_policies(result: RunResult, context: RunContext) -> None:
             )
 
 
-def _check_none_wait(context: RunContext) -> None:
+def _check_none_wait(context: RunContext, what: str) -> None:
     """Raise where corrections wait: new ones may be of the same events, which the table has as they were before."""
     rejects = context.rejects()
     if rejects is not None and not rejects.where(C.col(C.REASON) == CORRECTION).isEmpty():
         raise SourceError(
-            "the source updates or deletes rows, and earlier corrections, which may be of the same events, wait in "
-            "rejected_events since corrections was quarantine",
+            f"{what}, and earlier corrections, which may be of the same events, wait in rejected_events since "
+            "corrections was quarantine",
             remedy=f"`sessionizer readmit{context.kind.option}` makes them; or set corrections: quarantine again",
         )
 

@@ -22,8 +22,12 @@ Columns = tuple[T.StructType, T.StructType]  # before and after
 
 
 def told_otherwise(done: Manifest, columns: Mapping[str, str]) -> dict[str, Columns]:
-    """The sources whose rows have another text by the columns of today; those of an older release are not known."""
-    known = {name: (of.columns, columns[name]) for name, of in done.consumed.items() if name in columns}
+    """The sources whose rows have another text by the columns of today; those of an older release are not known.
+
+    Of one that no run has begun nothing was ever told.
+    """
+    begun = {name: of for name, of in done.consumed.items() if of.to_version is not None and name in columns}
+    known = {name: (of.columns, columns[name]) for name, of in begun.items()}
     changed = {name: texts for name, texts in known.items() if texts[0] not in ("", texts[1])}
     found = {name: (_columns(before), _columns(after)) for name, (before, after) in changed.items()}
     return {name: both for name, both in found.items() if is_told_otherwise(*both)}

@@ -20,7 +20,7 @@ from sessionizer.tables.places.object_store import is_stored
 from sessionizer.tables.rejected_events import BY_MARK, FOR_GOOD, RejectedEvents
 from sessionizer.tables.runs import Timing
 
-RUNS = "runs"
+RUNS, UPDATES = "runs", "session_updates"
 TAKES = ("withdrawn", "forgotten", "moved", "readmitted")  # counts of events whose rows leave rejected_events
 
 
@@ -32,22 +32,30 @@ def write(context: RunContext, result: RunResult, manifest: Manifest, restored: 
     """
     kind = context.kind
     if kind.outputs:
-        of, stored = result.memberships(), context.stored()
-        live = None if stored.lacks_state else stored.live  # sessions that are made again go on from nothing
+        of = result.memberships()
         adds_only = not manifest.sessions.get("moved") and of.removed is None
         for name, table in _own_outputs(kind, manifest).items():
             if _has(kind, name, table.table, manifest, restored):
                 continue
-            rows = (
-                event_sessions(of, context.rule)
-                if name == "event_sessions"
-                else session_updates(of, live, context.rule, bind(context.rule, context.sample()))
-            )
+            rows = event_sessions(of, context.rule) if name == "event_sessions" else _updates(context, result)
             with _once(kind, name, table.table, manifest, restored):
                 table.write(rows, manifest, _commit(kind, name, manifest, restored), adds_only=adds_only)
     if _lacks_rejects(kind, manifest, restored):
         with _once(kind, REJECTED, kind.rejected_events.table, manifest, restored):
             _write_rejects(context, result, manifest, _commit(kind, REJECTED, manifest, restored))
+
+
+def check(context: RunContext, result: RunResult) -> None:
+    """Raise before anything is written where a function of the config's own fails for a session on its way."""
+    if UPDATES in context.kind.outputs and any(of.fn == "custom" for of in context.rule.aggregates):
+        _updates(context, result).write.format("noop").mode("overwrite").save()
+
+
+def _updates(context: RunContext, result: RunResult) -> DataFrame:
+    """The rows of session_updates."""
+    stored = context.stored()
+    live = None if stored.lacks_state else stored.live  # sessions that are made again go on from nothing
+    return session_updates(result.memberships(), live, context.rule, bind(context.rule, context.sample()))
 
 
 def forget(kind: Kind, manifest: Manifest, restored: int | None = None) -> None:

@@ -106,8 +106,16 @@ def _with_all(frame: DataFrame, fields: Sequence[T.StructField]) -> DataFrame:
 
 
 def is_widened(then: T.DataType, now: T.DataType) -> bool:
-    """Whether Delta lets the one grow to the other."""
+    """Whether Delta lets the one grow to the other, itself or in its parts."""
     match then, now:
+        case T.StructType(), T.StructType():
+            return then.names == now.names and _parts_are_widened(
+                [(one.dataType, other.dataType) for one, other in zip(then.fields, now.fields, strict=True)]
+            )
+        case T.ArrayType(), T.ArrayType():
+            return is_widened(then.elementType, now.elementType)
+        case T.MapType(), T.MapType():
+            return _parts_are_widened([(then.keyType, now.keyType), (then.valueType, now.valueType)])
         case T.IntegralType(), T.IntegralType():
             return WHOLE.index(type(then)) < WHOLE.index(type(now))
         case T.DecimalType(), T.DecimalType():
@@ -118,3 +126,9 @@ def is_widened(then: T.DataType, now: T.DataType) -> bool:
         case ((T.FloatType() | T.ByteType() | T.ShortType() | T.IntegerType()), T.DoubleType()):
             return True
     return isinstance(then, T.DateType) and isinstance(now, T.TimestampNTZType)
+
+
+def _parts_are_widened(parts: Sequence[tuple[T.DataType, T.DataType]]) -> bool:
+    """Whether some are, and the others are what they were."""
+    grown = [pair for pair in parts if pair[0].simpleString() != pair[1].simpleString()]
+    return bool(grown) and all(is_widened(*pair) for pair in grown)

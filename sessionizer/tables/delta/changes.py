@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
@@ -17,16 +17,21 @@ from sessionizer.tables.delta.settings import COLUMN_MAPPING, THOUGH_RETYPED, ph
 def changed(table: Reading, first: int, last: int) -> DataFrame:
     """The change feed of these versions, both inclusive, its columns typed as in the last of them.
 
-    Without column mapping Delta hands over changes with the columns of today, and refuses to where one was widened.
+    Without column mapping Delta hands over changes with the columns of today, and refuses to where one was widened,
+    unless the session says otherwise when they are read: for all tables that are read together (`as_typed`).
     """
     then, now = (table.schema, table.schema) if last == table.version else (table.schema_at(last), table.schema)
     mapped = table.setting(COLUMN_MAPPING) not in (None, "none")
     grown = [] if mapped else [n for n in retyped(then, now) if is_widened(then[n].dataType, now[n].dataType)]
     if not grown:
-        table.spark.conf.unset(THOUGH_RETYPED)
         return table.changes(first, last)
     table.spark.conf.set(THOUGH_RETYPED, "true")
     return table.changes(first, last).withColumns({name: C.col(name).cast(then[name].dataType) for name in grown})
+
+
+def as_typed(spark: SparkSession) -> None:
+    """Have Delta refuse again to hand over changes of columns of other types."""
+    spark.conf.unset(THOUGH_RETYPED)
 
 
 def first_retyped(table: Reading, first: int, last: int) -> int | None:

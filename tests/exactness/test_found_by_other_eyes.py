@@ -1,0 +1,196 @@
+"""What other readers have found: columns of other types behind what waits, and tables beside that do not take a run."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from sessionizer.jobs.commands.init import init
+from sessionizer.jobs.commands.verify import Asked, verify
+from sessionizer.jobs.ingest.file_reader import IngestOptions
+from sessionizer.jobs.ingest.ingest import ingest
+from sessionizer.jobs.run.driver import run
+from sessionizer.jobs.run.phases import RunOptions
+from sessionizer.lib.config import Config
+from sessionizer.lib.errors import ConfigError, SourceError, UsageError
+from sessionizer.tables.delta.settings import having
+from tests.exactness.play import TOTAL, Play
+from tests.exactness.several import Several, several
+from tests.exactness.test_retyped_columns import WIDENING
+from tests.warehouse import NOW
+
+pytestmark = pytest.mark.broad
+
+Plays = Callable[..., Play]
+IGNORED: dict[str, Any] = {"corrections": {"deletes": "ignore"}}
+WIDER = "ALTER TABLE {} ALTER COLUMN n TYPE BIGINT"
+AT_ONCE = {
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
+}
+
+
+@pytest.fixture
+def play(spark: SparkSession, tmp_path: Path) -> Plays:
+    return lambda events, **sections: Play(spark, tmp_path, **sections).runs(events)
+
+
+# What a rebuild has to leave where it is.
+
+
+def test_a_rebuild_asks_for_a_run_first_though_a_column_was_widened_behind_the_delete(play: Plays) -> None:
+    done = play("a@0 a@5 b@100", **IGNORED).source(WIDENING)
+    done.run()
+    done.source("DELETE FROM {} WHERE u = 'a'").source(WIDER)
+    with pytest.raises(UsageError, match=r"version \d of the source takes rows away.*`sessionizer run` reads it first"):
+        done.rebuild()
+    done.change(aggregates=[]).run()
+    done.assert_rejected("u | event_time | reason \n a | 0 | ignored_delete \n a | 5 | ignored_delete")
+    done.assert_sessions("u | start | count \n a | 0 | 2 \n b | 100 | 1")
+    done.rebuild().assert_sessions("u | start | count \n a | 0 | 2 \n b | 100 | 1")
+    done.assert_clean()
+
+
+def test_a_rebuild_goes_on_where_no_run_comes_to_the_delete(play: Plays) -> None:
+    done = play("a@0 b@100", **IGNORED).add("a@5").source("UPDATE {} SET n = 2 WHERE u = 'a'")
+    with having(done.spark, AT_ONCE):
+        done.source("VACUUM {} RETAIN 0 HOURS")
+    done.source("DELETE FROM {} WHERE u = 'b'")
+    with pytest.raises(SourceError, match="cannot be read"):
+        done.run()
+    done.rebuild().assert_sessions("u | start | count | total \n a | 0 | 2 | 4")
+    done.assert_clean()
+
+
+def test_a_rebuild_makes_no_corrections_that_wait(play: Plays) -> None:
+    done = play("a@0 a@5 b@100", corrections="quarantine").source("DELETE FROM {} WHERE u = 'a'")
+    done.run()
+    done.change(**IGNORED, session={"gap": "20m"})
+    with pytest.raises(SourceError, match=r"a rebuild reads the source as it stands, and earlier corrections.*wait"):
+        done.rebuild()
+    done.change(session={"gap": "20m"}).rebuild().assert_sessions("u | start | count \n a | 0 | 2 \n b | 100 | 1")
+    done.assert_clean()
+
+
+# Columns that were widened.
+
+
+def test_sources_of_which_one_lags_are_read_as_they_were_when_a_column_is_widened(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def does(name: str, statement: str) -> None:
+        spark.sql(statement.replace("{}", f"delta.`{tmp_path / name}`"))
+
+    def comes(name: str, user: str, minute: int) -> None:
+        does(name, f"INSERT INTO {{}} VALUES ('{user}', TIMESTAMP'2026-01-01' + INTERVAL {minute} MINUTES, {minute})")
+
+    sources = [{"name": n, "table": str(tmp_path / n), "key": ["u"], "event_time": "at"} for n in ("calls", "clicks")]
+    config = Config.model_validate(
+        {
+            "sources": sources,
+            "sessions": {"table": str(tmp_path / "sessions")},
+            "session": {"gap": "10m"},
+            "aggregates": [{"name": "numbers", "fn": "count", "of": "n"}],
+        }
+    )
+    kept = "'delta.enableChangeDataFeed' = 'true', 'delta.enableTypeWidening' = 'true'"
+    for name in ("calls", "clicks"):
+        does(name, f"CREATE TABLE {{}} (u STRING, at TIMESTAMP, n INT) USING delta TBLPROPERTIES ({kept})")
+        comes(name, "a", 0)
+    init(spark, config, None, lambda _: None)
+    run(spark, config, RunOptions(now=NOW))
+    comes("calls", "a", 5)
+    for name in ("calls", "clicks"):
+        does(name, WIDER)
+    run(spark, config, RunOptions(now=NOW))
+    found = spark.read.format("delta").load(config.sessions.table).select("u", "numbers", "event_count")
+    assert [tuple(row) for row in found.collect()] == [("a", 3, 3)]
+    assert verify(spark, config, Asked()).clean
+
+
+def test_a_part_of_a_column_that_is_widened_stops_no_run(spark: SparkSession, tmp_path: Path) -> None:
+    schema = "u STRING, at TIMESTAMP, s STRUCT<x: INT, of: ARRAY<FLOAT>>"
+    done = Play(spark, tmp_path, schema, aggregates=[])
+
+    def came(minute: int) -> str:
+        part = f"named_struct('x', {minute}, 'of', array(CAST(0.5 AS FLOAT)))"
+        return f"INSERT INTO {{}} SELECT 'a', TIMESTAMP'2026-01-01' + INTERVAL {minute} MINUTES, {part}"
+
+    made = "'delta.enableChangeDataFeed' = 'true', 'delta.enableTypeWidening' = 'true'"
+    done.source(f"CREATE TABLE {{}} ({schema}) USING delta TBLPROPERTIES ({made})").source(came(0))
+    done.init().run()
+    done.source(came(5)).source("ALTER TABLE {} ALTER COLUMN s.x TYPE BIGINT")
+    done.source("ALTER TABLE {} ALTER COLUMN s.of.element TYPE DOUBLE").source(came(7)).run()
+    done.assert_sessions("u | start | end | count \n a | 0 | 7 | 3")
+    done.assert_clean()
+
+
+def test_columns_of_a_source_that_no_run_has_begun_may_change(spark: SparkSession, tmp_path: Path) -> None:
+    with several(spark, tmp_path) as made:
+        done: Several = made()
+        schema = done.sources["calls"]["schema"]
+        done.sources["calls"] |= {"start": {"version": 5}, "schema": schema + ", note STRING"}
+        done.config = done.configured()
+        done.runs(clicks="a@5")
+        done.reshaped("calls", schema)
+        done.runs(clicks="a@9")
+        done.assert_sessions("u | start | end | count \n a | 5 | 9 | 2")
+        done.assert_clean()
+
+
+# Tables beside that would not take what a run brings.
+
+
+def test_a_name_that_a_table_beside_cannot_take_is_told_before_the_commit(play: Plays, tmp_path: Path) -> None:
+    bounced = {"name": "is bounced", "sql": "event_count = 1"}
+    done = play("a@0", aggregates=[*TOTAL, bounced], outputs={"session_updates": str(tmp_path / "updates")})
+    done.change(aggregates=[*TOTAL, bounced, {"name": "page views", "fn": "count"}]).add("a@5")
+    for job in (done.run, done.rebuild):
+        with pytest.raises(ConfigError, match=r"cannot be added to outputs.session_updates.*page views"):
+            job()
+    done.change(aggregates=[*TOTAL, bounced]).run()
+    done.assert_sessions("u | count | is bounced \n a | 2 | no")
+    done.assert_clean()
+
+
+def test_a_function_that_fails_on_the_way_stops_the_run_before_its_commit(spark: SparkSession, tmp_path: Path) -> None:
+    spread = {"name": "own", "fn": "custom", "of": "n", "initial": "named_struct('n', 0, 's', 0)"}
+    spread |= {
+        "update": "named_struct('n', acc.n + 1, 's', acc.s + value)",
+        "merge": "named_struct('n', left.n + right.n, 's', left.s + right.s)",
+        "finish": "acc.s div (acc.n - 1)",
+    }
+    outputs = {"session_updates": str(tmp_path / "updates")}
+    done = Play(spark, tmp_path, aggregates=[spread], outputs=outputs).add("a@0 a@5").init()
+    with pytest.raises(PySparkException, match="Division by zero"):
+        done.run()
+    assert done.told("u") == []
+    done.change(outputs={}).run()
+    done.assert_sessions("u | own \n a | 2")
+
+
+def test_lines_that_nobody_could_read_bind_rejected_events_to_no_key(spark: SparkSession, tmp_path: Path) -> None:
+    file = tmp_path / "events.csv"
+    file.write_text(
+        "user,device,at,n\na,x,2026-01-01T00:00:00Z,1\nb,,2026-01-01T00:05:00Z,torn\nc,,2026-01-01T00:07:00Z,3\n"
+    )
+
+    def by(key: str) -> Config:
+        tables = {"source": {"table": str(tmp_path / "events"), "key": [key], "event_time": "at"}}
+        tables |= {"sessions": {"table": str(tmp_path / "sessions")}, "session": {"gap": "10m"}}
+        return Config.model_validate(tables)
+
+    options = IngestOptions("csv", schema="user STRING, device STRING, at TIMESTAMP, n INT")
+    ingest(spark, by("user"), [file], options, now=datetime(2026, 1, 2, tzinfo=UTC))
+    config = by("device")
+    init(spark, config, None, lambda _: None)
+    run(spark, config, RunOptions(now=NOW))
+    found = spark.read.format("delta").load(config.outputs.rejected_events)
+    assert "user" not in found.columns
+    told = found.select("device", "reason", "run_seq").collect()
+    assert sorted(map(tuple, told), key=repr) == [(None, "null_key", 1), (None, "unreadable", None)]
+    assert verify(spark, config, Asked()).clean
