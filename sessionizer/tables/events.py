@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.united import of_one
 from sessionizer.lib.config import Config, EventSource, Limits, StartTimestamp, StartVersion, field_of, policies
-from sessionizer.lib.errors import SourceError
+from sessionizer.lib.errors import SourceError, TableError
 from sessionizer.lib.time.spans import Spans
 from sessionizer.tables.delta import (
     BYTES_WRITTEN,
@@ -295,6 +295,6 @@ def _opens(read: Callable[[], DataFrame]) -> bool:
     """Whether all files of a frame are there; of each no more is read than its end. A `limit` would look at a few."""
     try:
         read().agg(F.sum(F.lit(1))).collect()  # a count the log would answer
-    except (PySparkException, Py4JJavaError, SourceError):
+    except (PySparkException, Py4JJavaError, SourceError, TableError):
         return False
     return True

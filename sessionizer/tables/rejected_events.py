@@ -51,19 +51,16 @@ class RejectedEvents:
         self.table = table
 
     def create_if_missing(self, source_schema: T.StructType) -> bool:
-        """Make the table, empty, unless it is there; whether it was made, or got the columns that it has to have.
+        """Make the table, empty, unless it is there; whether it was made."""
+        return self.table.create_if_missing(rejected_schema(self.config, source_schema), {})
 
-        One that has no more than lines that nobody could read is made anew: they are of no key.
-        """
+    def fit(self, source_schema: T.StructType) -> None:
+        """Give the table its columns while it has no more than lines that nobody could read: they are of no key."""
         wanted = rejected_schema(self.config, source_schema)
-        if self.table.create_if_missing(wanted, {}):
-            return True
-        if _kinds(self.table.schema) == _kinds(wanted) or self.is_of_runs:
-            return False
-        self.table.check_addable(wanted.names)
-        rows = self._with_unread(self.table.spark.createDataFrame([], wanted))
-        self.table.overwrite(rows, Commit(ANEW, self.table.version), [])
-        return True
+        if _kinds(self.table.schema) != _kinds(wanted) and not self.is_of_runs:
+            self.table.check_addable(wanted.names)
+            rows = self._with_unread(self.table.spark.createDataFrame([], wanted))
+            self.table.overwrite(rows, Commit(ANEW, self.table.version), [])
 
     def before(self, run_seq: int) -> DataFrame | None:
         """The rows that runs before this one have written; None: there are none."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import types as T
 
 from sessionizer.jobs.commands.init import init
 from sessionizer.jobs.commands.verify import Asked, verify
@@ -15,6 +16,8 @@ from sessionizer.jobs.ingest.file_reader import IngestOptions
 from sessionizer.jobs.ingest.ingest import ingest
 from sessionizer.jobs.run.driver import run
 from sessionizer.jobs.run.phases import RunOptions
+from sessionizer.lib.admission.retold import PHYSICAL
+from sessionizer.lib.admission.united import as_united
 from sessionizer.lib.config import Config
 from sessionizer.lib.errors import ConfigError, SourceError, UsageError
 from sessionizer.tables.delta.settings import having
@@ -72,7 +75,12 @@ def test_a_rebuild_makes_no_corrections_that_wait(play: Plays) -> None:
     done.change(**IGNORED, session={"gap": "20m"})
     with pytest.raises(SourceError, match=r"a rebuild reads the source as it stands, and earlier corrections.*wait"):
         done.rebuild()
-    done.change(session={"gap": "20m"}).rebuild().assert_sessions("u | start | count \n a | 0 | 2 \n b | 100 | 1")
+    done.source(WIDENING).source(WIDER)
+    with pytest.raises(SourceError, match=r"a rebuild reads the source as it stands, and earlier corrections.*wait"):
+        done.rebuild()
+    done.change(session={"gap": "20m"}, aggregates=[]).rebuild().assert_sessions(
+        "u | start | count \n a | 0 | 2 \n b | 100 | 1"
+    )
     done.assert_clean()
 
 
@@ -86,8 +94,13 @@ def test_sources_of_which_one_lags_are_read_as_they_were_when_a_column_is_widene
         spark.sql(statement.replace("{}", f"delta.`{tmp_path / name}`"))
 
     def comes(name: str, user: str, minute: int) -> None:
-        does(name, f"INSERT INTO {{}} VALUES ('{user}', TIMESTAMP'2026-01-01' + INTERVAL {minute} MINUTES, {minute})")
+        time = f"TIMESTAMP'2026-01-01' + INTERVAL {minute} MINUTES"
+        does(name, f"INSERT INTO {{}} VALUES ('{user}', {time}, {minute}, named_struct('x', 1))")
 
+    def sessions() -> list[tuple[Any, ...]]:
+        return [tuple(row[n] for n in ("u", "numbers", "event_count")) for row in read(config.sessions.table).collect()]
+
+    read = spark.read.format("delta").load
     sources = [{"name": n, "table": str(tmp_path / n), "key": ["u"], "event_time": "at"} for n in ("calls", "clicks")]
     config = Config.model_validate(
         {
@@ -95,11 +108,15 @@ def test_sources_of_which_one_lags_are_read_as_they_were_when_a_column_is_widene
             "sessions": {"table": str(tmp_path / "sessions")},
             "session": {"gap": "10m"},
             "aggregates": [{"name": "numbers", "fn": "count", "of": "n"}],
+            "corrections": {"deletes": "ignore"},
         }
     )
     kept = "'delta.enableChangeDataFeed' = 'true', 'delta.enableTypeWidening' = 'true'"
     for name in ("calls", "clicks"):
-        does(name, f"CREATE TABLE {{}} (u STRING, at TIMESTAMP, n INT) USING delta TBLPROPERTIES ({kept})")
+        does(
+            name,
+            f"CREATE TABLE {{}} (u STRING, at TIMESTAMP, n INT, s STRUCT<x: INT>) USING delta TBLPROPERTIES ({kept})",
+        )
         comes(name, "a", 0)
     init(spark, config, None, lambda _: None)
     run(spark, config, RunOptions(now=NOW))
@@ -107,8 +124,13 @@ def test_sources_of_which_one_lags_are_read_as_they_were_when_a_column_is_widene
     for name in ("calls", "clicks"):
         does(name, WIDER)
     run(spark, config, RunOptions(now=NOW))
-    found = spark.read.format("delta").load(config.sessions.table).select("u", "numbers", "event_count")
-    assert [tuple(row) for row in found.collect()] == [("a", 3, 3)]
+    assert sessions() == [("a", 3, 3)]
+    comes("clicks", "a", 7)
+    does("clicks", "DELETE FROM {} WHERE n = 0")
+    for name in ("calls", "clicks"):
+        does(name, "ALTER TABLE {} ADD COLUMN s.y INT")
+    run(spark, config, RunOptions(now=NOW))
+    assert sessions() == [("a", 4, 4)]
     assert verify(spark, config, Asked()).clean
 
 
@@ -124,9 +146,21 @@ def test_a_part_of_a_column_that_is_widened_stops_no_run(spark: SparkSession, tm
     done.source(f"CREATE TABLE {{}} ({schema}) USING delta TBLPROPERTIES ({made})").source(came(0))
     done.init().run()
     done.source(came(5)).source("ALTER TABLE {} ALTER COLUMN s.x TYPE BIGINT")
-    done.source("ALTER TABLE {} ALTER COLUMN s.of.element TYPE DOUBLE").source(came(7)).run()
+    done.source("ALTER TABLE {} ALTER COLUMN s.of.element TYPE DOUBLE").source("ALTER TABLE {} ADD COLUMN s.z INT")
+    done.source(came(7).replace("))) ", ")))").replace("array(CAST(0.5 AS FLOAT))", "array(0.5D), 'z', 1")).run()
     done.assert_sessions("u | start | end | count \n a | 0 | 7 | 3")
     done.assert_clean()
+
+
+def test_types_of_parts_are_those_of_all_sources_under_names_of_their_own() -> None:
+    def source(name: str, kind: T.DataType, *more: T.StructField) -> T.StructType:
+        part = T.StructField("x", kind, True, {PHYSICAL: f"col-{name}"})
+        return T.StructType([T.StructField("s", T.StructType([part, *more]))])
+
+    calls, clicks = source("calls", T.IntegerType()), source("clicks", T.LongType(), T.StructField("y", T.StringType()))
+    told = as_united({"calls": calls, "clicks": clicks})
+    assert told["clicks"] == clicks
+    assert told["calls"] == source("calls", T.LongType())
 
 
 def test_columns_of_a_source_that_no_run_has_begun_may_change(spark: SparkSession, tmp_path: Path) -> None:
@@ -194,3 +228,29 @@ def test_lines_that_nobody_could_read_bind_rejected_events_to_no_key(spark: Spar
     told = found.select("device", "reason", "run_seq").collect()
     assert sorted(map(tuple, told), key=repr) == [(None, "null_key", 1), (None, "unreadable", None)]
     assert verify(spark, config, Asked()).clean
+
+
+def test_a_table_beside_that_belongs_to_runs_is_left_as_it_is(play: Plays) -> None:
+    done = play("a@0 tick@100")
+    of_another = done.configured(source={"key": ["n"]}, sessions={"table": f"{done.config.sessions.table}_by_n"})
+    init(done.spark, of_another, None, lambda _: None)
+    done.runs("a@1").assert_rejected("u | event_time | reason \n a | 1 | late")
+
+
+def test_lines_that_nobody_could_read_need_no_key_of_a_mapping(spark: SparkSession, tmp_path: Path) -> None:
+    file, options = tmp_path / "events.csv", IngestOptions("csv", schema="device STRING, at TIMESTAMP, n INT")
+    file.write_text("device,at,n\nx,2026-01-01T00:00:00Z,1\ny,2026-01-01T00:05:00Z,torn\n")
+    stitch = {"table": str(tmp_path / "devices"), "from": "device", "to": "person"}
+    key = {"name": "visitor", "expr": "coalesce(person, -1)"}
+    source = {"table": str(tmp_path / "events"), "key": [key], "event_time": "at", "stitch": stitch}
+    tables = {"source": source, "sessions": {"table": str(tmp_path / "sessions")}, "session": {"gap": "10m"}}
+    config = Config.model_validate(tables)
+    ingest(spark, config, [file], options, now=datetime(2026, 1, 2, tzinfo=UTC))
+    made = "(device STRING, person BIGINT) USING delta TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+    spark.sql(f"CREATE TABLE delta.`{tmp_path / 'devices'}` {made}")
+    spark.sql(f"INSERT INTO delta.`{tmp_path / 'events'}` VALUES (NULL, NULL, 1)")
+    init(spark, config, None, lambda _: None)
+    run(spark, config, RunOptions(now=NOW))
+    found = spark.read.format("delta").load(config.outputs.rejected_events)
+    assert found.schema["visitor"].dataType == T.LongType()
+    assert sorted(row["reason"] for row in found.collect()) == ["null_time", "unreadable"]

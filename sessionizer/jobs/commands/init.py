@@ -67,10 +67,14 @@ def _make(kind: Kind, events: DataFrame, say: Callable[[str], None]) -> None:
     if not is_there:
         kind.home.create(schema, kind.schema_hash(events))
         say(f"made {kind.home.table.location}")
-    if kind.rejected_events.create_if_missing(with_keys(events, kind.rule.made).schema):
+    knows_runs = kind.home.position().manifest is not None
+    keyed, ledger = with_keys(events, kind.rule.made).schema, kind.runs.table
+    if kind.rejected_events.create_if_missing(keyed):
         say(f"made {kind.rejected_events.table.location}")
+    elif not knows_runs and not (ledger.exists() and ledger.size()[0]):
+        kind.rejected_events.fit(keyed)
     schemas = output_schemas(kind, events) if kind.outputs else {}
-    whole = {} if kind.home.position().manifest is not None else {WHOLE: "true"}
+    whole = {} if knows_runs else {WHOLE: "true"}
     for name, output in kind.outputs.items():
         if output.table.create_if_missing(schemas[name], whole):
             say(f"made {output.table.location}")

@@ -203,10 +203,12 @@ class Ingestion:
         if rows is None or torn == 0:
             return
         config, label = named_by(self.config, {self.of.label: self.source}), self.of.label
-        of, read = config.of(label), self.source.read()
-        keyed = of_one(read, of) if label else with_keys(read, of.made)
-        RejectedEvents(config, self.rejected.table).create_if_missing(keyed.schema)
-        # Those of another key, or without `source`, until a rebuild: a line is of no key.
+        if not self.rejected.table.exists():
+            of, read = config.of(label), self.source.read()
+            if of.stitch is None:  # else keys may be of what the events get: `init` knows their types
+                read = of_one(read, of) if label else with_keys(read, of.made)
+            RejectedEvents(config, self.rejected.table).create_if_missing(read.schema)
+        # It may be of another key, or without `source`, until a rebuild: a line is of no key.
         schema, number = self.rejected.table.schema, rows.number()
         lines = unreadable_rows(
             rows.rows, number, part.file.name, f"ingest-{part.end.sha256[:12]}", schema, source=label

@@ -125,8 +125,8 @@ class RunContext:
         stored, clock = self.stored(), self._clock_of_keys()
         windows = self.kind.make(self.rule, self.sample(), clock.now)
         again = Again(*self._span(), self._keys()) if self.mode == "backfill" else None
-        admission, override = self._admission(clock), self.override
-        return compute_run(admission, windows, stored, clock, override=override, again=again, at_once=at_once)
+        admission = self._admission(clock)
+        return compute_run(admission, windows, stored, clock, override=self.override, again=again, at_once=at_once)
 
     @property
     def evolved(self) -> Evolution:
@@ -148,8 +148,7 @@ class RunContext:
         rows = events.read(self.increment)
         if self.rule.deletes == "ignore" and C.CHANGE_TYPE in rows.columns:
             rows = housekept(rows, self.rule, events.deletion(self.increment))
-        known = events.begun(done)
-        if not (begun := {name: first for name, first in self.began.items() if first and name not in known}):
+        if not (begun := {n: first for n, first in self.began.items() if first and n not in events.begun(done)}):
             return rows
         older = events.before(begun, self.increment).withColumn(C.CHANGE_TYPE, F.lit(BEFORE_START))
         return rows.unionByName(older, allowMissingColumns=True)
@@ -204,7 +203,7 @@ class RunContext:
     @cached_property
     def _has_ignored(self) -> bool:
         """Whether deletes have been ignored that nobody has made since: whatever the rule is now, they stay so."""
-        return self._told is not None and not self._told.where(C.col(C.REASON) == IGNORED_DELETE).isEmpty()
+        return self.has_rejected(IGNORED_DELETE)
 
     def sample(self) -> DataFrame:
         """No rows of the source, with its columns."""
@@ -255,8 +254,7 @@ class RunContext:
 
     def _keys_touched(self) -> DataFrame:
         if self.mode == "rebuild":
-            rows = self.kind.tables.events.as_of(self.increment, None)
-            back = self._kept_in(rows)
+            back = self._kept_in(rows := self.kind.tables.events.as_of(self.increment, None))
             return with_keys(rows if back is None else rows.unionByName(back), self.rule.made)
         (low, high), rejects = self._span(), self.rejects()
         rows = self.kind.home.table.read(self.position.version)
@@ -272,19 +270,21 @@ class RunContext:
         """Rows of rejected_events before this run, told by the columns that the source has in it."""
         return self._retold if self.tells_anew else self._told
 
+    def has_rejected(self, reason: str) -> bool:
+        """Whether rejected_events has rows of this reason, by whatever columns they are told."""
+        return self._told is not None and not self._told.where(C.col(C.REASON) == reason).isEmpty()
+
     @cached_property
     def tells_anew(self) -> bool:
         """Whether the rejected rows are told by columns that a source has no longer, or not so."""
-        done = self.position.manifest
-        if self.mode not in ("run", "rebuild") or done is None or not told_otherwise(done, self._columns_of(done)):
-            return False
-        return self._told is not None
+        done, asks = self.position.manifest, self.mode in ("run", "rebuild")
+        is_otherwise = asks and done is not None and bool(told_otherwise(done, self._columns_of(done)))
+        return is_otherwise and self._told is not None
 
     @cached_property
     def _told(self) -> DataFrame | None:
         rejected = self.kind.rejected_events
-        rows = of_sources(rejected.before(self.clock.run_seq), self.rule)
-        return held_if_few(rows, rejected.table)
+        return held_if_few(of_sources(rejected.before(self.clock.run_seq), self.rule), rejected.table)
 
     @cached_property
     def _retold(self) -> DataFrame | None:

@@ -144,7 +144,7 @@ def check_filter(context: RunContext) -> None:
             value=kind.rule.where,
             remedy=remedy,
         )
-    if (rejects := context.rejects()) is not None and not rejects.where(C.col(C.REASON) == CORRECTION).isEmpty():
+    if context.has_rejected(CORRECTION):
         raise UsageError(
             "source.where has changed, and corrections in quarantine may move events to where it hides them",
             value=kind.rule.where,
@@ -176,12 +176,13 @@ def _check_origin(context: RunContext, done: Manifest) -> None:
 def _check_read(kind: Kind, done: Manifest, last: Mapping[str, int]) -> None:
     """Raise where a rebuild would make changes of rows that are to leave the events where they are."""
     if (version := kind.tables.events.unread_to_keep(done, last)) is not None:
+        other = "; where none can, a rebuild by corrections: {deletes: apply} goes on without these events"
         raise UsageError(
             f"{version} takes rows away whose events are to stay, and no run has read it yet: a "
             "rebuild would not know them",
             value=f"corrections: {kind.tables.config.corrections!r}",
-            remedy=f"`sessionizer {kind.command}` reads it first, by the rule as it was; where none can, a rebuild by "
-            "corrections: {deletes: apply} goes on without these events, and the rule as it was from then on",
+            remedy=f"`sessionizer {kind.command}` reads it first, by the rule as it was"
+            + (other if kind.rule.deletes == "ignore" else ""),
         )
 
 
@@ -214,8 +215,7 @@ def check_policies(result: RunResult, context: RunContext) -> None:
 
 def _check_none_wait(context: RunContext, what: str) -> None:
     """Raise where corrections wait: new ones may be of the same events, which the table has as they were before."""
-    rejects = context.rejects()
-    if rejects is not None and not rejects.where(C.col(C.REASON) == CORRECTION).isEmpty():
+    if context.has_rejected(CORRECTION):
         raise SourceError(
             f"{what}, and earlier corrections, which may be of the same events, wait in rejected_events since "
             "corrections was quarantine",

@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 from sessionizer.jobs.run.compute import Checkpoints
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.retold import is_told_otherwise, retold
-from sessionizer.lib.admission.united import is_widened
+from sessionizer.lib.admission.united import as_type, is_widened
 from sessionizer.lib.rule import Rule
 from sessionizer.tables.event_tables import Events
 from sessionizer.tables.increments import passed
@@ -64,8 +64,9 @@ def of_sources(rejects: DataFrame | None, rule: Rule) -> DataFrame | None:
 
 def _typed(source: DataFrame, columns: T.StructType) -> DataFrame:
     """Rows of a source with the types by which those of all were told, which another source may have widened."""
-    wider = {f.name: f.dataType for f in columns.fields if is_widened(source.schema[f.name].dataType, f.dataType)}
-    return source.withColumns({name: C.col(name).cast(kind) for name, kind in wider.items()}) if wider else source
+    kinds = {f.name: (source.schema[f.name].dataType, f.dataType) for f in columns.fields}
+    wider = {name: both for name, both in kinds.items() if is_widened(*both)}
+    return source.withColumns({name: as_type(C.col(name), *both) for name, both in wider.items()}) if wider else source
 
 
 def _columns(text: str) -> T.StructType:

@@ -1,6 +1,7 @@
 """United: rows of several sources as those of one table, by the columns of all and `source`."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -66,14 +67,22 @@ def together(schemas: Sequence[T.StructType], *, widest: bool = False) -> T.Stru
 
 
 def as_united(columns: Mapping[str, T.StructType]) -> dict[str, T.StructType]:
-    """The columns of each source, with the types that its rows have in the union of all."""
-    kinds = {f.name: f.dataType for f in together([*columns.values()], widest=True).fields}
+    """The columns of each source, with the types that its rows have in the union of all, and parts of its own."""
+    all_of_them = together([*columns.values()], widest=True)
+    return {name: _widest(of, all_of_them) for name, of in columns.items()}
 
-    def told(field: T.StructField) -> T.StructField:
-        is_wider = is_widened(field.dataType, kinds[field.name])
-        return T.StructField(field.name, kinds[field.name], field.nullable, field.metadata) if is_wider else field
 
-    return {name: T.StructType([told(field) for field in of.fields]) for name, of in columns.items()}
+def _widest(own: T.DataType, wide: T.DataType) -> Any:
+    match own, wide:
+        case T.StructType(), T.StructType():
+            kinds = {field.name: field.dataType for field in wide.fields}
+            told = [(f, _widest(f.dataType, kinds[f.name]) if f.name in kinds else f.dataType) for f in own.fields]
+            return T.StructType([T.StructField(f.name, kind, f.nullable, f.metadata) for f, kind in told])
+        case T.ArrayType(), T.ArrayType():
+            return T.ArrayType(_widest(own.elementType, wide.elementType))
+        case T.MapType(), T.MapType():
+            return T.MapType(_widest(own.keyType, wide.keyType), _widest(own.valueType, wide.valueType))
+    return wide if is_widened(own, wide) else own
 
 
 def name_problems(columns: T.StructType) -> Iterator[SourceMismatch]:
@@ -87,8 +96,8 @@ def name_problems(columns: T.StructType) -> Iterator[SourceMismatch]:
 
 
 def _as(frame: DataFrame, field: T.StructField) -> Column:
-    is_wider = is_widened(frame.schema[field.name].dataType, field.dataType)
-    return C.col(field.name).cast(field.dataType).alias(field.name) if is_wider else C.col(field.name)
+    then = frame.schema[field.name].dataType
+    return as_type(C.col(field.name), then, field.dataType).alias(field.name)
 
 
 def _with_all(frame: DataFrame, fields: Sequence[T.StructField]) -> DataFrame:
@@ -106,12 +115,14 @@ def _with_all(frame: DataFrame, fields: Sequence[T.StructField]) -> DataFrame:
 
 
 def is_widened(then: T.DataType, now: T.DataType) -> bool:
-    """Whether Delta lets the one grow to the other, itself or in its parts."""
+    """Whether Delta lets the one grow to the other, itself or in its parts, of which more may come."""
     match then, now:
         case T.StructType(), T.StructType():
-            return then.names == now.names and _parts_are_widened(
-                [(one.dataType, other.dataType) for one, other in zip(then.fields, now.fields, strict=True)]
-            )
+            there = {field.name: field.dataType for field in now.fields}
+            parts = [(field.dataType, there[field.name]) for field in then.fields if field.name in there]
+            if len(parts) < len(then.fields):
+                return False
+            return _parts_are_widened(parts) or (len(parts) < len(there) and _are_alike(parts))
         case T.ArrayType(), T.ArrayType():
             return is_widened(then.elementType, now.elementType)
         case T.MapType(), T.MapType():
@@ -128,7 +139,32 @@ def is_widened(then: T.DataType, now: T.DataType) -> bool:
     return isinstance(then, T.DateType) and isinstance(now, T.TimestampNTZType)
 
 
+def as_type(value: Column, then: T.DataType, now: T.DataType) -> Column:
+    """A value of the one type as one of the other, which is wider or narrower; parts that it does not have are null."""
+    if then.simpleString() == now.simpleString():
+        return value
+    match then, now:
+        case T.StructType(), T.StructType():
+            there = {field.name: field.dataType for field in then.fields}
+            parts = [
+                as_type(value[f.name], there[f.name], f.dataType) if f.name in there else F.lit(None).cast(f.dataType)
+                for f in now.fields
+            ]
+            named = [part.alias(field.name) for part, field in zip(parts, now.fields, strict=True)]
+            return F.when(value.isNotNull(), F.struct(*named))
+        case T.ArrayType(), T.ArrayType():
+            return F.transform(value, lambda one: as_type(one, then.elementType, now.elementType))
+        case T.MapType(), T.MapType():
+            keyed = F.transform_keys(value, lambda key, _: as_type(key, then.keyType, now.keyType))
+            return F.transform_values(keyed, lambda _, one: as_type(one, then.valueType, now.valueType))
+    return value.cast(now)
+
+
 def _parts_are_widened(parts: Sequence[tuple[T.DataType, T.DataType]]) -> bool:
     """Whether some are, and the others are what they were."""
-    grown = [pair for pair in parts if pair[0].simpleString() != pair[1].simpleString()]
+    grown = [pair for pair in parts if not _are_alike([pair])]
     return bool(grown) and all(is_widened(*pair) for pair in grown)
+
+
+def _are_alike(parts: Sequence[tuple[T.DataType, T.DataType]]) -> bool:
+    return all(then.simpleString() == now.simpleString() for then, now in parts)

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.admission.united import is_widened
+from sessionizer.lib.admission.united import as_type, is_widened
 from sessionizer.lib.errors import TableError
 from sessionizer.tables.delta.read import Reading
 from sessionizer.tables.delta.settings import COLUMN_MAPPING, THOUGH_RETYPED, physical
@@ -26,7 +26,8 @@ def changed(table: Reading, first: int, last: int) -> DataFrame:
     if not grown:
         return table.changes(first, last)
     table.spark.conf.set(THOUGH_RETYPED, "true")
-    return table.changes(first, last).withColumns({name: C.col(name).cast(then[name].dataType) for name in grown})
+    kinds = {name: (now[name].dataType, then[name].dataType) for name in grown}
+    return table.changes(first, last).withColumns({name: as_type(C.col(name), *kinds[name]) for name in grown})
 
 
 def as_typed(spark: SparkSession) -> None:
