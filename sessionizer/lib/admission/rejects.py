@@ -78,7 +78,7 @@ def marked(
     of_commit = Window.partitionBy(*C.cols((*rule.origin, C.SOURCE_VERSION)))
     waits = F.bool_or(C.col(C.KEPT) == IN).over(of_commit)
     stay = rejects.withColumn("__waits", waits).where((C.col(C.KEPT) != IN) & (F.col("__waits") | ~is_timeless()))
-    reason = F.when(C.col(C.REASON).isin(*by_mark), LATE).when(is_timeless(), CORRECTION).otherwise(C.col(C.REASON))
+    reason = F.when(is_timeless(), CORRECTION).when(C.col(C.REASON).isin(*by_mark), LATE).otherwise(C.col(C.REASON))
     of_row = C.col(C.EVENT_HASH).alias(C.HASH), C.col(C.SOURCE_VERSION).alias(C.COMMIT_VERSION)
     marks = stay.withColumn(C.HASH, C.col(C.EVENT_HASH)).withColumn("__nth", nth(C.col(C.KEPT).desc()))
     whole = rows.withColumn("__back", F.lit(False))
