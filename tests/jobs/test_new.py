@@ -170,6 +170,15 @@ def test_what_is_written_is_a_config_whatever_columns_are_called(tmp_path: Path)
         write(chosen, tmp_path / "made" / "sessionizer.yaml")
 
 
+@pytest.mark.parametrize(
+    ("header", "key"), [("#,user,ts", "user"), ("页面,用户,时间", "the_column"), ("Пользователь,userId,ts", "userId")]
+)
+def test_columns_may_be_named_in_any_script_or_by_a_sign(tmp_path: Path, header: str, key: str) -> None:
+    rows = "".join(f"{n % 3},u{n % 2},2026-01-01\n" for n in range(6))
+    write(begin([file(tmp_path, "odd.csv", f"{header}\n{rows}")]), tmp_path / "sessionizer.yaml")
+    assert load_config(tmp_path / "sessionizer.yaml", env={}).source.key == (key,)
+
+
 def test_names_that_meet_each_other_or_ours_are_kept_apart(tmp_path: Path) -> None:
     content = "status,User ID,user_id,a-b,a b,x=1,at\n" + "s,u,v,1,2,3,2026-01-01\n" * 3 + "t,w,v,1,2,3,2026-01-02\n"
     chosen = replace(begin([file(tmp_path, "odd.csv", content)]), key="status")

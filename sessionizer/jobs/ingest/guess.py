@@ -3,7 +3,7 @@
 import csv
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -276,9 +276,9 @@ def _keys(columns: Sequence[Column], times: dict[str, str]) -> tuple[str, ...]:
 
 def _rank_of_key(name: str) -> int:
     """`user` and `user_id` are somebody; `user_agent` may only say something of one."""
-    rank, *_, last = _rank(name, NAMES_OF_KEYS), *_words(name)
+    last = next(reversed(_words(name)), "")
     names_one = last in NAMES_OF_KEYS or last in ("id", "key", "hash", "uuid", "guid", "name", "address")
-    return rank if names_one else len(NAMES_OF_KEYS) + 1
+    return _rank(name, NAMES_OF_KEYS) if names_one else len(NAMES_OF_KEYS) + 1
 
 
 def _is_repeated(column: Column) -> bool:
@@ -289,10 +289,11 @@ def _is_repeated(column: Column) -> bool:
 
 def _rank(name: str, known: Sequence[str]) -> int:
     """The place of the first of these words in the name; their number where none is."""
-    words = list(_words(name))
+    words = _words(name)
     return next((n for n, word in enumerate(known) if word in words or word == name.lower()), len(known))
 
 
-def _words(name: str) -> Iterator[str]:
-    """`userId`, `user_id` and `User ID` are user and id."""
-    yield from (word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+", name))
+def _words(name: str) -> list[str]:
+    """`userId`, `user_id` and `User ID` are user and id; letters may be of any script, and there may be none."""
+    apart = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
+    return [word.lower() for word in re.findall(r"[^\W\d_]+|\d+", apart)]
