@@ -150,6 +150,19 @@ def test_formats_of_times(tmp_path: Path, values: list[str], form: str | None) -
     assert guess(file(tmp_path, "a.csv", f"user,ts\n{rows}")).time_formats.get("ts") == form
 
 
+def test_a_day_far_down_tells_it_from_a_month(tmp_path: Path) -> None:
+    rows = "u,12/01/2026 10:00\n" * 960 + "u,13/01/2026 10:00\n" * 600
+    chosen = begin([file(tmp_path, "a.csv", f"user,ts\n{rows}")])
+    assert chosen.found.time_formats == {"ts": "dd/MM/yyyy HH:mm"}
+    assert "  event_time: ts                # such as 12/01/2026 10:00\n" in text_of(chosen)
+
+
+def test_where_day_and_month_cannot_be_told_apart_the_config_says_so(tmp_path: Path) -> None:
+    chosen = begin([file(tmp_path, "a.csv", "user,ts\nu,02/01/2026 10:00\nu,03/01/2026 10:00\n")])
+    told = "# such as 02/01/2026 10:00, read as MM/dd/yyyy HH:mm; dd/MM/yyyy HH:mm fits as well\n"
+    assert (chosen.found.time_formats, told in text_of(chosen)) == ({"ts": "MM/dd/yyyy HH:mm"}, True)
+
+
 def test_who_somebody_is(tmp_path: Path) -> None:
     rows = "".join(f"{n},agent{n % 2},v{n % 3},{n % 5}\n" for n in range(20))
     found = guess(file(tmp_path, "a.csv", f"event_id,user_agent,visitor_id,shelf\n{rows}"))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
+from functools import partial
 from io import StringIO
 from itertools import islice
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 from sessionizer.jobs.ingest.access_log import access_log_schema
 from sessionizer.jobs.ingest.file_reader import Format
 from sessionizer.jobs.ingest.files import BOM, first_bytes
-from sessionizer.jobs.ingest.time_formats import ISO
+from sessionizer.jobs.ingest.time_formats import ISO, PATTERNS, reads
 from sessionizer.lib import columns as C
 from sessionizer.lib.errors import SourceError
 
@@ -30,19 +31,6 @@ ACCESS_LOG = re.compile(rb'\S+ \S+ \S+ \[\d{2}/\w{3}/\d{4}:[^\]]+\] "')
 DEEPEST, MOST_FIELDS = 5, 100  # of structs that are looked into
 MOSTLY = 0.95  # of the values that are there: what all are taken to be
 ISO_TIME = re.compile(r"\s*\d{4}-\d{1,2}-\d{1,2}([T ]\d{1,2}:\d{2}.*)?\s*")
-# Spark's patterns, and Python's for the same; where several fit, the first.
-PATTERNS = {
-    "dd.MM.yyyy HH:mm:ss": "%d.%m.%Y %H:%M:%S",
-    "dd.MM.yyyy HH:mm": "%d.%m.%Y %H:%M",
-    "MM/dd/yyyy HH:mm:ss": "%m/%d/%Y %H:%M:%S",
-    "MM/dd/yyyy HH:mm": "%m/%d/%Y %H:%M",
-    "dd/MM/yyyy HH:mm:ss": "%d/%m/%Y %H:%M:%S",
-    "dd/MM/yyyy HH:mm": "%d/%m/%Y %H:%M",
-    "yyyy/MM/dd HH:mm:ss": "%Y/%m/%d %H:%M:%S",
-    "yyyyMMdd HHmmss": "%Y%m%d %H%M%S",
-    "dd/MMM/yyyy:HH:mm:ss Z": "%d/%b/%Y:%H:%M:%S %z",
-    "EEE MMM dd HH:mm:ss Z yyyy": "%a %b %d %H:%M:%S %z %Y",
-}
 SECONDS = (5e8, 4e9)  # of the years 1985 to 2096
 NAMES_OF_TIME = ("event_time", "timestamp", "ts", "time", "datetime", "occurred", "created", "date", "at")
 NAMES_OF_KEYS = (
@@ -81,7 +69,8 @@ class Column:
 class Guess:
     """What a file may be. time_formats: of the columns that may be the time, the likeliest first. keys: likewise.
 
-    declared: whether the file says of which types its columns are.
+    declared: whether the file says of which types its columns are. fit_alike: the patterns that read as many values of
+    a column as its time format, and may read them otherwise.
     """
 
     format: Format
@@ -90,6 +79,7 @@ class Guess:
     keys: tuple[str, ...]
     csv_sep: str = ","
     declared: bool = True
+    fit_alike: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def column(self, name: str) -> Column:
         """The column of this name."""
@@ -132,8 +122,10 @@ def guess(file: Path) -> Guess:
     )
     if not any(column.there for column in columns):
         raise SourceError("the file must have rows to look at", value=str(file), remedy="name another one")
-    times = _times(columns)
-    return Guess(kind, columns, times, _keys(columns, times), sep, declared=kind != "csv")
+    formats = _times(columns)
+    times = {name: form for name, (form, *_) in formats.items()}
+    alike = {name: others for name, (_, *others) in formats.items()}
+    return Guess(kind, columns, times, _keys(columns, times), sep, declared=kind != "csv", fit_alike=alike)
 
 
 def _csv(head: bytes) -> tuple[dict[str, list[Any]], str]:
@@ -219,41 +211,32 @@ def _kind(there: Sequence[Any], *, is_text: bool) -> str | None:
     return found or ("string" if is_text or not there else None)
 
 
-def _times(columns: Sequence[Column]) -> dict[str, str]:
-    found = {c.name: form for c in columns if (form := _time_format(c)) is not None}
+def _times(columns: Sequence[Column]) -> dict[str, list[str]]:
+    found = {c.name: forms for c in columns if (forms := _time_formats(c))}
     return dict(sorted(found.items(), key=lambda item: _rank(item[0], NAMES_OF_TIME)))
 
 
-def _time_format(column: Column) -> str | None:
-    there = column.there[:1_000]
-    if not there or column.kind in (None, "boolean"):
-        return None
+def _time_formats(column: Column) -> list[str]:
+    """Those that fit best, the likeliest first; none of what is no time."""
+    if not column.there or column.kind in (None, "boolean"):
+        return []
     if column.kind == "timestamp":
-        return ISO
-    there = [str(value) for value in there]
+        return [ISO]
+    there = [str(value) for value in column.there]
     numbers = [float(value) for value in there if NUMBER.fullmatch(value)]
     if len(numbers) >= MOSTLY * len(there):
         looks = _rank(column.name, NAMES_OF_TIME) < len(NAMES_OF_TIME)
         units = {"epoch_s": 1, "epoch_ms": 1_000} if looks else {}
-        return next((form for form, per in units.items() if _share(numbers, _lies_near_now(per)) >= MOSTLY), None)
+        return [form for form, per in units.items() if _share(numbers, _lies_near_now(per)) >= MOSTLY]
     if _share(there, lambda v: bool(ISO_TIME.fullmatch(v))) >= MOSTLY:
-        return ISO
-    return next((p for p, python in PATTERNS.items() if _share(there, _reads(python)) >= MOSTLY), None)
+        return [ISO]
+    shares = {pattern: _share(there, partial(reads, pattern)) for pattern in PATTERNS}
+    most = max(MOSTLY, *shares.values())
+    return [pattern for pattern, share in shares.items() if share == most]
 
 
 def _lies_near_now(per_second: int) -> Callable[[float], bool]:
     return lambda value: SECONDS[0] * per_second <= value <= SECONDS[1] * per_second
-
-
-def _reads(pattern: str) -> Callable[[str], bool]:
-    def reads(text: str) -> bool:
-        try:
-            datetime.strptime(text.strip(), pattern)
-        except ValueError:
-            return False
-        return True
-
-    return reads
 
 
 def _share(values: Sequence[Any], holds: Callable[[Any], bool]) -> float:

@@ -1,5 +1,7 @@
 """Times as files write them: ISO 8601, seconds or milliseconds since the epoch, or a pattern."""
 
+from datetime import datetime
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -8,6 +10,19 @@ from sessionizer.lib.errors import UsageError
 
 ISO = "iso"
 PER_SECOND = {"epoch_s": 1_000_000, "epoch_ms": 1_000}
+# Spark's patterns, and Python's for the same; where several fit alike, the first.
+PATTERNS = {
+    "dd.MM.yyyy HH:mm:ss": "%d.%m.%Y %H:%M:%S",
+    "dd.MM.yyyy HH:mm": "%d.%m.%Y %H:%M",
+    "MM/dd/yyyy HH:mm:ss": "%m/%d/%Y %H:%M:%S",
+    "MM/dd/yyyy HH:mm": "%m/%d/%Y %H:%M",
+    "dd/MM/yyyy HH:mm:ss": "%d/%m/%Y %H:%M:%S",
+    "dd/MM/yyyy HH:mm": "%d/%m/%Y %H:%M",
+    "yyyy/MM/dd HH:mm:ss": "%Y/%m/%d %H:%M:%S",
+    "yyyyMMdd HHmmss": "%Y%m%d %H%M%S",
+    "dd/MMM/yyyy:HH:mm:ss Z": "%d/%b/%Y:%H:%M:%S %z",
+    "EEE MMM dd HH:mm:ss Z yyyy": "%a %b %d %H:%M:%S %z %Y",
+}
 # Spark takes 2024, 10:30 and the like for times too; a time without its date is none.
 _DATED = r"^\s*\d{4}-\d{1,2}-\d{1,2}(?!\d)"
 # Years 1 to 9999, in microseconds since the epoch: what SQL and every reader of Parquet can show.
@@ -54,3 +69,12 @@ def parse_time(value: Column, data_type: T.DataType, time_format: str) -> Column
     else:
         moment = F.try_to_timestamp(F.trim(value), F.lit(time_format))
     return F.when(F.unix_micros(moment).between(_FIRST_US, _LAST_US), moment)
+
+
+def reads(pattern: str, text: str) -> bool:
+    """Whether a text is a time by one of `PATTERNS`, as far as Python can tell."""
+    try:
+        datetime.strptime(text.strip(), PATTERNS[pattern])
+    except ValueError:
+        return False
+    return True
