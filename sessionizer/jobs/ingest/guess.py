@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
-from functools import partial
 from io import StringIO
 from itertools import islice
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 from sessionizer.jobs.ingest.access_log import access_log_schema
 from sessionizer.jobs.ingest.file_reader import Format
 from sessionizer.jobs.ingest.files import BOM, first_bytes
-from sessionizer.jobs.ingest.time_formats import ISO, PATTERNS, reads
+from sessionizer.jobs.ingest.time_formats import ISO, patterns_of
 from sessionizer.lib import columns as C
 from sessionizer.lib.errors import SourceError
 
@@ -230,9 +229,7 @@ def _time_formats(column: Column) -> list[str]:
         return [form for form, per in units.items() if _share(numbers, _lies_near_now(per)) >= MOSTLY]
     if _share(there, lambda v: bool(ISO_TIME.fullmatch(v))) >= MOSTLY:
         return [ISO]
-    shares = {pattern: _share(there, partial(reads, pattern)) for pattern in PATTERNS}
-    most = max(MOSTLY, *shares.values())
-    return [pattern for pattern, share in shares.items() if share == most]
+    return patterns_of(there, MOSTLY)
 
 
 def _lies_near_now(per_second: int) -> Callable[[float], bool]:

@@ -1,5 +1,7 @@
 """Times as files write them: ISO 8601, seconds or milliseconds since the epoch, or a pattern."""
 
+import re
+from collections.abc import Sequence
 from datetime import datetime
 
 from pyspark.sql import Column
@@ -10,19 +12,32 @@ from sessionizer.lib.errors import UsageError
 
 ISO = "iso"
 PER_SECOND = {"epoch_s": 1_000_000, "epoch_ms": 1_000}
-# Spark's patterns, and Python's for the same; where several fit alike, the first.
+# Spark's patterns, and Python's for the same. Two letters take two digits, one takes one or two.
 PATTERNS = {
     "dd.MM.yyyy HH:mm:ss": "%d.%m.%Y %H:%M:%S",
+    "d.M.yyyy H:mm:ss": "%d.%m.%Y %H:%M:%S",
     "dd.MM.yyyy HH:mm": "%d.%m.%Y %H:%M",
+    "d.M.yyyy H:mm": "%d.%m.%Y %H:%M",
     "MM/dd/yyyy HH:mm:ss": "%m/%d/%Y %H:%M:%S",
+    "M/d/yyyy H:mm:ss": "%m/%d/%Y %H:%M:%S",
     "MM/dd/yyyy HH:mm": "%m/%d/%Y %H:%M",
+    "M/d/yyyy H:mm": "%m/%d/%Y %H:%M",
     "dd/MM/yyyy HH:mm:ss": "%d/%m/%Y %H:%M:%S",
+    "d/M/yyyy H:mm:ss": "%d/%m/%Y %H:%M:%S",
     "dd/MM/yyyy HH:mm": "%d/%m/%Y %H:%M",
+    "d/M/yyyy H:mm": "%d/%m/%Y %H:%M",
     "yyyy/MM/dd HH:mm:ss": "%Y/%m/%d %H:%M:%S",
+    "yyyy/M/d H:mm:ss": "%Y/%m/%d %H:%M:%S",
     "yyyyMMdd HHmmss": "%Y%m%d %H%M%S",
     "dd/MMM/yyyy:HH:mm:ss Z": "%d/%b/%Y:%H:%M:%S %z",
-    "EEE MMM dd HH:mm:ss Z yyyy": "%a %b %d %H:%M:%S %z %Y",
 }
+_LETTERS = {
+    **dict.fromkeys("dMH", r"\d\d?"),
+    **dict.fromkeys(("dd", "MM", "HH", "mm", "ss"), r"\d\d"),
+    **{"yyyy": r"\d{4}", "MMM": "[A-Za-z]{3}", "Z": r"[+-]\d{4}", ".": r"\."},
+}
+_LETTER = re.compile(r"yyyy|M+|d+|H+|mm|ss|Z|\.")
+_SHAPES = {p: re.compile(_LETTER.sub(lambda found: _LETTERS[found[0]], p), re.ASCII) for p in PATTERNS}
 # Spark takes 2024, 10:30 and the like for times too; a time without its date is none.
 _DATED = r"^\s*\d{4}-\d{1,2}-\d{1,2}(?!\d)"
 # Years 1 to 9999, in microseconds since the epoch: what SQL and every reader of Parquet can show.
@@ -71,10 +86,22 @@ def parse_time(value: Column, data_type: T.DataType, time_format: str) -> Column
     return F.when(F.unix_micros(moment).between(_FIRST_US, _LAST_US), moment)
 
 
+def patterns_of(texts: Sequence[str], at_least: float) -> list[str]:
+    """Those of `PATTERNS` that read most of the texts, one for each meaning; none where that is a smaller share."""
+    shares = {pattern: sum(reads(pattern, text) for text in texts) / len(texts) for pattern in PATTERNS}
+    most = max(at_least, *shares.values())
+    by_meaning = dict[str, str]()
+    for pattern in (pattern for pattern, share in shares.items() if share == most):
+        by_meaning.setdefault(PATTERNS[pattern], pattern)
+    return list(by_meaning.values())
+
+
 def reads(pattern: str, text: str) -> bool:
-    """Whether a text is a time by one of `PATTERNS`, as far as Python can tell."""
+    """Whether a text is a time by one of `PATTERNS`."""
+    if not _SHAPES[pattern].fullmatch(text.strip(" ")):
+        return False
     try:
-        datetime.strptime(text.strip(), PATTERNS[pattern])
+        datetime.strptime(text.strip(" "), PATTERNS[pattern])
     except ValueError:
         return False
     return True
