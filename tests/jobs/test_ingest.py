@@ -1,6 +1,7 @@
 import gzip
 import hashlib
 import json
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -213,6 +214,16 @@ def test_torn_lines_are_kept_with_what_they_held(lake: Lake) -> None:
         (7, "event_time", "no time by the format iso", "soon"),
         (8, None, "not UTF-8", None),
     ]
+
+
+def test_torn_lines_are_kept_once_for_each_table_that_a_content_goes_into(lake: Lake) -> None:
+    file = lake.file("a.csv", f"user,event_time,n,day\nu1,{AT},1,2024-05-01\nu2,{AT},1.5,2024-05-01\nu3,{AT},1,soon\n")
+    lake.ingest(replace(CSV, schema="n int"), file)
+    shutil.rmtree(lake.config.source.table)
+    later = replace(CSV, schema="n double, day date")
+    assert lake.ingest(later, file) == [IngestReport(str(file), lines=3, added=2, unreadable=1)]
+    assert lake.ingest(later, file) == [IngestReport(str(file), skipped=True)]
+    assert lake.reasons() == [(3, "n", "no INT", "1.5"), (4, "day", "no DATE", "soon")]
 
 
 @pytest.mark.broad
