@@ -4,6 +4,7 @@ import gzip
 import json
 import shlex
 from dataclasses import replace
+from datetime import date, datetime
 from itertools import pairwise
 from pathlib import Path
 
@@ -221,6 +222,16 @@ def test_names_that_meet_each_other_or_ours_are_kept_apart(tmp_path: Path) -> No
 )
 def test_odd_files_are_looked_at_all_the_same(tmp_path: Path, name: str, content: str) -> None:
     assert guess(file(tmp_path, name, content)).time_formats == {"at": "iso"}
+
+
+def test_times_of_parquet_that_python_does_not_know_are_passed_over(tmp_path: Path) -> None:
+    days = pa.array([40_000_000, 1], pa.int32()).cast(pa.date32())
+    ends, zone = pa.array([2**60, 1], pa.timestamp("us")), pa.array([1, 2], pa.timestamp("us", "Mars/Olympus"))
+    times = pa.array([datetime(2026, 1, 1)] * 2)
+    pq.write_table(pa.table({"day": days, "to": ends, "zone": zone, "ts": times}), tmp_path / "a.parquet")
+    found = guess(tmp_path / "a.parquet")
+    assert found.column("day").values == [None, date(1970, 1, 2)]
+    assert (found.column("zone").there, found.time_formats) == ([], {"ts": "iso", "day": "iso", "to": "iso"})
 
 
 def test_what_is_no_file_of_events_is_refused(tmp_path: Path) -> None:

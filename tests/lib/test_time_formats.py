@@ -58,6 +58,18 @@ def test_a_time_beyond_the_year_9999_is_none(spark: SparkSession) -> None:
     assert times(spark, "iso", "12024-05-01") == [None]
 
 
+def test_a_timestamp_or_date_beyond_the_year_9999_is_none(spark: SparkSession) -> None:
+    columns = "timestamp_micros(us) AS at, timestamp_micros(us)::timestamp_ntz AS here, date_from_unix_date(day) AS day"
+    far = "(1, 253402300799999999, 2932896), (2, 253402300800000000, 2932897), (3, 1700000000000000000, 2147483647)"
+    frame = spark.sql(f"SELECT n, {columns} FROM VALUES {far} AS t(n, us, day)")
+    read = [parse_time(F.col(f.name), f.dataType, "iso") for f in frame.schema.fields[1:]]
+    last = datetime(9999, 12, 31, 23, 59, 59, 999999)
+    assert [tuple(row) for row in frame.orderBy("n").select(*read).collect()] == [
+        (last, last, datetime(9999, 12, 31)),
+        *[(None, None, None)] * 2,
+    ]
+
+
 def test_a_pattern_of_spark(spark: SparkSession) -> None:
     assert times(spark, "d.M.yyyy HH:mm", "1.5.2024 12:00", "31.2.2024 12:00", "2024-05-01") == [NOON, None, None]
     assert times(spark, "MMM d yyyy HH:mm XXX", "May 1 2024 14:00 +02:00") == [NOON]

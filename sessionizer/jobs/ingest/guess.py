@@ -183,7 +183,17 @@ def _parquet(file: Path) -> dict[str, list[Any]]:
         batch = next(ParquetFile(file).iter_batches(ROWS), None)
     except (OSError, pa.ArrowException) as error:
         raise SourceError("a parquet file cannot be read", value=str(file), remedy=str(error)) from error
-    return {} if batch is None else dict(zip(batch.schema.names, (c.to_pylist() for c in batch.columns), strict=True))
+    if batch is None:
+        return {}
+    return {name: list(map(_value, column)) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+
+
+def _value(scalar: Any) -> Any:
+    """Of Parquet; null for what Python has nothing for: a year beyond 9999, a zone that it does not know."""
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError, LookupError):
+        return None
 
 
 def _column(name: str, values: list[Any], *, is_text: bool) -> Column:

@@ -71,19 +71,22 @@ def parse_time(value: Column, data_type: T.DataType, time_format: str) -> Column
     Without an offset it is UTC. Formats: `iso` (a full date; `T` or a space before the time), `epoch_s` and
     `epoch_ms` (whole numbers or decimals, cut to microseconds), else a datetime pattern of Spark.
     """
+    moment = _moment(value, data_type, time_format)
+    return F.when(F.unix_micros(moment).between(_FIRST_US, _LAST_US), moment)
+
+
+def _moment(value: Column, data_type: T.DataType, time_format: str) -> Column:
     match data_type:
         case T.TimestampType():
             return value
         case T.TimestampNTZType() | T.DateType():
-            return value.cast("timestamp")
+            return value.try_cast("timestamp")
     if factor := PER_SECOND.get(time_format):
         us = F.floor(value.try_cast(T.DecimalType(29, 9)) * F.lit(factor))
-        return F.when(us.between(_FIRST_US, _LAST_US), F.timestamp_micros(us.try_cast("bigint")))
+        return F.timestamp_micros(us.try_cast("bigint"))
     if time_format == ISO:
-        moment = F.when(value.rlike(_DATED), value).try_cast("timestamp")
-    else:
-        moment = F.try_to_timestamp(F.trim(value), F.lit(time_format))
-    return F.when(F.unix_micros(moment).between(_FIRST_US, _LAST_US), moment)
+        return F.when(value.rlike(_DATED), value).try_cast("timestamp")
+    return F.try_to_timestamp(F.trim(value), F.lit(time_format))
 
 
 def patterns_of(texts: Sequence[str], at_least: float) -> list[str]:
