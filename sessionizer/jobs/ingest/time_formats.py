@@ -1,14 +1,21 @@
-"""Times as files write them: ISO 8601, seconds or milliseconds since the epoch, or a pattern."""
+"""Times as files write them: ISO 8601, seconds or milliseconds since the epoch, a pattern, nanoseconds of Parquet."""
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
+from typing import Any
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sessionizer.lib.errors import UsageError
+from sessionizer.lib import columns as C
+from sessionizer.lib.errors import SourceError, UsageError
+from sessionizer.lib.time.micros import floor_div
+from sessionizer.tables.delta.settings import having
 
 ISO = "iso"
 PER_SECOND = {"epoch_s": 1_000_000, "epoch_ms": 1_000}
@@ -40,6 +47,7 @@ _LETTER = re.compile(r"yyyy|M+|d+|H+|mm|ss|Z|\.")
 _SHAPES = {p: re.compile(_LETTER.sub(lambda found: _LETTERS[found[0]], p), re.ASCII) for p in PATTERNS}
 # Spark takes 2024, 10:30 and the like for times too; a time without its date is none.
 _DATED = r"^\s*\d{4}-\d{1,2}-\d{1,2}(?!\d)"
+_NANOS_AS_NUMBERS = {"spark.sql.legacy.parquet.nanosAsLong": "true"}  # which Spark refuses else
 # Years 1 to 9999, in microseconds since the epoch: what SQL and every reader of Parquet can show.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
@@ -108,3 +116,36 @@ def reads(pattern: str, text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+@contextmanager
+def parquet_rows(spark: SparkSession, file: Path, named: Path) -> Iterator[DataFrame]:
+    """The rows of a Parquet file; times in nanoseconds, as pandas writes them, are cut to microseconds.
+
+    named: what the file is called in errors. The rows can be read inside alone.
+    Errors: SourceError where such times lie within another column.
+    """
+    nanos = [(column, kind) for column, kind in _timestamps(file) if kind["timeUnit"] == "nanoseconds"]
+    if inner := [column.path for column, _ in nanos if column.path != column.name]:
+        raise SourceError(
+            "times in nanoseconds must be columns of a file, not lie within one",
+            value=f"{inner[0]} in {named}",
+            remedy="write the file anew with microseconds: coerce_timestamps='us'",
+        )
+    with having(spark, _NANOS_AS_NUMBERS if nanos else {}):
+        rows = spark.read.parquet(file.as_uri())
+        cut = {column.name: F.timestamp_micros(floor_div(C.col(column.name), 1_000)) for column, _ in nanos}
+        here = {column.name for column, kind in nanos if not kind["isAdjustedToUTC"]}
+        yield rows.withColumns({n: us.cast("timestamp_ntz") if n in here else us for n, us in cut.items()})
+
+
+def _timestamps(file: Path) -> list[tuple[Any, Mapping[str, Any]]]:
+    """The columns of times, and how they are kept; none of what is no Parquet file, of which Spark says it."""
+    import pyarrow as pa  # noqa: PLC0415
+    from pyarrow.parquet import ParquetFile  # noqa: PLC0415
+
+    try:
+        columns = [(column, json.loads(column.logical_type.to_json())) for column in ParquetFile(file).schema]
+    except (OSError, pa.ArrowException):
+        return []
+    return [(column, kind) for column, kind in columns if kind["Type"] == "Timestamp"]
