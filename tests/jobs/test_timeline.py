@@ -32,6 +32,11 @@ def test_of_a_key_without_sessions_there_is_what_was_left_out(lake_to_see: Wareh
     assert "left out" in (tmp_path / "late.svg").read_text()
 
 
+def test_where_a_filter_tells_which_rows_are_events_there_is_no_row_of_them(lake_to_see: Warehouse) -> None:
+    found = timeline(lake_to_see.configured(source={"where": "n <> 2"}), LookUp(key=("ann",)))
+    assert (len(found.sessions), found.events) == (1, None)
+
+
 def test_what_is_beyond_the_years_of_a_picture_is_left_out(tmp_path: Path) -> None:
     day, far = 86_400_000_000, 1_700_000_000_000_000_000  # the year 55840
     whole = Timeline("bob", [(0, day, "final", 2), (far, far, "open", 1)], [0, day, far], [(far, "late"), (1, "late")])

@@ -36,7 +36,7 @@ FIRST, LAST = (  # of what is drawn, inclusive: a picture's ticks may lie beyond
 class Timeline:
     """What is drawn of a key. Times: microseconds. sessions: start, end, status, events; rejected: time and reason.
 
-    events: None where only Spark reads their time, or their key.
+    events: None where only Spark reads their time or their key, or knows which rows are events.
     """
 
     title: str
@@ -154,13 +154,13 @@ def _inside(sessions: Sequence[tuple[int, int, str, int]]) -> Callable[[str], st
 
 
 def _events(tables: LocalTableSet, mine: str, inside: Callable[[str], str]) -> list[int] | None:
-    """The times of the key's events, where they are a column of times, and the key is of columns, too."""
+    """The times of the key's events, where time and key are columns, and all rows are events."""
     parts = []
     for source in tables.config.each:
         types = {f.name.lower(): f.dataType.typeName() for f in tables.events[source.label].schema.fields}
         is_made = len(source.own_key) < len(source.keys)
         is_time = types.get(source.event_time.lower()) in ("timestamp", "timestamp_ntz")
-        if is_made or not is_time:
+        if is_made or not is_time or source.where is not None:
             return None
         us = f"epoch_us({quoted(source.event_time)})"
         parts.append(f"SELECT {us} FROM {events_of(source)} WHERE {mine} AND {inside(us)}")
