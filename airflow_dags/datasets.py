@@ -20,7 +20,7 @@ def reads_and_writes(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[s
     command, asked = arguments[0], set(arguments[1:])
     made = OF_WINDOWS if command == "slide" or "--windows" in asked else OF_SESSIONS
     if command == "ingest":
-        source = next((name for option, name in pairwise(arguments) if option == "--source"), None)
+        source = _value_of("--source", arguments)
         return (), ("events" if source is None else f"events_{source}", "rejected_events")
     if command == "maintain":
         return (), () if asked & ONLY_LOOK else (*OF_SESSIONS, *OF_WINDOWS)
@@ -29,13 +29,20 @@ def reads_and_writes(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[s
     return (("events",), made) if command in MAKE_ROWS else ((), ())
 
 
-def of_each(names: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
+def _value_of(option: str, arguments: Sequence[str]) -> str | None:
+    """What an option is set to, as `--source clicks` or `--source=clicks`; None where it is not given."""
+    apart = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    return next((value for name, value in pairwise(apart) if name == option), None)
+
+
+def of_each(names: Sequence[str], known: Iterable[str], *, read: bool) -> tuple[str, ...]:
     """The names of tables; in place of `events`, where there are several sources, those of each: `events_clicks`.
 
-    Behind them those of mapping tables, by which events get a column: `mapping`, or `mapping_clicks`.
+    Behind them, of those that are read, those of mapping tables, by which events get a column: `mapping`, or
+    `mapping_clicks`.
     """
     several = tuple(name for name in known if name.startswith("events_")) or ("events",)
-    mapped = tuple(name for name in known if name == "mapping" or name.startswith("mapping_"))
+    mapped = tuple(name for name in known if read and (name == "mapping" or name.startswith("mapping_")))
     return tuple(one for name in names for one in ((*several, *mapped) if name == "events" else (name,)))
 
 

@@ -27,7 +27,8 @@ def patience() -> float:
 
 def lineage(arguments: Sequence[str], known: Mapping[str, tuple[str, str]], document: Any) -> OperatorLineage:
     """The datasets of a command, among those known by namespace and name; with its JSON document, what it has done."""
-    reads, writes = (of_each(names, known) for names in reads_and_writes(arguments))
+    reads, writes = reads_and_writes(arguments)
+    reads, writes = of_each(reads, known, read=True), of_each(writes, known, read=False)
     done = figures(document["runs"]) if document and "runs" in document and writes else {}
     outputs = [OutputDataset(*known[name]) for name in writes if name in known]
     if done and writes[0] in known:

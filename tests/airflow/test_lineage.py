@@ -154,6 +154,7 @@ def test_without_its_catalog_a_name_is_no_dataset() -> None:
         ("verify --sample 1%", "events sessions rejected_events", ""),
         ("ingest clicks.csv", "", "events rejected_events"),
         ("ingest calls.csv --source calls", "", "events_calls rejected_events"),
+        ("ingest calls.csv --source=calls", "", "events_calls rejected_events"),
         ("status", "", ""),
     ],
 )
@@ -163,6 +164,12 @@ def test_commands_read_and_write(command: str, reads: str, writes: str) -> None:
 
 def test_a_run_of_several_sources_reads_them_all() -> None:
     known = ["events_calls", "events_clicks", "sessions", "event_sessions"]
-    assert of_each(("events", "sessions"), known) == ("events_calls", "events_clicks", "sessions")
-    assert of_each(("events", "sessions"), ["events", "sessions"]) == ("events", "sessions")
-    assert of_each(("events", "sessions"), [*known, "mapping_calls"])[:3] == (*known[:2], "mapping_calls")
+    assert of_each(("events", "sessions"), known, read=True) == ("events_calls", "events_clicks", "sessions")
+    assert of_each(("events", "sessions"), ["events", "sessions"], read=True) == ("events", "sessions")
+
+
+def test_a_mapping_table_is_read_and_not_written() -> None:
+    known = ["events_calls", "events_clicks", "mapping_calls"]
+    assert of_each(("events",), known, read=True) == tuple(known)
+    assert of_each(("events", "rejected_events"), known, read=False) == (*known[:2], "rejected_events")
+    assert of_each(("events",), ["events", "mapping"], read=False) == ("events",)

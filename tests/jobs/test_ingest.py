@@ -1,6 +1,7 @@
 import gzip
 import hashlib
 import json
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -8,6 +9,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -215,6 +218,16 @@ def test_torn_lines_are_kept_with_what_they_held(lake: Lake) -> None:
     ]
 
 
+def test_torn_lines_are_kept_once_for_each_table_that_a_content_goes_into(lake: Lake) -> None:
+    file = lake.file("a.csv", f"user,event_time,n,day\nu1,{AT},1,2024-05-01\nu2,{AT},1.5,2024-05-01\nu3,{AT},1,soon\n")
+    lake.ingest(replace(CSV, schema="n int"), file)
+    shutil.rmtree(lake.config.source.table)
+    later = replace(CSV, schema="n double, day date")
+    assert lake.ingest(later, file) == [IngestReport(str(file), lines=3, added=2, unreadable=1)]
+    assert lake.ingest(later, file) == [IngestReport(str(file), skipped=True)]
+    assert lake.reasons() == [(3, "n", "no INT", "1.5"), (4, "day", "no DATE", "soon")]
+
+
 @pytest.mark.broad
 def test_a_crash_before_the_torn_lines_are_written_is_made_good(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     file = lake.file("a.csv", f"user,event_time\nu1,{AT}\ntorn 1\n")
@@ -398,6 +411,25 @@ def test_parquet_keeps_its_types(lake: Lake) -> None:
     assert lake.rows() == [(1, NOON, 2.5), (2, NOON, 3.0)]
     assert f'{{"event_time":"{AT}","price":"4","user":"x"}}' in lake.torn()
     assert "is not a Parquet file" in lake.refused(SourceError, IngestOptions("parquet"), lake.file("c", "no parquet"))
+
+
+def test_nanoseconds_of_parquet_are_cut_to_microseconds(lake: Lake) -> None:
+    before = datetime(1969, 12, 31, 23, 59, 59, 999999)
+    nanos = pa.array([-1, None, 1_714_564_800_000_000_999])
+    zones = {"event_time": None, "a.b": None, "z": "UTC"}
+    times = {name: nanos.cast(pa.timestamp("ns", zone)) for name, zone in zones.items()}
+    numbers = pa.array(["1", "x", "2"])
+    pq.write_table(pa.table({"user": numbers, **times}), lake.folder / "a.parquet")
+    options = IngestOptions("parquet", schema="user bigint", rename={"a.b": "ab"})
+    (report,) = lake.ingest(options, lake.folder / "a.parquet")
+    assert (report.added, report.unreadable) == (2, 1)
+    assert lake.rows("user", "event_time", "ab", "z") == [(1, *[before] * 3), (2, *[NOON] * 3)]
+    types = {f.name: f.dataType.simpleString() for f in lake.source.schema.fields}
+    assert types == {"user": "bigint", "event_time": "timestamp", "ab": "timestamp_ntz", "z": "timestamp"}
+    assert lake.spark.conf.get("spark.sql.legacy.parquet.nanosAsLong") == "false"
+    within = pa.StructArray.from_arrays([times["z"]], ["at"])
+    pq.write_table(pa.table({"user": numbers, **times, "on": within}), lake.folder / "b.parquet")
+    assert "not lie within one: got 'on.at in " in lake.refused(SourceError, options, lake.folder / "b.parquet")
 
 
 def test_an_empty_file_adds_nothing(lake: Lake) -> None:

@@ -4,6 +4,7 @@ import gzip
 import json
 import shlex
 from dataclasses import replace
+from datetime import date, datetime
 from itertools import pairwise
 from pathlib import Path
 
@@ -141,6 +142,9 @@ def test_an_access_log(tmp_path: Path) -> None:
         (["1767225600000"] * 2, "epoch_ms"),
         (["13/01/2026 10:00"] * 2, "dd/MM/yyyy HH:mm"),
         (["01/13/2026 10:00:01"] * 2, "MM/dd/yyyy HH:mm:ss"),
+        (["1/5/2026 9:03", "01/05/2026 10:03"], "M/d/yyyy H:mm"),
+        (["1.2.2026 9:03", "13.12.2026 10:03"], "d.M.yyyy H:mm"),
+        (["Mon Jan 05 09:03:00 +0000 2026"] * 2, None),
         (["10:00", "11:00"], None),
         (["7", "8"], None),
     ],
@@ -148,6 +152,19 @@ def test_an_access_log(tmp_path: Path) -> None:
 def test_formats_of_times(tmp_path: Path, values: list[str], form: str | None) -> None:
     rows = "".join(f"u,{value}\n" for value in values)
     assert guess(file(tmp_path, "a.csv", f"user,ts\n{rows}")).time_formats.get("ts") == form
+
+
+def test_a_day_far_down_tells_it_from_a_month(tmp_path: Path) -> None:
+    rows = "u,12/01/2026 10:00\n" * 960 + "u,13/01/2026 10:00\n" * 600
+    chosen = begin([file(tmp_path, "a.csv", f"user,ts\n{rows}")])
+    assert chosen.found.time_formats == {"ts": "dd/MM/yyyy HH:mm"}
+    assert "  event_time: ts                # such as 12/01/2026 10:00\n" in text_of(chosen)
+
+
+def test_where_day_and_month_cannot_be_told_apart_the_config_says_so(tmp_path: Path) -> None:
+    chosen = begin([file(tmp_path, "a.csv", "user,ts\nu,02/01/2026 10:00\nu,03/01/2026 10:00\n")])
+    told = "# such as 02/01/2026 10:00, read as MM/dd/yyyy HH:mm; dd/MM/yyyy HH:mm fits as well\n"
+    assert (chosen.found.time_formats, told in text_of(chosen)) == ({"ts": "MM/dd/yyyy HH:mm"}, True)
 
 
 def test_who_somebody_is(tmp_path: Path) -> None:
@@ -168,6 +185,15 @@ def test_what_is_written_is_a_config_whatever_columns_are_called(tmp_path: Path)
     assert schema["title"] == "Config"
     with pytest.raises(UsageError, match="there is a config already"):
         write(chosen, tmp_path / "made" / "sessionizer.yaml")
+
+
+@pytest.mark.parametrize(
+    ("header", "key"), [("#,user,ts", "user"), ("页面,用户,时间", "the_column"), ("Пользователь,userId,ts", "userId")]
+)
+def test_columns_may_be_named_in_any_script_or_by_a_sign(tmp_path: Path, header: str, key: str) -> None:
+    rows = "".join(f"{n % 3},u{n % 2},2026-01-01\n" for n in range(6))
+    write(begin([file(tmp_path, "odd.csv", f"{header}\n{rows}")]), tmp_path / "sessionizer.yaml")
+    assert load_config(tmp_path / "sessionizer.yaml", env={}).source.key == (key,)
 
 
 def test_names_that_meet_each_other_or_ours_are_kept_apart(tmp_path: Path) -> None:
@@ -196,6 +222,16 @@ def test_names_that_meet_each_other_or_ours_are_kept_apart(tmp_path: Path) -> No
 )
 def test_odd_files_are_looked_at_all_the_same(tmp_path: Path, name: str, content: str) -> None:
     assert guess(file(tmp_path, name, content)).time_formats == {"at": "iso"}
+
+
+def test_times_of_parquet_that_python_does_not_know_are_passed_over(tmp_path: Path) -> None:
+    days = pa.array([40_000_000, 1], pa.int32()).cast(pa.date32())
+    ends, zone = pa.array([2**60, 1], pa.timestamp("us")), pa.array([1, 2], pa.timestamp("us", "Mars/Olympus"))
+    times = pa.array([datetime(2026, 1, 1)] * 2)
+    pq.write_table(pa.table({"day": days, "to": ends, "zone": zone, "ts": times}), tmp_path / "a.parquet")
+    found = guess(tmp_path / "a.parquet")
+    assert found.column("day").values == [None, date(1970, 1, 2)]
+    assert (found.column("zone").there, found.time_formats) == ([], {"ts": "iso", "day": "iso", "to": "iso"})
 
 
 def test_what_is_no_file_of_events_is_refused(tmp_path: Path) -> None:

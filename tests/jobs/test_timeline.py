@@ -1,11 +1,12 @@
 """`sessions --plot`: the timeline of one key."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sessionizer.jobs.queries.lookups import LookUp
-from sessionizer.jobs.reporting.timeline import check_plot, draw, timeline
+from sessionizer.jobs.reporting.timeline import FIRST, LAST, Timeline, check_plot, draw, tellable, timeline
 from sessionizer.lib.errors import UsageError
 from tests.oracle import us
 from tests.text_tables import clock
@@ -29,6 +30,21 @@ def test_of_a_key_without_sessions_there_is_what_was_left_out(lake_to_see: Wareh
     assert (late.sessions, late.rejected) == ([], [(us(clock("09:00")), "late")])
     draw(late, tmp_path / "late.svg")
     assert "left out" in (tmp_path / "late.svg").read_text()
+
+
+def test_where_a_filter_tells_which_rows_are_events_there_is_no_row_of_them(lake_to_see: Warehouse) -> None:
+    found = timeline(lake_to_see.configured(source={"where": "n <> 2"}), LookUp(key=("ann",)))
+    assert (len(found.sessions), found.events) == (1, None)
+
+
+def test_what_is_beyond_the_years_of_a_picture_is_left_out(tmp_path: Path) -> None:
+    day, far = 86_400_000_000, 1_700_000_000_000_000_000  # the year 55840
+    whole = Timeline("bob", [(0, day, "final", 2), (far, far, "open", 1)], [0, day, far], [(far, "late"), (1, "late")])
+    found = tellable(whole)
+    assert found == Timeline("bob", [(0, day, "final", 2)], [0, day], [(1, "late")])
+    assert tellable(replace(whole, events=None)).events is None
+    for first, last in ((FIRST, LAST), (FIRST, FIRST), (LAST, LAST), (0, LAST)):
+        draw(tellable(Timeline("bob", [(first, last, "final", 2)], [first, last], [])), tmp_path / "bob.svg")
 
 
 def test_what_cannot_be_drawn_is_told(lake_to_see: Warehouse, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ from sessionizer.jobs.ingest.lines import (
 )
 from sessionizer.jobs.ingest.names import check_arrival, csv_header, one_of_each, renamed, require_used, time_column
 from sessionizer.jobs.ingest.objects import READING, with_objects
-from sessionizer.jobs.ingest.time_formats import ISO, PER_SECOND, check_time_type, parse_time
+from sessionizer.jobs.ingest.time_formats import ISO, PER_SECOND, check_time_type, parquet_rows, parse_time
 from sessionizer.lib import columns as C
 from sessionizer.lib.canonical import canonical_json
 from sessionizer.lib.config import Config
@@ -143,11 +143,11 @@ class FileReader:
                 yield None
                 return
             if self.options.format == "parquet":
-                raw = self.spark.read.parquet(copy.as_uri())
-                line = [canonical_json(raw.schema).alias(LINE), F.monotonically_increasing_id().alias(NUMBER)]
-                parsed = raw.select(*line, not_torn(), *C.cols(tuple(raw.columns)))
-                columns = self._columns(raw.schema, part, table)
-                yield Rows(conform(parsed, columns, self.options.time_format), raw, part.file)
+                with parquet_rows(self.spark, copy, part.file) as raw:
+                    line = [canonical_json(raw.schema).alias(LINE), F.monotonically_increasing_id().alias(NUMBER)]
+                    parsed = raw.select(*line, not_torn(), *C.cols(tuple(raw.columns)))
+                    columns = self._columns(raw.schema, part, table)
+                    yield Rows(conform(parsed, columns, self.options.time_format), raw, part.file)
                 return
             in_quotes = self.options.format == "csv" and self.options.csv_quote != ""
             newline = self._joined(copy, len(names)) if in_quotes else None

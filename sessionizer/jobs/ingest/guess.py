@@ -3,7 +3,7 @@
 import csv
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -15,7 +15,7 @@ from typing import Any
 from sessionizer.jobs.ingest.access_log import access_log_schema
 from sessionizer.jobs.ingest.file_reader import Format
 from sessionizer.jobs.ingest.files import BOM, first_bytes
-from sessionizer.jobs.ingest.time_formats import ISO
+from sessionizer.jobs.ingest.time_formats import ISO, patterns_of
 from sessionizer.lib import columns as C
 from sessionizer.lib.errors import SourceError
 
@@ -30,19 +30,6 @@ ACCESS_LOG = re.compile(rb'\S+ \S+ \S+ \[\d{2}/\w{3}/\d{4}:[^\]]+\] "')
 DEEPEST, MOST_FIELDS = 5, 100  # of structs that are looked into
 MOSTLY = 0.95  # of the values that are there: what all are taken to be
 ISO_TIME = re.compile(r"\s*\d{4}-\d{1,2}-\d{1,2}([T ]\d{1,2}:\d{2}.*)?\s*")
-# Spark's patterns, and Python's for the same; where several fit, the first.
-PATTERNS = {
-    "dd.MM.yyyy HH:mm:ss": "%d.%m.%Y %H:%M:%S",
-    "dd.MM.yyyy HH:mm": "%d.%m.%Y %H:%M",
-    "MM/dd/yyyy HH:mm:ss": "%m/%d/%Y %H:%M:%S",
-    "MM/dd/yyyy HH:mm": "%m/%d/%Y %H:%M",
-    "dd/MM/yyyy HH:mm:ss": "%d/%m/%Y %H:%M:%S",
-    "dd/MM/yyyy HH:mm": "%d/%m/%Y %H:%M",
-    "yyyy/MM/dd HH:mm:ss": "%Y/%m/%d %H:%M:%S",
-    "yyyyMMdd HHmmss": "%Y%m%d %H%M%S",
-    "dd/MMM/yyyy:HH:mm:ss Z": "%d/%b/%Y:%H:%M:%S %z",
-    "EEE MMM dd HH:mm:ss Z yyyy": "%a %b %d %H:%M:%S %z %Y",
-}
 SECONDS = (5e8, 4e9)  # of the years 1985 to 2096
 NAMES_OF_TIME = ("event_time", "timestamp", "ts", "time", "datetime", "occurred", "created", "date", "at")
 NAMES_OF_KEYS = (
@@ -81,7 +68,8 @@ class Column:
 class Guess:
     """What a file may be. time_formats: of the columns that may be the time, the likeliest first. keys: likewise.
 
-    declared: whether the file says of which types its columns are.
+    declared: whether the file says of which types its columns are. fit_alike: the patterns that read as many values of
+    a column as its time format, and may read them otherwise.
     """
 
     format: Format
@@ -90,6 +78,7 @@ class Guess:
     keys: tuple[str, ...]
     csv_sep: str = ","
     declared: bool = True
+    fit_alike: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def column(self, name: str) -> Column:
         """The column of this name."""
@@ -132,8 +121,10 @@ def guess(file: Path) -> Guess:
     )
     if not any(column.there for column in columns):
         raise SourceError("the file must have rows to look at", value=str(file), remedy="name another one")
-    times = _times(columns)
-    return Guess(kind, columns, times, _keys(columns, times), sep, declared=kind != "csv")
+    formats = _times(columns)
+    times = {name: form for name, (form, *_) in formats.items()}
+    alike = {name: others for name, (_, *others) in formats.items()}
+    return Guess(kind, columns, times, _keys(columns, times), sep, declared=kind != "csv", fit_alike=alike)
 
 
 def _csv(head: bytes) -> tuple[dict[str, list[Any]], str]:
@@ -192,7 +183,17 @@ def _parquet(file: Path) -> dict[str, list[Any]]:
         batch = next(ParquetFile(file).iter_batches(ROWS), None)
     except (OSError, pa.ArrowException) as error:
         raise SourceError("a parquet file cannot be read", value=str(file), remedy=str(error)) from error
-    return {} if batch is None else dict(zip(batch.schema.names, (c.to_pylist() for c in batch.columns), strict=True))
+    if batch is None:
+        return {}
+    return {name: list(map(_value, column)) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+
+
+def _value(scalar: Any) -> Any:
+    """Of Parquet; null for what Python has nothing for: a year beyond 9999, a zone that it does not know."""
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError, LookupError):
+        return None
 
 
 def _column(name: str, values: list[Any], *, is_text: bool) -> Column:
@@ -219,41 +220,30 @@ def _kind(there: Sequence[Any], *, is_text: bool) -> str | None:
     return found or ("string" if is_text or not there else None)
 
 
-def _times(columns: Sequence[Column]) -> dict[str, str]:
-    found = {c.name: form for c in columns if (form := _time_format(c)) is not None}
+def _times(columns: Sequence[Column]) -> dict[str, list[str]]:
+    found = {c.name: forms for c in columns if (forms := _time_formats(c))}
     return dict(sorted(found.items(), key=lambda item: _rank(item[0], NAMES_OF_TIME)))
 
 
-def _time_format(column: Column) -> str | None:
-    there = column.there[:1_000]
-    if not there or column.kind in (None, "boolean"):
-        return None
+def _time_formats(column: Column) -> list[str]:
+    """Those that fit best, the likeliest first; none of what is no time."""
+    if not column.there or column.kind in (None, "boolean"):
+        return []
     if column.kind == "timestamp":
-        return ISO
-    there = [str(value) for value in there]
+        return [ISO]
+    there = [str(value) for value in column.there]
     numbers = [float(value) for value in there if NUMBER.fullmatch(value)]
     if len(numbers) >= MOSTLY * len(there):
         looks = _rank(column.name, NAMES_OF_TIME) < len(NAMES_OF_TIME)
         units = {"epoch_s": 1, "epoch_ms": 1_000} if looks else {}
-        return next((form for form, per in units.items() if _share(numbers, _lies_near_now(per)) >= MOSTLY), None)
+        return [form for form, per in units.items() if _share(numbers, _lies_near_now(per)) >= MOSTLY]
     if _share(there, lambda v: bool(ISO_TIME.fullmatch(v))) >= MOSTLY:
-        return ISO
-    return next((p for p, python in PATTERNS.items() if _share(there, _reads(python)) >= MOSTLY), None)
+        return [ISO]
+    return patterns_of(there, MOSTLY)
 
 
 def _lies_near_now(per_second: int) -> Callable[[float], bool]:
     return lambda value: SECONDS[0] * per_second <= value <= SECONDS[1] * per_second
-
-
-def _reads(pattern: str) -> Callable[[str], bool]:
-    def reads(text: str) -> bool:
-        try:
-            datetime.strptime(text.strip(), pattern)
-        except ValueError:
-            return False
-        return True
-
-    return reads
 
 
 def _share(values: Sequence[Any], holds: Callable[[Any], bool]) -> float:
@@ -276,9 +266,9 @@ def _keys(columns: Sequence[Column], times: dict[str, str]) -> tuple[str, ...]:
 
 def _rank_of_key(name: str) -> int:
     """`user` and `user_id` are somebody; `user_agent` may only say something of one."""
-    rank, *_, last = _rank(name, NAMES_OF_KEYS), *_words(name)
+    last = next(reversed(_words(name)), "")
     names_one = last in NAMES_OF_KEYS or last in ("id", "key", "hash", "uuid", "guid", "name", "address")
-    return rank if names_one else len(NAMES_OF_KEYS) + 1
+    return _rank(name, NAMES_OF_KEYS) if names_one else len(NAMES_OF_KEYS) + 1
 
 
 def _is_repeated(column: Column) -> bool:
@@ -289,10 +279,11 @@ def _is_repeated(column: Column) -> bool:
 
 def _rank(name: str, known: Sequence[str]) -> int:
     """The place of the first of these words in the name; their number where none is."""
-    words = list(_words(name))
+    words = _words(name)
     return next((n for n, word in enumerate(known) if word in words or word == name.lower()), len(known))
 
 
-def _words(name: str) -> Iterator[str]:
-    """`userId`, `user_id` and `User ID` are user and id."""
-    yield from (word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+", name))
+def _words(name: str) -> list[str]:
+    """`userId`, `user_id` and `User ID` are user and id; letters may be of any script, and there may be none."""
+    apart = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
+    return [word.lower() for word in re.findall(r"[^\W\d_]+|\d+", apart)]

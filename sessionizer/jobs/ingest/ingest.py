@@ -188,7 +188,7 @@ class Ingestion:
 
     def _complete(self, part: Part, said: list[str]) -> int:
         """Write the torn lines of a part that was added before, unless they are there; how many."""
-        name = fence("ingest-rejected", part.end)
+        name = self._torn_lines(part.end)
         if self.rejected.table.exists() and self.rejected.table.transaction(name) is not None:
             return 0
         note = self._note_of(part.end)
@@ -214,7 +214,11 @@ class Ingestion:
             rows.rows, number, part.file.name, f"ingest-{part.end.sha256[:12]}", schema, source=label
         )
         said += examples(rows.rows, number, SHOWN - len(said))
-        self.rejected.table.append(lines, Commit(fence("ingest-rejected", part.end), 1))
+        self.rejected.table.append(lines, Commit(self._torn_lines(part.end), 1))
+
+    def _torn_lines(self, end: Mark) -> str:
+        """The name of the transaction of a content's torn lines: each source table may tear others."""
+        return fence(f"ingest-rejected:{self.source.id}", end)
 
     @contextmanager
     def _rows(self, part: Part, table: T.StructType | None) -> Iterator[tuple[Rows | None, int, int]]:

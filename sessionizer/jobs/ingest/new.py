@@ -69,14 +69,13 @@ def text_of(chosen: Begin) -> str:
     """The config, with words on what was seen."""
     found, time, names = chosen.found, chosen.time or C.EVENT_TIME, _names(chosen)
     others = [names.get(name, name) for name in found.keys if name != chosen.key][:3]
-    seen = found.column(time).there[:1]
     lines = [
         f"# yaml-language-server: $schema={SCHEMA}",
         f"# Guessed from {chosen.files[0].name}; what else there is: docs/config.md, or your editor by the schema.",
         "source:",
         "  table: warehouse/events",
         _line(f"  key: [{'' if chosen.key is None else names[chosen.key]}]", _about_key(chosen, others)),
-        _line(f"  event_time: {names[time]}", f"such as {seen[0]}" if seen else ""),
+        _line(f"  event_time: {names[time]}", _about_time(chosen, time)),
         "sessions:",
         "  table: warehouse/sessions",
         "session:",
@@ -137,6 +136,14 @@ def _about_key(chosen: Begin, others: Sequence[str]) -> str:
     column = chosen.found.column(chosen.key)
     told = f"{column.distinct:,} different in {counted(len(column.values), 'row')}" if column.values else ""
     return "; ".join(part for part in (told, f"or: {', '.join(others)}" if others else "") if part)
+
+
+def _about_time(chosen: Begin, time: str) -> str:
+    """A value, and what else it may mean."""
+    found = chosen.found
+    seen, alike = found.column(time).there[:1], " and ".join(found.fit_alike.get(time, ()))
+    told = f", read as {found.time_formats[time]}; {alike} fits as well" if alike else ""
+    return f"such as {seen[0]}{told}" if seen else ""
 
 
 def _line(text: str, comment: str) -> str:

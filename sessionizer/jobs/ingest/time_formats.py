@@ -1,15 +1,53 @@
-"""Times as files write them: ISO 8601, seconds or milliseconds since the epoch, or a pattern."""
+"""Times as files write them: ISO 8601, seconds or milliseconds since the epoch, a pattern, nanoseconds of Parquet."""
 
-from pyspark.sql import Column
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sessionizer.lib.errors import UsageError
+from sessionizer.lib import columns as C
+from sessionizer.lib.errors import SourceError, UsageError
+from sessionizer.lib.time.micros import floor_div
+from sessionizer.tables.delta.settings import having
 
 ISO = "iso"
 PER_SECOND = {"epoch_s": 1_000_000, "epoch_ms": 1_000}
+# Spark's patterns, and Python's for the same. Two letters take two digits, one takes one or two.
+PATTERNS = {
+    "dd.MM.yyyy HH:mm:ss": "%d.%m.%Y %H:%M:%S",
+    "d.M.yyyy H:mm:ss": "%d.%m.%Y %H:%M:%S",
+    "dd.MM.yyyy HH:mm": "%d.%m.%Y %H:%M",
+    "d.M.yyyy H:mm": "%d.%m.%Y %H:%M",
+    "MM/dd/yyyy HH:mm:ss": "%m/%d/%Y %H:%M:%S",
+    "M/d/yyyy H:mm:ss": "%m/%d/%Y %H:%M:%S",
+    "MM/dd/yyyy HH:mm": "%m/%d/%Y %H:%M",
+    "M/d/yyyy H:mm": "%m/%d/%Y %H:%M",
+    "dd/MM/yyyy HH:mm:ss": "%d/%m/%Y %H:%M:%S",
+    "d/M/yyyy H:mm:ss": "%d/%m/%Y %H:%M:%S",
+    "dd/MM/yyyy HH:mm": "%d/%m/%Y %H:%M",
+    "d/M/yyyy H:mm": "%d/%m/%Y %H:%M",
+    "yyyy/MM/dd HH:mm:ss": "%Y/%m/%d %H:%M:%S",
+    "yyyy/M/d H:mm:ss": "%Y/%m/%d %H:%M:%S",
+    "yyyyMMdd HHmmss": "%Y%m%d %H%M%S",
+    "dd/MMM/yyyy:HH:mm:ss Z": "%d/%b/%Y:%H:%M:%S %z",
+}
+_LETTERS = {
+    **dict.fromkeys("dMH", r"\d\d?"),
+    **dict.fromkeys(("dd", "MM", "HH", "mm", "ss"), r"\d\d"),
+    **{"yyyy": r"\d{4}", "MMM": "[A-Za-z]{3}", "Z": r"[+-]\d{4}", ".": r"\."},
+}
+_LETTER = re.compile(r"yyyy|M+|d+|H+|mm|ss|Z|\.")
+_SHAPES = {p: re.compile(_LETTER.sub(lambda found: _LETTERS[found[0]], p), re.ASCII) for p in PATTERNS}
 # Spark takes 2024, 10:30 and the like for times too; a time without its date is none.
 _DATED = r"^\s*\d{4}-\d{1,2}-\d{1,2}(?!\d)"
+_NANOS_AS_NUMBERS = {"spark.sql.legacy.parquet.nanosAsLong": "true"}  # which Spark refuses else
 # Years 1 to 9999, in microseconds since the epoch: what SQL and every reader of Parquet can show.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
@@ -41,16 +79,73 @@ def parse_time(value: Column, data_type: T.DataType, time_format: str) -> Column
     Without an offset it is UTC. Formats: `iso` (a full date; `T` or a space before the time), `epoch_s` and
     `epoch_ms` (whole numbers or decimals, cut to microseconds), else a datetime pattern of Spark.
     """
+    moment = _moment(value, data_type, time_format)
+    return F.when(F.unix_micros(moment).between(_FIRST_US, _LAST_US), moment)
+
+
+def _moment(value: Column, data_type: T.DataType, time_format: str) -> Column:
     match data_type:
         case T.TimestampType():
             return value
         case T.TimestampNTZType() | T.DateType():
-            return value.cast("timestamp")
+            return value.try_cast("timestamp")
     if factor := PER_SECOND.get(time_format):
         us = F.floor(value.try_cast(T.DecimalType(29, 9)) * F.lit(factor))
-        return F.when(us.between(_FIRST_US, _LAST_US), F.timestamp_micros(us.try_cast("bigint")))
+        return F.timestamp_micros(us.try_cast("bigint"))
     if time_format == ISO:
-        moment = F.when(value.rlike(_DATED), value).try_cast("timestamp")
-    else:
-        moment = F.try_to_timestamp(F.trim(value), F.lit(time_format))
-    return F.when(F.unix_micros(moment).between(_FIRST_US, _LAST_US), moment)
+        return F.when(value.rlike(_DATED), value).try_cast("timestamp")
+    return F.try_to_timestamp(F.trim(value), F.lit(time_format))
+
+
+def patterns_of(texts: Sequence[str], at_least: float) -> list[str]:
+    """Those of `PATTERNS` that read most of the texts, one for each meaning; none where that is a smaller share."""
+    shares = {pattern: sum(reads(pattern, text) for text in texts) / len(texts) for pattern in PATTERNS}
+    most = max(at_least, *shares.values())
+    by_meaning = dict[str, str]()
+    for pattern in (pattern for pattern, share in shares.items() if share == most):
+        by_meaning.setdefault(PATTERNS[pattern], pattern)
+    return list(by_meaning.values())
+
+
+def reads(pattern: str, text: str) -> bool:
+    """Whether a text is a time by one of `PATTERNS`."""
+    if not _SHAPES[pattern].fullmatch(text.strip(" ")):
+        return False
+    try:
+        datetime.strptime(text.strip(" "), PATTERNS[pattern])
+    except ValueError:
+        return False
+    return True
+
+
+@contextmanager
+def parquet_rows(spark: SparkSession, file: Path, named: Path) -> Iterator[DataFrame]:
+    """The rows of a Parquet file; times in nanoseconds, as pandas writes them, are cut to microseconds.
+
+    named: what the file is called in errors. The rows can be read inside alone.
+    Errors: SourceError where such times lie within another column.
+    """
+    nanos = [(column, kind) for column, kind in _timestamps(file) if kind["timeUnit"] == "nanoseconds"]
+    if inner := [column.path for column, _ in nanos if column.path != column.name]:
+        raise SourceError(
+            "times in nanoseconds must be columns of a file, not lie within one",
+            value=f"{inner[0]} in {named}",
+            remedy="write the file anew with microseconds: coerce_timestamps='us'",
+        )
+    with having(spark, _NANOS_AS_NUMBERS if nanos else {}):
+        rows = spark.read.parquet(file.as_uri())
+        cut = {column.name: F.timestamp_micros(floor_div(C.col(column.name), 1_000)) for column, _ in nanos}
+        here = {column.name for column, kind in nanos if not kind["isAdjustedToUTC"]}
+        yield rows.withColumns({n: us.cast("timestamp_ntz") if n in here else us for n, us in cut.items()})
+
+
+def _timestamps(file: Path) -> list[tuple[Any, Mapping[str, Any]]]:
+    """The columns of times, and how they are kept; none of what is no Parquet file, of which Spark says it."""
+    import pyarrow as pa  # noqa: PLC0415
+    from pyarrow.parquet import ParquetFile  # noqa: PLC0415
+
+    try:
+        columns = [(column, json.loads(column.logical_type.to_json())) for column in ParquetFile(file).schema]
+    except (OSError, pa.ArrowException):
+        return []
+    return [(column, kind) for column, kind in columns if kind["Type"] == "Timestamp"]

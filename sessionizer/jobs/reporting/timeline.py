@@ -1,7 +1,7 @@
 """The timeline of one key: its sessions as bars, its events as dots, and what was left out."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -26,13 +26,17 @@ PLACES = 400  # that dots can be told apart in
 STATUSES = {"open": 1, "closed": 2, "final": 0}  # and their colours
 OF_SESSIONS, OF_EVENTS, LEFT_OUT = 3.0, 2.0, 1.0  # how high each lies
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST, LAST = (  # of what is drawn, inclusive: a picture's ticks may lie beyond it, and know the years 1 to 9999
+    (moment - EPOCH) // timedelta(microseconds=1)
+    for moment in (datetime(2, 1, 1, tzinfo=UTC), datetime(9998, 12, 31, tzinfo=UTC))
+)
 
 
 @dataclass(frozen=True)
 class Timeline:
     """What is drawn of a key. Times: microseconds. sessions: start, end, status, events; rejected: time and reason.
 
-    events: None where only Spark reads their time, or their key.
+    events: None where only Spark reads their time or their key, or knows which rows are events.
     """
 
     title: str
@@ -64,11 +68,25 @@ def timeline(config: Config, asked: LookUp) -> Timeline:
         events = _events(tables, mine, inside)
     except NeedsSpark as reason:
         raise UsageError("--plot draws tables on a path of this machine", value=str(reason)) from reason
-    if not sessions and not rejected:
-        raise UsageError("there is nothing to draw: the tables know nothing of this key", value=", ".join(asked.key))
-    number = sum(row[3] for row in sessions)
-    title = f"{', '.join(asked.key)}: {_number(len(sessions), 'session')} of {_number(number, 'event')}"
-    return Timeline(title, sessions, events, rejected)
+    drawn = tellable(Timeline("", sessions, events, rejected))
+    if not drawn.sessions and not drawn.rejected:
+        raise UsageError(
+            "there is nothing to draw: the tables know nothing of this key in the years 2 to 9998",
+            value=", ".join(asked.key),
+        )
+    number = sum(row[3] for row in drawn.sessions)
+    title = f"{', '.join(asked.key)}: {_number(len(drawn.sessions), 'session')} of {_number(number, 'event')}"
+    return replace(drawn, title=title)
+
+
+def tellable(found: Timeline) -> Timeline:
+    """What of it lies in the years 2 to 9998, which a picture can tell."""
+    return replace(
+        found,
+        sessions=[row for row in found.sessions if row[0] >= FIRST and row[1] <= LAST],
+        events=None if found.events is None else [us for us in found.events if FIRST <= us <= LAST],
+        rejected=[row for row in found.rejected if FIRST <= row[0] <= LAST],
+    )
 
 
 def draw(found: Timeline, file: Path) -> None:
@@ -118,7 +136,7 @@ def of_key(found: Timeline, axes: "Axes", palette: "Palette") -> None:
     axes.yaxis.set_visible(False)
     axes.spines["left"].set_visible(False)
     axes.set_ylim(rows[-1][0] - 0.6, OF_SESSIONS + 0.6)
-    axes.set_xlim(x(min(shown)) - width / 40, x(max(shown)) + width / 40)
+    axes.set_xlim(max(x(min(shown)) - width / 40, x(FIRST)), min(x(max(shown)) + width / 40, x(LAST)))
     locator = AutoDateLocator(minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
@@ -136,12 +154,13 @@ def _inside(sessions: Sequence[tuple[int, int, str, int]]) -> Callable[[str], st
 
 
 def _events(tables: LocalTableSet, mine: str, inside: Callable[[str], str]) -> list[int] | None:
-    """The times of the key's events, where they are a column of times, and the key is of columns, too."""
+    """The times of the key's events, where time and key are columns, and all rows are events."""
     parts = []
     for source in tables.config.each:
         types = {f.name.lower(): f.dataType.typeName() for f in tables.events[source.label].schema.fields}
         is_made = len(source.own_key) < len(source.keys)
-        if is_made or types.get(source.event_time.lower()) not in ("timestamp", "timestamp_ntz"):
+        is_time = types.get(source.event_time.lower()) in ("timestamp", "timestamp_ntz")
+        if is_made or not is_time or source.where is not None:
             return None
         us = f"epoch_us({quoted(source.event_time)})"
         parts.append(f"SELECT {us} FROM {events_of(source)} WHERE {mine} AND {inside(us)}")
