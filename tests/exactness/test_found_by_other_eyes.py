@@ -84,6 +84,35 @@ def test_a_rebuild_makes_no_corrections_that_wait(play: Plays) -> None:
     done.assert_clean()
 
 
+def test_what_was_pruned_stays_in_its_session_beside_copies_that_came_behind_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    schema, copies = "u STRING, at TIMESTAMP, id STRING, n INT", {"dedupe": {"by": ["id"], "within": "1h"}}
+    done = Play(spark, tmp_path, schema, source=copies, time={"allowed_lateness": "1d"}, **IGNORED)
+    done.add("u | at | id | n \n a | 5 | x | 10").init().run()
+    done.add("u | at | id | n \n a | 3 | x | 20 \n a | 30 | y | 1").run()
+    done.source("DELETE FROM {} WHERE n = 10").run()
+    pruned = "u | event_time | reason | kept \n a | 3 | duplicate | out \n a | 5 | ignored_delete | in"
+    sessions = "u | start | total \n a | 5 | 10 \n a | 30 | 1"
+    for job in (done.run, done.rebuild):
+        job()
+        done.assert_sessions(sessions)
+        done.assert_rejected(pruned)
+        done.assert_clean()
+    done.readmit_deletes().assert_sessions("u | start | total \n a | 3 | 20 \n a | 30 | 1")
+    done.assert_rejected("u | event_time | reason | kept")
+    done.assert_clean()
+
+
+def test_a_pruned_event_goes_and_not_the_same_one_that_came_again_apart(play: Plays) -> None:
+    done = play("a@5 tick@100", late_events="separate", **IGNORED).source("DELETE FROM {} WHERE u = 'a'")
+    done.run()
+    done.runs("a@5").assert_sessions("u | start | is_late \n a | 5 | no \n a | 5 | yes \n tick | 100 | no")
+    done.readmit_deletes().assert_sessions("u | start | is_late \n a | 5 | yes \n tick | 100 | no")
+    done.assert_rejected("u | event_time | reason | kept \n a | 5 | late | apart")
+    done.assert_clean()
+
+
 # Columns that were widened.
 
 

@@ -16,7 +16,18 @@ from sessionizer.lib.admission.freed import Readmission, asked_for, copies_of, d
 from sessionizer.lib.admission.lateness import decided, judge_late, with_places
 from sessionizer.lib.admission.rejects import IDENTITY, kept, leaving, rejected
 from sessionizer.lib.admission.validate import raw_us, validate
-from sessionizer.lib.admission.verdicts import APART, BESIDE, CORRECTED, FORGOTTEN, IN, MOVED, OUT, REASONS, WITHDRAWN
+from sessionizer.lib.admission.verdicts import (
+    APART,
+    BESIDE,
+    CORRECTED,
+    FORGOTTEN,
+    IN,
+    MOVED,
+    OUT,
+    REASONS,
+    STAYS,
+    WITHDRAWN,
+)
 from sessionizer.lib.bags import hashed
 from sessionizer.lib.compute import Compute
 from sessionizer.lib.errors import UsageError
@@ -78,6 +89,11 @@ class Admission:
             return only_freed(told)
         if self.places is not None and self.bucket is not None:
             valid = with_places(valid, self.places, self.rule, self.bucket)
+        if self.is_first and C.CHANGE_TYPE in valid.columns:  # what stays where it is comes before others
+            stays = C.col(C.CHANGE_TYPE).eqNullSafe(F.lit(STAYS))
+            kept = mark_duplicates(valid.where(stays), None, self.rule, self.clock)
+            known = kept.where(C.col(C.VERDICT).isNull())
+            return mark_duplicates(valid.where(~stays), known, self.rule, self.clock).unionByName(kept)
         return mark_duplicates(valid, self._originals(valid, rejects), self.rule, self.clock)
 
     def _in_time(self, marked: DataFrame) -> DataFrame:

@@ -84,10 +84,16 @@ def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule, compute: Compu
 
 
 def _apart_of(made: DataFrame, rejects: DataFrame, young: Column, *first: Column) -> DataFrame:
-    """Of the rows apart, or late by what has been forgotten, as many as these deletions take away; first: which."""
-    gone = made.where(C.col(C.KEPT) == IN).select(C.col(C.EVENT_HASH).alias(C.HASH))
+    """Of the rows apart, or late by what has been forgotten, as many as these deletions take away; first: which.
+
+    What lies apart since a run behind them is another event, which came again.
+    """
+    gone = made.where(C.col(C.KEPT) == IN).select(C.col(C.EVENT_HASH).alias(C.HASH), C.col(C.RUN_SEQ).alias("__last"))
     late = (C.col(C.KEPT) == BESIDE) | ((C.col(C.REASON) == LATE) & ~young)
     apart = rejects.where(late).withColumn(C.HASH, C.col(C.EVENT_HASH))
+    last = gone.groupBy(C.HASH).agg(F.max("__last").alias("__last"))
+    since = (C.col(C.KEPT) == BESIDE) & (C.col(C.RUN_SEQ) > F.col("__last"))
+    apart = joined(apart, last, (C.HASH,), "inner").where(~since).drop("__last")
     order = (C.col(C.KEPT), *[column.desc() for column in first], C.col(C.RUN_SEQ), C.col(C.ORDINAL))
     return taken(apart, gone, *order).where(C.col(C.TAKEN)).drop(C.HASH, C.TAKEN)
 

@@ -20,6 +20,7 @@ from sessionizer.lib.admission.verdicts import (
     LATE,
     OUT,
     REASONS,
+    STAYS,
     WITHDRAWN,
 )
 from sessionizer.lib.bags import hashed, nth, taken
@@ -87,7 +88,8 @@ def marked(
     numbered = hashed(whole).withColumn("__nth", nth(F.col("__back")))
     told = joined(numbered, marks.select(*of_row, reason.alias(C.CHANGE_TYPE), "__nth"), (C.HASH, "__nth"), "left")
     kind = C.col(C.CHANGE_TYPE)  # of what is gone from the source nothing else is rejected
-    told = told.withColumn(C.CHANGE_TYPE, F.when(~F.col("__back") | (kind == LATE), kind))
+    stays = F.col("__back") & ~kind.eqNullSafe(F.lit(LATE))
+    told = told.withColumn(C.CHANGE_TYPE, F.when(stays, STAYS).otherwise(kind))
     return told.drop(C.HASH, C.JSON, "__nth", "__back")
 
 

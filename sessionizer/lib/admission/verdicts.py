@@ -35,6 +35,8 @@ FORGOTTEN = "forgotten"  # gone from the source, where it was in no session
 
 # PENDING, of `sessionizer.lib.accepted`, is the verdict on an event older than the horizon whose place decides.
 
+STAYS = "stays"  # no verdict, what a rebuild calls the change that is none: gone from the source, and in its session
+
 # What rejected_events says of a row in `kept`.
 OUT, IN, BESIDE = "out", "in", "apart"
 
