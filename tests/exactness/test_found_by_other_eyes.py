@@ -17,9 +17,9 @@ from sessionizer.jobs.ingest.ingest import ingest
 from sessionizer.jobs.run.driver import run
 from sessionizer.jobs.run.phases import RunOptions
 from sessionizer.lib.admission.retold import PHYSICAL
-from sessionizer.lib.admission.united import as_united
+from sessionizer.lib.admission.united import as_united, together
 from sessionizer.lib.config import Config
-from sessionizer.lib.errors import ConfigError, SourceError, UsageError
+from sessionizer.lib.errors import ConfigError, SourceError, SourceMismatch, UsageError
 from sessionizer.tables.delta.settings import having
 from tests.exactness.play import TOTAL, Play
 from tests.exactness.several import Several, several
@@ -190,6 +190,19 @@ def test_types_of_parts_are_those_of_all_sources_under_names_of_their_own() -> N
     told = as_united({"calls": calls, "clicks": clicks})
     assert told["clicks"] == clicks
     assert told["calls"] == source("calls", T.LongType())
+
+
+def test_parts_that_grow_in_another_order_in_each_source_go_together() -> None:
+    kinds = [
+        "struct<a: bigint, b: int>",
+        "struct<a: int, b: bigint, c: string>",
+        "struct<a: int, b: int, d: array<int>>",
+    ]
+    rows = [T.StructType.fromDDL(f"s {kind.replace(': ', ':')}") for kind in kinds]
+    all_of_them = together(rows, widest=True)  # type: ignore[arg-type]
+    assert all_of_them["s"].dataType.simpleString() == "struct<a:bigint,b:bigint,c:string,d:array<int>>"
+    with pytest.raises(SourceMismatch):
+        together([rows[0], T.StructType.fromDDL("s struct<a:string>")], widest=True)  # type: ignore[list-item]
 
 
 def test_columns_of_a_source_that_no_run_has_begun_may_change(spark: SparkSession, tmp_path: Path) -> None:

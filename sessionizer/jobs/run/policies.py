@@ -176,13 +176,13 @@ def _check_origin(context: RunContext, done: Manifest) -> None:
 def _check_read(kind: Kind, done: Manifest, last: Mapping[str, int]) -> None:
     """Raise where a rebuild would make changes of rows that are to leave the events where they are."""
     if (version := kind.tables.events.unread_to_keep(done, last)) is not None:
-        other = "; where none can, a rebuild by corrections: {deletes: apply} goes on without these events"
+        other = "a rebuild by corrections: {deletes: apply} goes on without these events"
+        if kind.rule.deletes != "ignore":
+            other = "`readmit` makes what waits, and a rebuild by corrections: apply these changes"
         raise UsageError(
-            f"{version} takes rows away whose events are to stay, and no run has read it yet: a "
-            "rebuild would not know them",
+            f"{version} takes rows away whose events are to stay, and no run has read it yet: a rebuild would lose them",
             value=f"corrections: {kind.tables.config.corrections!r}",
-            remedy=f"`sessionizer {kind.command}` reads it first, by the rule as it was"
-            + (other if kind.rule.deletes == "ignore" else ""),
+            remedy=f"`sessionizer {kind.command}` reads it first, by the rule as it was; where none can, {other}",
         )
 
 

@@ -43,18 +43,17 @@ def united(frames: Sequence[DataFrame]) -> list[DataFrame]:
 def together(schemas: Sequence[T.StructType], *, widest: bool = False) -> T.StructType:
     """The columns of all. Errors: SourceMismatch where one is of several types, or is spelled in several ways.
 
-    widest: of types one of which is the other widened, the wider one serves.
+    widest: of types one of which is the other widened the wider one serves; of structs each part.
     """
     if len(schemas) == 1:
         return schemas[0]
     found: dict[str, T.StructField] = {}
     for field in (field for schema in schemas for field in schema.fields):
         known = found.setdefault(field.name.lower(), T.StructField(field.name, field.dataType))
-        if widest and known.name == field.name:
-            if is_widened(known.dataType, field.dataType):
-                known.dataType = field.dataType
-            elif is_widened(field.dataType, known.dataType):
-                continue
+        wider = _of_both(known.dataType, field.dataType) if widest and known.name == field.name else None
+        if wider is not None:
+            known.dataType = wider
+            continue
         if known.dataType.simpleString() != field.dataType.simpleString() or known.name != field.name:
             has = [f"{f.name} {f.dataType.simpleString().upper()}" for f in (known, field)]
             raise SourceMismatch(
@@ -70,6 +69,28 @@ def as_united(columns: Mapping[str, T.StructType]) -> dict[str, T.StructType]:
     """The columns of each source, with the types that its rows have in the union of all, and parts of its own."""
     all_of_them = together([*columns.values()], widest=True)
     return {name: _widest(of, all_of_them) for name, of in columns.items()}
+
+
+def _of_both(one: T.DataType, other: T.DataType) -> T.DataType | None:
+    """The type to which both may grow; None: there is none."""
+    match one, other:
+        case T.StructType(), T.StructType():
+            parts = {field.name: field.dataType for field in one.fields}
+            for field in other.fields:
+                kind = _of_both(parts.get(field.name, field.dataType), field.dataType)
+                if kind is None:
+                    return None
+                parts[field.name] = kind
+            return T.StructType([T.StructField(name, kind) for name, kind in parts.items()])
+        case T.ArrayType(), T.ArrayType():
+            kind = _of_both(one.elementType, other.elementType)
+            return None if kind is None else T.ArrayType(kind)
+        case T.MapType(), T.MapType():
+            kinds = _of_both(one.keyType, other.keyType), _of_both(one.valueType, other.valueType)
+            return None if kinds[0] is None or kinds[1] is None else T.MapType(kinds[0], kinds[1])
+    if one.simpleString() == other.simpleString():
+        return one
+    return other if is_widened(one, other) else one if is_widened(other, one) else None
 
 
 def _widest(own: T.DataType, wide: T.DataType) -> Any:
