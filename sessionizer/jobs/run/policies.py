@@ -180,7 +180,7 @@ def _check_read(kind: Kind, done: Manifest, last: Mapping[str, int]) -> None:
         if kind.rule.deletes != "ignore":
             other = "`readmit` makes what waits, and a rebuild by corrections: apply these changes"
         raise UsageError(
-            f"{version} takes rows away whose events are to stay, and no run has read it yet: a rebuild would lose them",
+            f"{version} takes rows away whose events are to stay, and no run has read it yet: a rebuild loses them",
             value=f"corrections: {kind.tables.config.corrections!r}",
             remedy=f"`sessionizer {kind.command}` reads it first, by the rule as it was; where none can, {other}",
         )
