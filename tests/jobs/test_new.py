@@ -167,6 +167,16 @@ def test_where_day_and_month_cannot_be_told_apart_the_config_says_so(tmp_path: P
     assert (chosen.found.time_formats, told in text_of(chosen)) == ({"ts": "MM/dd/yyyy HH:mm"}, True)
 
 
+def test_a_field_that_python_has_no_value_for_hides_none_beside_it(tmp_path: Path) -> None:
+    time = pa.timestamp("us", "UTC")
+    fields = {"user": pa.array(["u", "v", "u"]), "at": pa.array([1, 2, 3], time), "until": pa.array([2**62] * 3, time)}
+    pq.write_table(
+        pa.table({"e": pa.StructArray.from_arrays(list(fields.values()), list(fields))}), tmp_path / "a.parquet"
+    )
+    found = guess(tmp_path / "a.parquet")
+    assert (found.time_formats, found.keys) == ({"e.at": "iso"}, ("e.user",))
+
+
 def test_who_somebody_is(tmp_path: Path) -> None:
     rows = "".join(f"{n},agent{n % 2},v{n % 3},{n % 5}\n" for n in range(20))
     found = guess(file(tmp_path, "a.csv", f"event_id,user_agent,visitor_id,shelf\n{rows}"))

@@ -190,10 +190,12 @@ def _parquet(file: Path) -> dict[str, list[Any]]:
 
 def _value(scalar: Any) -> Any:
     """Of Parquet; null for what Python has nothing for: a year beyond 9999, a zone that it does not know."""
+    import pyarrow as pa  # noqa: PLC0415
+
     try:
         return scalar.as_py()
     except (OverflowError, ValueError, LookupError):
-        return None
+        return {name: _value(part) for name, part in scalar.items()} if isinstance(scalar, pa.StructScalar) else None
 
 
 def _column(name: str, values: list[Any], *, is_text: bool) -> Column:
