@@ -209,7 +209,7 @@ def test_columns_of_a_source_that_no_run_has_begun_may_change(spark: SparkSessio
     with several(spark, tmp_path) as made:
         done: Several = made()
         schema = done.sources["calls"]["schema"]
-        done.sources["calls"] |= {"start": {"version": 5}, "schema": schema + ", note STRING"}
+        done.sources["calls"] = {**done.sources["calls"], "start": {"version": 5}, "schema": schema + ", note STRING"}
         done.config = done.configured()
         done.runs(clicks="a@5")
         done.reshaped("calls", schema)
