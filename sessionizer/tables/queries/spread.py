@@ -11,10 +11,9 @@ from sessionizer.lib.durations import DAY
 from sessionizer.lib.time.spans import Spans
 from sessionizer.tables.delta.settings import COLUMN_MAPPING
 from sessionizer.tables.manifest import Manifest
+from sessionizer.tables.queries.dataset import ROUNDED
 from sessionizer.tables.queries.local import PARTITION, LocalTableSet, NeedsSpark, as_numbers
 from sessionizer.tables.source import check_same, naming, pruned_by
-
-ROUNDED = 1_000  # µs: statistics may tell times in whole milliseconds
 
 
 @dataclass(frozen=True)
