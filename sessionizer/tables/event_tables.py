@@ -102,7 +102,7 @@ class Events:
             first = min(waiting, key=lambda name: self._since(name, found[name]))
             wait = set(waiting) - {first} if first in alone else alone
             found = {name: passed(known.get(name)) if name in wait else one for name, one in found.items()}
-        versions, unread = self.versions, {n: one for n, one in planned.items() if n and one is not None}
+        versions, unread = self.versions, {n: one for n, one in planned.items() if one is not None}
         more = [n for n, one in unread.items() if found[n].last < versions[n] or one.stitches > found[n].stitches]
         return Increments(found, more)
 

@@ -96,6 +96,7 @@ class Manifest(BaseModel):
     sessions_version: int = Field(description="Version of sessions that was read")
     now: int
     events_came_at: int | None = Field(None, description="Clock of the last run that has read events")
+    left_unread: bool = Field(False, description="More of the source was there than it read")
     started_at: int
     watermark_before: int | None
     watermark_after: int | None

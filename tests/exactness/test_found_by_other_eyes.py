@@ -19,7 +19,7 @@ from sessionizer.jobs.run.phases import RunOptions
 from sessionizer.lib.admission.retold import PHYSICAL
 from sessionizer.lib.admission.united import as_united, together
 from sessionizer.lib.config import Config
-from sessionizer.lib.errors import ConfigError, SourceError, SourceMismatch, UsageError
+from sessionizer.lib.errors import ConfigError, RunFailed, SourceError, SourceMismatch, UsageError
 from sessionizer.tables.delta.settings import having
 from tests.exactness.play import TOTAL, Play
 from tests.exactness.several import Several, several
@@ -296,3 +296,18 @@ def test_lines_that_nobody_could_read_need_no_key_of_a_mapping(spark: SparkSessi
     found = spark.read.format("delta").load(config.outputs.rejected_events)
     assert found.schema["visitor"].dataType == T.LongType()
     assert sorted(row["reason"] for row in found.collect()) == ["null_time", "unreadable"]
+
+
+def test_readmit_fails_for_an_update_that_makes_its_row_invalid_where_invalid_events_are_to_fail(play: Plays) -> None:
+    share = {"name": "share", "fn": "sum", "of": "1 div n"}
+    policies: Any = {"invalid_events": "fail", "corrections": "quarantine"}
+    done = play("a@0=1 a@5=2", aggregates=[share], **policies)
+    done.source("UPDATE {} SET n = 0 WHERE n = 2").run()
+    with pytest.raises(RunFailed, match="1 event is invalid, and invalid_events is fail; the first: expression_failed"):
+        done.readmit()
+    done.assert_sessions("u | start | end | count \n a | 0 | 5 | 2")
+    done.change(invalid_events="quarantine").readmit()
+    done.assert_sessions("u | start | end | count \n a | 0 | 0 | 1")
+    done.change(invalid_events="fail").runs("a@6=3").readmit()  # of what was kept out before it takes in what it can
+    done.assert_sessions("u | start | end | count \n a | 0 | 6 | 2")
+    done.assert_clean()

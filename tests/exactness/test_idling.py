@@ -47,6 +47,27 @@ def test_a_late_event_wakes_its_own_session_of_a_chain_alone(play: Plays) -> Non
     done.assert_rows([row for row in done.told(last.partition("\n")[0]) if row["start"] == "24"], last)
 
 
+def test_a_key_does_not_end_while_its_next_event_is_left_unread(play: Plays) -> None:
+    done = play("a@0", now=0, time=OF_KEYS, limits={"max_versions_per_run": 1})
+    done.at(40).add("b@39").add("a@5")
+    done.run(once=True)
+    done.assert_sessions("u | start | final \n a | 0 | no \n b | 39 | no")
+    done.run()
+    done.assert_sessions("u | start | count | final \n a | 0 | 2 | no \n b | 39 | 1 | no")
+    done.at(71).run()
+    done.assert_sessions("u | start | count | why \n a | 0 | 2 | idle \n b | 39 | 1 | idle")
+    done.assert_clean()
+
+
+def test_a_cut_off_run_that_left_events_unread_is_finished_as_it_began(play: Plays) -> None:
+    done = play("a@0", now=0, time=OF_KEYS, limits={"max_versions_per_run": 1})
+    done.at(40).add("b@39").add("a@5")
+    done.run_cut_off()
+    done.at(41).run()
+    done.assert_sessions("u | start | count | final \n a | 0 | 2 | no \n b | 39 | 1 | no")
+    done.assert_clean()
+
+
 def test_late_events_apart_keep_no_session_of_their_key_from_idling(play: Plays) -> None:
     done = play("a@100", now=100, time=OF_KEYS, late_events="separate")
     done.at(135).runs("a@5")

@@ -62,6 +62,21 @@ def test_a_delete_keeps_the_own_events_of_a_session_amid_a_final_one(play: Plays
     done.assert_clean()
 
 
+def test_a_delete_keeps_the_first_event_of_a_session_amid_a_longer_final_one(play: Plays) -> None:
+    done = play("tick@110 a@85 a@94.5 a@95 | a@112 a@103 | a@94=3 | a@115=2", time=BY_SESSION)
+    done.source("DELETE FROM {} WHERE n = 2").run()
+    # The final session's third event lies behind the first of the other, which is known to begin with it.
+    done.assert_sessions(
+        """
+        u | start | end | count | total | final
+        a | 85    | 95  | 3     | 3     | yes
+        a | 94    | 112 | 3     | 5     | no
+        """,
+        u="a",
+    )
+    done.assert_clean()
+
+
 def test_an_event_too_many_is_found(play: Plays) -> None:
     done = play("tick@100 a@85 | a@92 a@83", time=BY_SESSION)
     done.assert_clean()

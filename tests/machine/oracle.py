@@ -40,6 +40,7 @@ class World:
         self.scopes: dict[Key, Scope] = defaultdict(Scope)
         self.run_seq = 0
         self.now = 0
+        self.is_behind = False  # whether something waits that the run has not read
         self.unsure_since = -1  # the last run that changed history: what it did to arrivals and ends is left open
         self.flushes_unsure = False  # whether a flush came with a change of history
         self.frozen = 0
@@ -121,7 +122,8 @@ class World:
         parts, first, self.versions = self._parts(), len(self.told) - len(self.versions), []
         done = []
         for number, part in enumerate(parts, 1):
-            pushed = (flush, advance) if number == len(parts) else (False, None)
+            self.is_behind = number < len(parts)
+            pushed = (False, None) if self.is_behind else (flush, advance)
             done.append(self._increment(part, first, now, *pushed))
             first += len(part)
         return done
@@ -474,7 +476,8 @@ class World:
                 arrivals[place] = max(*(e.arrived for e in s.events), arrivals.get(place, -ABOVE_ALL))
         for place, reach in reaches.items():
             scope = self.scopes[place]
-            idle = self.rule.per_key and self.now - arrivals[place] > (self.rule.idle_after or 0) * MINUTE
+            no_event = self.now - arrivals[place] > (self.rule.idle_after or 0) * MINUTE
+            idle = self.rule.per_key and no_event and not self.is_behind
             if flush and (scope.mark is None or reach >= scope.mark):
                 scope.ends.append(End("flush", scope.begins, reach + 1, self.run_seq, scope.ended))
                 scope.mark = reach + 1

@@ -200,7 +200,7 @@ def _look_back(kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: Look
         # Spark replaces a table by name through its catalog, which forgets what it has observed of the rows.
         replaces = mode == "rebuild" and not kind.home.table.by_name
         result = context.result(at_once=replaces and may_write_at_once(kind))
-    if mode == "rebuild":
+    if mode in ("rebuild", "readmit"):  # a backfill judges nothing anew
         check_policies(result, context)
     manifest = manifest_of(context, result, phases.started)
     if asked.dry_run:

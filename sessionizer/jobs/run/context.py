@@ -83,13 +83,14 @@ class RunContext:
             run_seq=manifest.run_seq,
             forgotten=manifest.forgotten,
             sources=manifest.times_of_sources("before"),
+            ends_no_key=manifest.left_unread,
         )
         clock = scoped(clock, manifest.scopes_before, rule, events.read(increment))
         override = WatermarkOverride(manifest.arguments.get("advance_to"), bool(manifest.arguments.get("flush")))
         position = Position(version, next(kind.home.manifests(version), None))
         began, columns = ({name: getattr(of, told) for name, of in known.items()} for told in ("began", "columns"))
-        schema, mode, arguments = manifest.source_schema, manifest.mode, manifest.arguments
-        return cls(kind, position, increment, clock, rule, override, began, schema, columns, mode, arguments)
+        schema, asked = manifest.source_schema, (manifest.mode, manifest.arguments)
+        return cls(kind, position, increment, clock, rule, override, began, schema, columns, *asked)
 
     @classmethod
     def anew(cls, kind: Kind, position: Position, now: int) -> "RunContext":

@@ -48,6 +48,7 @@ def manifest_of(context: RunContext, result: RunResult, started_at: int) -> Mani
         sessions_version=position.version,
         now=before.now,
         events_came_at=before.now if comes else came_at,
+        left_unread=bool(increment.more),
         started_at=started_at,
         watermark_before=before.watermark,
         watermark_after=after.watermark,

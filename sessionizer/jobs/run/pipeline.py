@@ -185,7 +185,7 @@ def _watermarks_after(
     """The watermarks as the run leaves them: a look back leaves them alone."""
     rule, counts, compute = admission.rule, judged.counts, admission.compute
     if admission.asked is not None:
-        return replace(clock, looks_back=True)
+        return replace(clock, ends_no_key=True)
     if rule.scope:
         valid, ends = judged.partials.where(is_valid()), reaches() if override.flush else None
         return advance_scopes(clock, valid, ends, rule, override=override, compute=compute)

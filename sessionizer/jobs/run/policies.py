@@ -189,7 +189,7 @@ def _check_read(kind: Kind, done: Manifest, last: Mapping[str, int]) -> None:
 def check_policies(result: RunResult, context: RunContext) -> None:
     """Raise where the rule says that a run must not go on with such events; nothing is written."""
     rejects, rule, increment = result.events.rejected, context.rule, context.increment
-    late = () if context.mode == "rebuild" else (LATE,)  # what has been forgotten is late there, whatever the rule
+    late = (LATE,) if context.mode == "run" else ()  # what has been forgotten is late elsewhere, whatever the rule
     if (rows := rejects.get(CORRECTION)) and rule.corrections == "fail":
         raise SourceError(
             f"versions {increment.told()} of the source update or delete rows, and corrections is fail",

@@ -50,7 +50,7 @@ class WatermarkState:
     `OF_SCOPE`. None: no scope is known yet, or each key's clock lies on its live rows (per: key).
     run_seq: the number of the run, which ids of sessions outside the promise of order hold (SEMANTICS §6).
     forgotten: what ended before it has been forgotten for good, and no horizon is earlier (SEMANTICS §5).
-    looks_back: whether it stands still, as a look back leaves it: no key ends for want of events.
+    ends_no_key: for want of events, as it stands still in a look back, or some are there that no run has read.
     sources: where each of several stands, by name; one alone is not told apart.
     """
 
@@ -61,7 +61,7 @@ class WatermarkState:
     scopes: DataFrame | None = None
     run_seq: int = 0
     forgotten: int | None = None
-    looks_back: bool = False
+    ends_no_key: bool = False
     sources: Mapping[str, SourceTime] = field(default_factory=dict)
 
     def horizon(self, rule: Rule) -> int | None:
@@ -70,9 +70,9 @@ class WatermarkState:
         return latest(by_watermark, self.flush_mark)
 
     def awaiting(self, names: Collection[str]) -> "WatermarkState":
-        """The same where these sources are not idle, as something of them is there that no run has read."""
+        """The same where these sources and no key are idle, as something of them is there that no run has read."""
         waited_for = {name: replace(of, came_at=self.now) for name, of in self.sources.items() if name in names}
-        return replace(self, sources={**self.sources, **waited_for})
+        return replace(self, sources={**self.sources, **waited_for}, ends_no_key=bool(names))
 
 
 def with_clock(frame: DataFrame, rule: Rule, clock: WatermarkState, beside: Column | None = None) -> DataFrame:

@@ -81,7 +81,10 @@ def stitch_problems(columns: T.StructType, mapping: T.StructType, of: Stitch, fi
 
 
 def _meet(one: T.DataType, other: T.DataType) -> bool:
-    return one.simpleString() == other.simpleString() or is_widened(one, other) or is_widened(other, one)
+    if one.simpleString() == other.simpleString():
+        return True
+    is_whole = not isinstance(one, T.ArrayType | T.StructType)  # of others Spark compares no more than the same parts
+    return is_whole and (is_widened(one, other) or is_widened(other, one))
 
 
 class MappingTable:

@@ -31,7 +31,8 @@ def settle(
 
     The first that holds: `final` iff expires_at < horizon; `closed` iff watermark > expires_at, or watermark >
     session_start + max_duration, or idle; else `open`. All strict. With `watermark.per: key`, all rows of a key that
-    has had no new event for the idle timeout are final. Sessions of late events apart (`is_late`) are always final.
+    has had no new event for the idle timeout are final, where none may be left unread. Sessions of late events apart
+    (`is_late`) are always final.
     What ended before that which has been forgotten does not come back.
 
     In: what `intervals.merge_islands` returns; the watermarks as they stand before and after the run.
@@ -47,7 +48,7 @@ def settle(
     if rule.idle_after is not None and keeps_arrival_of_key(rule):
         of_key = F.max(last_arrival(sessions)).over(Window.partitionBy(*C.cols(rule.key)))
         timed = timed.withColumn(C.LAST_ARRIVAL, of_key)
-        if not after.looks_back:
+        if not after.ends_no_key:
             key_idle = _known(steady(after.now, start) - C.col(C.LAST_ARRIVAL) > rule.idle_after)
             final, idle = final | key_idle, idle | key_idle
     by_watermark = is_late | _known(C.col(C.W) > reach)

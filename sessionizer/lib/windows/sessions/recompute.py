@@ -23,7 +23,7 @@ MERGE, ALONE, REDO = "merge", "alone", "redo"
 ROLE = "__role"
 OLD = "__old"
 NEWS = "__news"
-OTHERS, EDGES = "__others", "__edges"
+OTHERS, EDGES, OWN_EDGES = "__others", "__edges", "__own_edges"
 
 
 def mark_roles(intervals: DataFrame, rule: Rule, facts: tuple[Aggregate, ...]) -> DataFrame:
@@ -199,7 +199,8 @@ def within_ranges(events: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
     By content, with its `__low` and `__first_ids`, too.
 
     Those of other sessions in its time are left out: as many as these hold. Where more lie there, which ones are
-    theirs is not known: those out of the range, those at their edges, of these such as reach no farther, the earliest.
+    theirs is not known: those out of the range, those at their edges, of these such as reach no farther, the earliest;
+    those at the edges of the range's own sessions come last.
     """
     identity = apart(ranges, rule)
     if C.POPULATION not in identity:
@@ -207,7 +208,8 @@ def within_ranges(events: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
     if C.POPULATION in identity and C.POPULATION not in events.columns:
         events = events.withColumn(C.POPULATION, F.lit(None).cast("bigint"))
     kept = tuple(name for name in (OTHERS, C.FIRST_IDS) if name in ranges.columns)
-    named = F.broadcast(ranges.select(*C.cols((*identity, C.RANGE, C.LOW, C.HIGH, *kept))))
+    own = [_edges_of_own().alias(OWN_EDGES)] if OTHERS in kept else []
+    named = F.broadcast(ranges.select(*C.cols((*identity, C.RANGE, C.LOW, C.HIGH, *kept)), *own))
     us = C.col(C.US)
     inside = us.between(C.col(C.LOW), C.col(C.HIGH))
     if OTHERS not in kept:
@@ -217,11 +219,17 @@ def within_ranges(events: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
     met = joined(events, named, identity, "inner", inside | F.coalesce(F.size(amid) > 0, F.lit(False)))
     placed, place = hashed(met).withColumn("__place", F.get(amid, F.lit(0))), F.col("__place")
     gap = C.col(C.GAP) if isinstance(rule.gap, DynamicGap) else F.lit(rule.gap)
-    outside = inside.asc()  # which cannot be the range's own
-    likely = outside, F.array_contains(place[EDGES], us).desc(), (us + gap <= place[C.REACH]).desc(), us, C.col(C.HASH)
+    outside, at_edge = inside.asc(), F.array_contains(place[EDGES], us).desc()  # outside: not the range's own
+    at_own = F.array_contains(OWN_EDGES, us).asc()
+    likely = outside, at_edge, at_own, (us + gap <= place[C.REACH]).desc(), us, C.col(C.HASH)
     number = F.row_number().over(Window.partitionBy(*C.cols((*identity, C.RANGE)), place[C.START]).orderBy(*likely))
     left = placed.withColumn("__number", number).where(place.isNull() | (F.col("__number") > place[C.COUNT]))
     return left.where(inside).select(*C.cols((*events.columns, C.RANGE)))
+
+
+def _edges_of_own() -> Column:
+    """All times at which one of the range's sessions in the table begins or ends."""
+    return F.array_union(F.col(OLD)[C.LIVE][C.START], F.col(OLD)[C.END])
 
 
 def with_absorbed(merged: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame:
