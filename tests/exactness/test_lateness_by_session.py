@@ -77,6 +77,54 @@ def test_a_delete_keeps_the_first_event_of_a_session_amid_a_longer_final_one(pla
     done.assert_clean()
 
 
+def test_a_session_leaves_the_events_of_final_ones_that_overlap_each_other_alone(play: Plays) -> None:
+    done = play(
+        "tick@106 a@85 a@95 | a@82 a@90 a@94.5 a@104 | a@108",
+        time=BY_SESSION,
+        session={"gap": "10m", "max_duration": "12m"},
+    )
+    done.assert_sessions(
+        """
+        u | start        | end | count | final
+        a | 82           | 90  | 2     | yes
+        a | 85           | 95  | 2     | yes
+        a | 94+30000000us | 104 | 2    | no
+        a | 108          | 108 | 1     | no
+        """,
+        u="a",
+    )
+    done.assert_clean()
+
+
+def test_a_delete_beside_final_sessions_that_overlap_each_other_takes_one_event(play: Plays) -> None:
+    done = play("tick@97 a@77 a@86 | tick@110 a@85 a@95 | a@112 a@103 | a@94=3 | a@115=2", time=BY_SESSION)
+    done.source("DELETE FROM {} WHERE n = 2").run()
+    done.assert_sessions(
+        """
+        u | start | end | count | total | final
+        a | 77    | 86  | 2     | 2     | yes
+        a | 85    | 95  | 2     | 2     | yes
+        a | 94    | 112 | 3     | 5     | no
+        """,
+        u="a",
+    )
+    done.assert_clean()
+
+
+def test_a_late_event_apart_that_goes_leaves_the_final_session_of_its_time_alone(play: Plays) -> None:
+    done = play("tick@110 a@85 a@95 | a@90=3", time=BY_SESSION, late_events="separate")
+    done.source("DELETE FROM {} WHERE n = 3").runs("a@104")
+    done.assert_sessions(
+        """
+        u | start | end | count | final
+        a | 85    | 95  | 2     | yes
+        a | 104   | 104 | 1     | no
+        """,
+        u="a",
+    )
+    done.assert_clean()
+
+
 def test_an_event_too_many_is_found(play: Plays) -> None:
     done = play("tick@100 a@85 | a@92 a@83", time=BY_SESSION)
     done.assert_clean()

@@ -12,9 +12,11 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.accepted import ADDS, JOINS, LEAVES
 from sessionizer.lib.aggregates.binding import Aggregate
 from sessionizer.lib.bags import hashed
+from sessionizer.lib.compute import Compute
 from sessionizer.lib.config import DynamicGap
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.spans import Spans, near_spans, overlapping
 from sessionizer.lib.windows.sessions.boundaries import must_be_cut, part_column
 from sessionizer.lib.windows.sessions.intervals import LIVE_TYPE, apart, bare_intervals, keeps_arrival, main_population
 from sessionizer.lib.windows.sessions.islands import mark_islands
@@ -152,11 +154,31 @@ def may_span_others(rule: Rule) -> bool:
     return by_gap or rule.freezes
 
 
+def beside_others(
+    ranges: DataFrame, spans: Spans, table: DataFrame, rule: Rule, compute: Compute
+) -> tuple[DataFrame, Spans]:
+    """The ranges with `__others`, if any has some, and where the events of them and of these lie.
+
+    Which events are whose cannot be told where final sessions overlap, only how many are theirs: of a range and of all
+    that overlap what overlaps it, and so on, which are read until no more come.
+    """
+    while True:
+        near = table.where(overlapping(C.col(C.SESSION_START), C.col(C.SESSION_END), spans))
+        found, seen = compute.observed(with_others(ranges, near, rule), {OTHERS: F.count(OTHERS)})
+        if not seen[OTHERS]:
+            return ranges, spans
+        wider = spans_of(found, compute)
+        if wider == spans or not rule.freezes:
+            return found, wider
+        spans = wider
+
+
 def with_others(ranges: DataFrame, final: DataFrame, rule: Rule) -> DataFrame:
     """The ranges with `__others`: where final sessions lie in their time that are not of them.
 
-    Those that overlap are told together: when the first begins and the last ends, all times at which one does, the
-    farthest reach, the number of events.
+    Those that overlap are told together, also with such as lie beside the range, if they stay as they are whatever
+    comes near them: when the first begins and the last ends, all times at which one does, the farthest reach, the
+    number of events.
     """
     identity = apart(ranges, rule)
     rows = bare_intervals(final.where(~C.col(C.IS_LATE)), rule)
@@ -165,7 +187,7 @@ def with_others(ranges: DataFrame, final: DataFrame, rule: Rule) -> DataFrame:
     own = F.col(OLD)[C.LIVE][C.SESSION_ID].alias("__own")
     named = F.broadcast(ranges.select(*C.cols((*identity, C.RANGE, C.LOW, C.HIGH)), own))
     overlap = (C.col(C.START) <= C.col(C.HIGH)) & (C.col(C.END) >= C.col(C.LOW))
-    met = joined(rows, named, identity, "inner", overlap)
+    met = joined(rows, named, identity, "inner", None if rule.freezes else overlap)
     others = met.where(~F.array_contains("__own", C.col(C.LIVE)[C.SESSION_ID]))
     of_range = (*identity, C.RANGE)
     by_time = Window.partitionBy(*C.cols(of_range)).orderBy(C.START, C.END)
@@ -173,24 +195,25 @@ def with_others(ranges: DataFrame, final: DataFrame, rule: Rule) -> DataFrame:
     told = others.withColumn("__ahead", F.when(C.col(C.START) > before, 1).otherwise(0))
     number = F.sum("__ahead").over(by_time.rowsBetween(Window.unboundedPreceding, 0))
     together = told.withColumn("__number", number).groupBy(*C.cols(of_range), "__number")
-    places = together.agg(
+    groups = together.agg(
+        F.bool_or(overlap).alias("__meets"),
         F.min(C.col(C.START)).alias(C.START),
         F.max(C.col(C.END)).alias(C.END),
         F.max(C.col(C.REACH)).alias(C.REACH),
         F.sum(C.col(C.COUNT)).alias(C.COUNT),
         F.array_union(F.collect_set(C.col(C.START)), F.collect_set(C.col(C.END))).alias(EDGES),
     )
-    place = F.struct(*C.cols((C.START, C.END, C.REACH, C.COUNT, EDGES)))
+    places, place = groups.where("__meets"), F.struct(*C.cols((C.START, C.END, C.REACH, C.COUNT, EDGES)))
     return joined(ranges, places.groupBy(*C.cols(of_range)).agg(F.collect_list(place).alias(OTHERS)), of_range, "left")
 
 
-def bounds(ranges: DataFrame) -> DataFrame:
-    """`__low` and `__high` of the events to read."""
+def spans_of(ranges: DataFrame, compute: Compute) -> Spans:
+    """Where the events to read lie."""
     low, high = C.col(C.LOW), C.col(C.HIGH)
     if OTHERS in ranges.columns:
         low = F.least(low, F.array_min(F.col(OTHERS)[C.START]))
         high = F.greatest(high, F.array_max(F.col(OTHERS)[C.END]))
-    return ranges.select(low.alias(C.LOW), high.alias(C.HIGH))
+    return near_spans([(row[0], row[1]) for row in compute.rows(ranges.select(low, high))])
 
 
 def within_ranges(events: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame:

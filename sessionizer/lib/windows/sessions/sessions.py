@@ -14,7 +14,7 @@ from sessionizer.lib.compute import Compute
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import timestamp
-from sessionizer.lib.time.spans import Spans, near_spans, overlapping, within_times
+from sessionizer.lib.time.spans import within_times
 from sessionizer.lib.time.watermarks import WatermarkState, with_clock
 from sessionizer.lib.windows.sessions.boundaries import (
     facts_of_content,
@@ -47,18 +47,17 @@ from sessionizer.lib.windows.sessions.islands import beyond, mark_islands
 from sessionizer.lib.windows.sessions.lifecycle import not_forgotten, settle, table_columns, with_last_arrivals
 from sessionizer.lib.windows.sessions.places import may_touch, sessions_apart, unforgotten
 from sessionizer.lib.windows.sessions.recompute import (
-    OTHERS,
     REDO,
-    bounds,
+    beside_others,
     mark_roles,
     may_span_others,
     role_columns,
+    spans_of,
     spans_others_amid,
     to_cut,
     to_merge,
     to_redo,
     with_absorbed,
-    with_others,
     within_ranges,
 )
 from sessionizer.lib.windows.windows import Around, Merged, Stored
@@ -141,13 +140,10 @@ class Sessions:
         if not seen[REDO]:
             return Merged(merged)
         ranges = compute.held(to_redo(marked, rule))
-        spans = _spans(ranges, compute)
+        spans = spans_of(ranges, compute)
         table = stored.final if changes.again is None else stored.all()  # whose live rows are not all there
         if table is not None and may_span_others(rule):
-            near = table.where(overlapping(C.col(C.SESSION_START), C.col(C.SESSION_END), spans))
-            spanning, found = compute.observed(with_others(ranges, near, rule), {OTHERS: F.count(OTHERS)})
-            if found[OTHERS]:
-                ranges, spans = spanning, _spans(spanning, compute)
+            ranges, spans = beside_others(ranges, spans, table, rule, compute)
         inside, redone = self._redone(changes.accepted(spans), ranges, compute)
         if keeps_arrival_of_key(rule):  # what does not come back has not just arrived
             lasting = not_forgotten(compute.held(redone), changes.before)
@@ -252,9 +248,10 @@ class Sessions:
         places = intervals.where(C.col(C.LIVE).isNull() & affected)
         near, amid = may_touch(stored.final, rule, low, high), None
         if rule.freezes and changes.again is None:
-            places = places.select(*C.cols(rule.key), C.col(C.START), C.col(C.END))
+            main = C.col(C.POPULATION).isNull() if C.POPULATION in places.columns else F.lit(True)
+            places = places.select(*C.cols(rule.key), C.col(C.START), C.col(C.END), main.alias("__main"))
             start, end = F.unix_micros(C.col(C.SESSION_START)), F.unix_micros(C.col(C.SESSION_END))
-            amid = C.col(C.IS_LATE) | ((C.col(C.START) <= end) & (C.col(C.END) >= start))
+            amid = C.col(C.IS_LATE) | (F.col("__main") & (C.col(C.START) <= end) & (C.col(C.END) >= start))
         else:
             places = places.select(*C.cols(rule.key)).distinct()
         near = joined(near, places, rule.key, "left_semi", amid)
@@ -289,8 +286,3 @@ class Sessions:
         high = max((t for t in highs if t is not None), default=again.high)
         near = may_touch(main, rule, low, high)
         return affected.unionByName(bare_intervals(near, rule), allowMissingColumns=True)
-
-
-def _spans(ranges: DataFrame, compute: Compute) -> Spans:
-    """Where the events of ranges lie."""
-    return near_spans([(row[0], row[1]) for row in compute.rows(bounds(ranges))])
