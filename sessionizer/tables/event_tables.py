@@ -116,8 +116,9 @@ class Events:
 
     def nothing_new(self, done: Manifest | None) -> Increments:
         """No more than what runs have read."""
-        known = self.consumed(done)
-        return Increments({name: passed(known.get(name)) for name in self.each})
+        known, versions = self.consumed(done), self.versions
+        more = [name for name, of in self.begun(done).items() if of.version < versions[name]]
+        return Increments({name: passed(known.get(name)) for name in self.each}, more)
 
     def as_rebuilt(self, done: Manifest) -> Increments:
         """No more than the sources as they stand; of one that no run has begun, as it waits for its start, nothing."""

@@ -232,13 +232,13 @@ class EventTable:
         if isinstance(start, StartTimestamp):
             since, log = int(start.timestamp.timestamp() * 1_000_000), list(self.table.history())
             versions = [e.version for e in log if e.timestamp_us >= since]
-            if len(versions) == len(log) and min(versions, default=0) > 0:
+            if len(versions) == len(log) and (oldest := min(versions, default=0)) > 0:
+                there = next((v for v in range(oldest, last) if _opens(partial(self.table.read, v))), last)
                 raise SourceError(
-                    "the source's log no longer reaches back to source.start, and which events came before it nobody "
-                    "can tell",
+                    "the source's log no longer reaches back to source.start: nobody can tell what came before it",
                     value=start.timestamp.isoformat(),
-                    remedy=f"begin at a later time, at a version ({{version: {min(versions)}}} is the oldest known), "
-                    "or earliest with all that is there",
+                    remedy=f"begin at a later time, at a version ({{version: {there + 1}}} is the first "
+                    "behind one that is there), or earliest with all that is there",
                 )
             return self._from(min(versions), last, limits) if versions else None
         if limits.max_versions_per_run is not None or limits.max_events_per_run is not None:

@@ -69,6 +69,11 @@ class Increments:
         return all(one.is_empty for one in self.of.values())
 
     @property
+    def begins(self) -> bool:
+        """Whether any source has been begun, if only by a position."""
+        return any(one != NOTHING for one in self.of.values())
+
+    @property
     def is_whole(self) -> bool:
         """Whether all rows of all sources are read that have been begun."""
         return all(one.first is None or one == NOTHING for one in self.of.values()) and not self.is_empty

@@ -166,6 +166,11 @@ class Manifest(BaseModel):
         """What becomes of the aggregates with a rule that follows this one."""
         return evolution(by_name(self.rule[AGGREGATES]), by_name(summary[AGGREGATES]), self.left)
 
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The names of the key columns, those that SQL makes among them."""
+        return tuple(entry if isinstance(entry, str) else entry["name"] for entry in self.rule["key"])
+
     def aggregates(self) -> tuple[Aggregate, ...]:
         """Those that the rows follow, in order."""
         of = by_name(self.rule[AGGREGATES])
@@ -206,6 +211,11 @@ class Manifest(BaseModel):
         """Whether there was none of a mapping table, either."""
         stitches = [of.stitch for of in self.consumed.values() if of.stitch is not None]
         return self.read_no_events and all(stitch.is_passed for stitch in stitches)
+
+    @property
+    def each_has_ended(self) -> bool:
+        """Whether each key has a watermark of its own, and none has any session that lives."""
+        return bool(self.rule.get("watermark_per") == "key" and self.live_sessions == 0)
 
     def times_of_sources(self, moment: Literal["before", "after"]) -> dict[str, SourceTime]:
         """Where each of several sources stood before the run, or after it."""

@@ -120,6 +120,20 @@ def test_what_an_expression_has_failed_for_stays_rejected_though_wider_columns_w
     play.assert_clean()
 
 
+@pytest.mark.broad
+def test_a_gap_that_wider_columns_would_give_is_taken_in_by_readmit_and_no_difference_before(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    gap = {"expr": "make_dt_interval(0, 0, 0, try_add(n, CAST(2147483000 AS INT)) - 2147483000)"}
+    play = Play(spark, tmp_path, session={"gap": gap}).runs("a@0 b@5=5000 tick@100")
+    play.source("ALTER TABLE {} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+    play.source("ALTER TABLE {} ALTER COLUMN n TYPE BIGINT").run()
+    play.assert_rejected("u | reason \n b | non_positive_gap")
+    play.assert_clean()
+    play.readmit().assert_rejected("u | reason")
+    play.assert_clean()
+
+
 def test_a_map_that_is_never_null_is_read_by_an_expression_that_may_fail(spark: SparkSession) -> None:
     only = T.StructType([T.StructField("props", T.MapType(T.StringType(), T.StringType()), nullable=False)])
     for columns in (only, T.StructType([*only.fields, T.StructField("n", T.IntegerType())])):

@@ -320,6 +320,22 @@ def test_a_session_that_is_written_again_behind_what_its_trace_has_lost_is_no_di
     done.assert_clean()
 
 
+def test_traces_are_forgotten_where_each_key_has_ended(spark: SparkSession, tmp_path: Path) -> None:
+    per = {"watermark": {"per": "key"}, "idle_timeout": {"after": "30m", "clock": "processing_time"}}
+    trace = str(tmp_path / "event_sessions")
+    done = Play(spark, tmp_path, outputs={"event_sessions": trace}, time=per).at(1400).runs("a@0 b@1400").at(1500)
+    done.run()
+    keep(done, "event_sessions")
+    assert [row["u"] for row in done.told_of(trace, "u")] == ["b"]
+    done.runs("a@1").assert_rejected("u | reason \n a | late")
+    done.assert_clean()
+
+
+def test_final_sessions_that_stay_are_forgotten_by_the_key_that_they_have(play: Plays) -> None:
+    done = play("a@0 tick@1441", time={"lateness": "session"}).change(source={"key": ["n"]})
+    assert keep(done) == 1
+
+
 def test_windows_that_ended_further_behind_the_latest_are_gone(spark: SparkSession, tmp_path: Path) -> None:
     sliding = {"table": str(tmp_path / "windows"), "time_difference": "10m", "grace": "0s", "aggregates": []}
     done = Play(spark, tmp_path, late_events="amend", sliding=sliding).add("a@20 a@25 tick@1462").init()

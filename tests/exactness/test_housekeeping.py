@@ -90,6 +90,14 @@ def test_what_is_gone_already_is_erased_by_readmitting_its_delete(pruned: Play, 
     done.rebuild().assert_sessions("u | start \n a | 0 \n tick | 100")
 
 
+def test_what_another_rule_leaves_out_is_erased_by_readmitting_its_delete_too(pruned: Play, copied: Plays) -> None:
+    done = copied(pruned).change(source={"where": "n <> 2"})
+    done.rebuild().assert_sessions("u | start | count \n a | 0 | 1 \n b | 2 | 1 \n tick | 100 | 1")
+    done.readmit_deletes("a").assert_rejected("u | event_time \n b | 2")
+    done.assert_sessions("u | start \n b | 2 \n tick | 100")
+    done.assert_clean()
+
+
 def test_a_delete_right_after_its_insert_is_an_increment_of_its_own(play: Plays) -> None:
     done = play("a@0", **IGNORED)
     done.add("a@5=2").source("DELETE FROM {} WHERE n = 2").add("a@9").run()

@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 from sessionizer.jobs.commands.rebuild_plan import plan, show
 from sessionizer.jobs.commands.status import status
 from sessionizer.jobs.run.kinds import kind_of
-from tests.exactness.play import Play, UsageError
+from sessionizer.lib.time.watermarks import WatermarkOverride
+from tests.exactness.play import Play, UsageError, at
 
 pytestmark = pytest.mark.slow
 
@@ -198,3 +199,17 @@ def test_a_dry_run_names_columns_that_come_and_go(play: Plays) -> None:
     done = play("a@0 a@5").change(aggregates=[{"name": "largest", "fn": "max", "of": "n"}])
     found = plan(done.kind, done.said.append, now=done.now)
     assert (found.columns, found.stays, found.days) == (["+largest", "-total"], 1, [])
+
+
+@pytest.mark.parametrize("override", [{"flush": True}, {"advance_to": at(50)}], ids=["flush", "advance"])
+def test_time_moved_by_hand_before_the_start_has_come_is_no_dead_end(
+    spark: SparkSession, tmp_path: Path, override: dict[str, Any]
+) -> None:
+    starts = {"start": {"version": 2}}
+    done = Play(spark, tmp_path, source=starts).add("a@0").init()
+    done.run(override=WatermarkOverride(**override))
+    done.change(session={"gap": "5m"})
+    if done.kind.home.position().manifest is not None:
+        done.rebuild()
+    done.add("a@4 a@60").runs("a@66").assert_sessions("u | start \n a | 66")
+    done.assert_clean()

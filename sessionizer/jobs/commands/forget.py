@@ -50,7 +50,7 @@ def _mark(kind: Kind, keep: int, done: Manifest) -> int | None:
         return None
     mark = min([latest - keep, *horizons(kind, done), *_not_ended(kind)])
     if done.as_judged(kind.rule).freezes and kind.name == "sessions":  # whatever the configuration says now
-        mark = _untangled(kind, mark)
+        mark = _untangled(kind, mark, done.key)
     mark -= mark % kind.rule.time_unit  # an event is older than it whether its time is truncated or not
     return mark if done.forgotten is None else max(mark, done.forgotten)
 
@@ -61,9 +61,9 @@ def _not_ended(kind: Kind) -> list[int]:
     return [] if first is None else [first]
 
 
-def _untangled(kind: Kind, mark: int) -> int:
+def _untangled(kind: Kind, mark: int, key: tuple[str, ...]) -> int:
     """The mark, or one so early that no row is forgotten amid another one, which would take its events for its own."""
-    rows, key = kind.home.table.read().where(~C.col(C.IS_LATE)), kind.rule.key
+    rows = kind.home.table.read().where(~C.col(C.IS_LATE))
     expires = F.unix_micros(C.col(C.EXPIRES_AT))
     while True:
         ended = C.col(C.IS_FINAL) & (expires < mark)

@@ -143,6 +143,8 @@ def _charges(tables: TableSet, asked: Asked) -> list[_Charge]:
     known = horizons(sessions_of(tables), manifest) if manifest else []
     horizon = min(known, default=None)
     since = None if horizon is None else horizon - asked.recent
+    # Where each key has its own, and none has a session that lives, none is waited for.
+    is_known = bool(known) or (manifest is not None and manifest.each_has_ended)
     old_ones = _old_rejects(REJECTED, asked, tables.runs, tables.rejected_events, lambda: _since(tables))
     charges = [
         _Charge("sessions", tables.sessions.table, tables.sessions, tables.sessions.recent(since)),
@@ -151,7 +153,7 @@ def _charges(tables: TableSet, asked: Asked) -> list[_Charge]:
     for name, trace in tables.event_outputs.items():
         keep = asked.keep.get(name)
         # Rows of events that may still be joined by others stay, however old.
-        before = None if keep is None or horizon is None else min(asked.now - keep, horizon)
+        before = None if keep is None or not is_known else min([asked.now - keep, *known])
         if before is None:
             charges.append(_Charge(name, trace.table))
         else:

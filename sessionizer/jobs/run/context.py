@@ -86,17 +86,17 @@ class RunContext:
             ends_no_key=manifest.left_unread,
         )
         clock = scoped(clock, manifest.scopes_before, rule, events.read(increment))
-        override = WatermarkOverride(manifest.arguments.get("advance_to"), bool(manifest.arguments.get("flush")))
-        position = Position(version, next(kind.home.manifests(version), None))
+        arguments, position = manifest.arguments, Position(version, next(kind.home.manifests(version), None))
+        override = WatermarkOverride(arguments.get("advance_to"), bool(arguments.get("flush")))
         began, columns = ({name: getattr(of, told) for name, of in known.items()} for told in ("began", "columns"))
-        schema, asked = manifest.source_schema, (manifest.mode, manifest.arguments)
-        return cls(kind, position, increment, clock, rule, override, began, schema, columns, *asked)
+        schema, mode = manifest.source_schema, manifest.mode
+        return cls(kind, position, increment, clock, rule, override, began, schema, columns, mode, arguments)
 
     @classmethod
     def anew(cls, kind: Kind, position: Position, now: int) -> "RunContext":
         """Of a rebuild: the whole source as it stands. Other tables than those read before set the clock anew."""
         kind.check_names()
-        done, events = kind.consumed(position.manifest), kind.tables.events
+        done, events = kind.begun(position.manifest), kind.tables.events
         increment, rule, number = events.as_rebuilt(done), kind.rule, position.version + 1
         clock, last = WatermarkState(now, run_seq=number, forgotten=done.forgotten), increment.lasts
         schema = kind.schema_hash(events.read(increment))

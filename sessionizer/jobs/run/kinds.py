@@ -85,7 +85,13 @@ class Ruled:
 
     def consumed(self, done: Manifest | None) -> Manifest:
         """This manifest. Errors: UsageError if nothing has been consumed."""
-        if done is None or not done.has_consumed:
+        if not (done := self.begun(done)).has_consumed:
+            raise UsageError("nothing has been consumed yet", remedy=f"`sessionizer {self.command}` comes first")
+        return done
+
+    def begun(self, done: Manifest | None) -> Manifest:
+        """This manifest, whether anything has been consumed or not. Errors: UsageError if there is none."""
+        if done is None:
             raise UsageError("nothing has been consumed yet", remedy=f"`sessionizer {self.command}` comes first")
         return done
 

@@ -8,12 +8,12 @@ from pyspark.sql import functions as F
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.accepted import FOREVER, Past, kept_in, read_back
 from sessionizer.lib.admission.rejects import IDENTITY
-from sessionizer.lib.admission.validate import raw_us, validate
+from sessionizer.lib.admission.validate import passing, raw_us, validate
 from sessionizer.lib.admission.verdicts import (
     BESIDE,
+    BY_COLUMNS,
     CORRECTION,
     DUPLICATE,
-    EXPRESSION_FAILED,
     FORGOTTEN,
     IGNORED_DELETE,
     IN,
@@ -30,14 +30,15 @@ from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.spans import day_spans
 from sessionizer.lib.time.watermarks import WatermarkState
 
-STILL_IN = "__still_in"
+STILL_IN, PASSES = "__still_in", "__passes"
 
 
 @dataclass(frozen=True)
 class Readmission:
     """Which rejected events are judged again: late ones and those of the future in [low, high), of these keys.
 
-    Those that an expression failed for, too, where they have a time: its columns may have other types by now.
+    Those that an expression failed for, or had no gap for, too, where they have a time: its columns may have other
+    types by now.
 
     keys: rows of the key columns; None: all. corrections: those that were not applied are made, too. forgotten: what
     is older stays late, so that it is not asked for; corrections are. deletes: none of these, but those deletes that
@@ -63,7 +64,7 @@ def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule, compute: Compu
     mine = rejects if asked.keys is None else joined(rejects, F.broadcast(asked.keys), rule.key, "left_semi")
     inside = (time >= asked.low) & (time < asked.high)
     young = F.lit(True) if asked.forgotten is None else time >= asked.forgotten
-    found = mine.where(C.col(C.REASON).isin(LATE, IN_THE_FUTURE, EXPRESSION_FAILED) & inside & young)
+    found = mine.where(C.col(C.REASON).isin(LATE, IN_THE_FUTURE, *BY_COLUMNS) & inside & young)
     if asked.deletes:
         made = mine.where((C.col(C.REASON) == IGNORED_DELETE) & inside)
         found = made.unionByName(_apart_of(made, rejects, young))
@@ -108,8 +109,16 @@ def copies_of(gone: DataFrame, rejects: DataFrame, rule: Rule) -> DataFrame:
 
 
 def deletions(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
-    """The events that are gone from the source and stay in their sessions, as `freed` returns them, but `moved`."""
-    return hashed(kept_in(_named(rejects), source, rule)).drop(C.JSON).withColumn(C.VERDICT, F.lit(MOVED))
+    """The events that are gone from the source and stay in their sessions, as `freed` returns them, but `moved`.
+
+    Those that this rule leaves out are in no session: these are `forgotten`.
+    """
+    rows = read_back(_named(rejects), source)
+    passes = passing(rows, rule)
+    told = rows.withColumn(PASSES, F.lit(True) if passes is None else F.coalesce(passes, F.lit(False)))
+    judged = validate(told, replace(rule, where=None), WatermarkState(FOREVER), (C.FREED, PASSES))
+    counts = F.col(PASSES) & C.col(C.VERDICT).isNull()
+    return hashed(judged.withColumn(C.VERDICT, F.when(counts, MOVED).otherwise(FORGOTTEN)).drop(PASSES)).drop(C.JSON)
 
 
 def still_in(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:

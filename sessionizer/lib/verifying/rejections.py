@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.admission.verdicts import DUPLICATE, EXPRESSION_FAILED, IN, IN_THE_FUTURE, INVALID, LATE
+from sessionizer.lib.admission.verdicts import BY_COLUMNS, DUPLICATE, IN, IN_THE_FUTURE, INVALID, LATE, NULL_TIME
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.verifying import rules
@@ -41,14 +41,14 @@ def not_of_the_source(near: DataFrame, rejects: DataFrame, runs: DataFrame, rule
     """Rows of rejected_events that the source does not have, or has as valid events.
 
     In: what `alike` returns, of the whole source; rows of rejected_events; runs as of `without_cause`, and
-    `same_columns` BOOLEAN: what an expression failed for it may have a value for by wider columns, and stays rejected.
+    `same_columns` BOOLEAN: what an expression had no value for it may have one for by wider columns, and stays.
     """
     out = rejects.where(C.col(C.KEPT) != IN).withColumn(C.HASH, C.col(C.EVENT_HASH))
     known = of_rejects(near, rejects)
     missing = known.where(F.col(THERE) < F.col(REJECTED) + F.size(APART))
     valid = known.where(F.col(ROW).isNotNull() & F.col(ROW)[C.VERDICT].isNull())
     met = joined(out, F.broadcast(runs.select(C.RUN_SEQ, SAME_COLUMNS)), (C.RUN_SEQ,), "left")
-    as_told = (C.col(C.REASON) != EXPRESSION_FAILED) | F.coalesce(F.col(SAME_COLUMNS), F.lit(False))
+    as_told = (~C.col(C.REASON).isin(*BY_COLUMNS, NULL_TIME)) | F.coalesce(F.col(SAME_COLUMNS), F.lit(False))
     by_itself = met.where(C.col(C.REASON).isin(*INVALID) & (C.col(C.REASON) != IN_THE_FUTURE) & as_told)
     return {
         rules.IN_SOURCE: joined(out, missing, (C.HASH,), "left_semi").select(*_shown(rule)),

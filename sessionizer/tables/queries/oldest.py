@@ -31,7 +31,7 @@ class Oldest:
 
 def oldest_by_spark(rows: DataFrame, status: Column, span: Sequence[str], manifest: Manifest) -> dict[str, Oldest]:
     """Of the rows of each status; span: the columns of their times, the start first."""
-    key, per_key = _key(manifest), manifest.rule.get("watermark_per") == "key"
+    key, per_key = manifest.key, manifest.rule.get("watermark_per") == "key"
     own = _own(rows) if per_key else F.lit(None).cast("bigint")
     times = [F.unix_micros(C.col(name)).alias(name) for name in span]
     texts = [C.col(name).cast("string").alias(f"__key_{i}") for i, name in enumerate(key)]
@@ -48,7 +48,7 @@ def oldest_in(
     files: Iterable[File], status: str, least: tuple[int, ...], span: Sequence[str], manifest: Manifest
 ) -> Oldest:
     """The row of this status (windows have none: theirs is given) with these times, of files that have one."""
-    key, per_key = _key(manifest), manifest.rule.get("watermark_per") == "key"
+    key, per_key = manifest.key, manifest.rule.get("watermark_per") == "key"
     found = list[tuple[dict[str, str | None], int | None]]()
     has_status = C.SESSION_START in span
     for file in files:
@@ -61,11 +61,6 @@ def oldest_in(
             found.append((of_row, (state or {}).get(C.STATE_WATERMARK)))
     first, own = min(found, key=lambda row: [(text is not None, text or "") for text in row[0].values()])
     return Oldest(first, dict(zip(span, least, strict=True)), _watermark(manifest, first, own))
-
-
-def _key(manifest: Manifest) -> list[str]:
-    """The names of the key columns, those that SQL makes among them."""
-    return [entry if isinstance(entry, str) else entry["name"] for entry in manifest.rule["key"]]
 
 
 def _own(rows: DataFrame) -> Column:
