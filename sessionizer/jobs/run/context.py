@@ -116,9 +116,8 @@ class RunContext:
         increment = kind.tables.events.nothing_new(done)
         events = kind.tables.events.as_of(increment, None)
         clock = clock_of(done, kind, events, now, position.version + 1)
-        began, schema = {name: of.began for name, of in known.items()}, kind.fitting(done, events)
-        columns = {name: of.columns for name, of in known.items()}
-        rule = done.as_judged(kind.rule, OF_STATES)  # the untouched stays by these
+        began, columns = ({name: getattr(of, told) for name, of in known.items()} for told in ("began", "columns"))
+        schema, rule = kind.fitting(done, events), done.as_judged(kind.rule, OF_STATES)  # the untouched stays by these
         return cls(kind, position, increment, clock, rule, NO_OVERRIDE, began, schema, columns, mode, arguments)
 
     def result(self, *, at_once: bool = False) -> RunResult:
