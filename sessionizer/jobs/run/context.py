@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from sessionizer.jobs.run.compute import Checkpoints, held_if_few, read_once_if_few
 from sessionizer.jobs.run.kinds import Kind
 from sessionizer.jobs.run.pipeline import NO_OVERRIDE, RunResult, compute_run
-from sessionizer.jobs.run.retelling import of_sources, told_anew, told_otherwise
+from sessionizer.jobs.run.retelling import of_sources, still_waiting, told_anew, told_otherwise
 from sessionizer.jobs.run.scopes import clock_of, has_scopes_of, keys_from_json, scoped
 from sessionizer.lib import columns as C
 from sessionizer.lib.accepted import Again
@@ -63,18 +63,16 @@ class RunContext:
         known = kind.tables.events.begun(done)
         began = {n: known[n].began if n in known else one.first for n, one in increment.of.items()}
         clock = clock_of(done, kind, events, now, position.version + 1).awaiting(increment.more)
-        schema, is_delete = kind.fitting(done, events), kind.tables.events.deletion(increment) is not None
-        rule = kind.rule.of_deletes() if is_delete else kind.rule
-        columns = kind.tables.events.columns_told(increment)
+        schema, columns = kind.fitting(done, events), kind.tables.events.columns_told(increment)
+        rule = kind.rule if kind.tables.events.deletion(increment) is None else kind.rule.of_deletes()
         return cls(kind, position, increment, clock, rule, override, began, schema, columns)
 
     @classmethod
     def again(cls, kind: Kind, manifest: Manifest) -> "RunContext":
         """Of a run that has committed already."""
         events, known = kind.tables.events, manifest.consumed
-        increment = events.nothing_new(manifest)
-        if manifest.mode == "run":
-            increment = Increments({name: as_read(of) for name, of in known.items()})
+        read = Increments({name: as_read(of) for name, of in known.items()})
+        increment = read if manifest.mode == "run" else events.nothing_new(manifest)
         rule, version = manifest.as_judged(kind.rule), manifest.sessions_version
         clock = WatermarkState(
             manifest.now,
@@ -99,11 +97,10 @@ class RunContext:
         done, events = kind.begun(position.manifest), kind.tables.events
         increment, rule, number = events.as_rebuilt(done), kind.rule, position.version + 1
         clock, last = WatermarkState(now, run_seq=number, forgotten=done.forgotten), increment.lasts
-        schema = kind.schema_hash(events.read(increment))
+        schema, columns = kind.schema_hash(events.read(increment)), events.columns_told(increment)
         if events.keeps_time(done, last):
             clock = clock_of(done, kind, events.as_of(increment, None), now, number)
         began = {name: of.began for name, of in events.begun(done).items() if events.tables[name].id == of.id}
-        columns = events.columns_told(increment)
         return cls(kind, position, increment, clock, rule, NO_OVERRIDE, began, schema, columns, "rebuild")
 
     @classmethod
@@ -160,7 +157,7 @@ class RunContext:
         forgotten are marked; what deletes and updates in quarantine have taken away is there.
         """
         rows = self.kind.tables.events.as_of(self.increment, None)
-        if not (lasting := self.lasting()) or (rejects := self.rejects()) is None:
+        if not (lasting := self.lasting()) or (rejects := self._waiting) is None:
             return rows
         return marked(rows, self._kept_in(rows), rejects.where(reduce(or_, lasting)), self.rule, BY_MARK)
 
@@ -190,7 +187,7 @@ class RunContext:
 
     def _staying(self) -> DataFrame | None:
         """The rows of rejected_events whose events are gone from the source and stay in their session by this rule."""
-        if not (self.rule.corrections == "quarantine" or self._has_ignored) or (rejects := self.rejects()) is None:
+        if not (self.rule.corrections == "quarantine" or self._has_ignored) or (rejects := self._waiting) is None:
             return None
         lasts = F.lit(self.rule.corrections == "quarantine") | (C.col(C.REASON) == IGNORED_DELETE)
         stays, done, last = rejects.where((C.col(C.KEPT) == IN) & lasts), self.position.manifest, self.increment.lasts
@@ -246,8 +243,7 @@ class RunContext:
         if self.rule.watermark_per != "key" or table.is_empty or not has_scopes_of(done, self.kind):
             return self.clock
         events = with_keys(self._events(), self.rule.made) if self.mode == "run" else self._keys_touched()
-        home = self.kind.home.table.schema
-        then, now = ({f.name.lower(): f.dataType for f in schema} for schema in (home, events.schema))
+        then, now = ({f.name.lower(): f.dataType for f in of} for of in (self.kind.home.table.schema, events.schema))
         if any(then[name] != now[name] for name in map(str.lower, self.rule.key)):
             return self.clock
         return replace(self.clock, scopes=clocks_of_keys(table.live, table.final, events, self.rule))
@@ -280,6 +276,10 @@ class RunContext:
         done, asks = self.position.manifest, self.mode in ("run", "rebuild")
         is_otherwise = asks and done is not None and bool(told_otherwise(done, self._columns_of(done)))
         return is_otherwise and self._told is not None
+
+    @cached_property
+    def _waiting(self) -> DataFrame | None:
+        return still_waiting(self.rejects(), self.rule, self.position.manifest, self.kind.tables.events, self.increment)
 
     @cached_property
     def _told(self) -> DataFrame | None:

@@ -10,11 +10,12 @@ from pyspark.sql import types as T
 
 from sessionizer.jobs.run.compute import Checkpoints
 from sessionizer.lib import columns as C
+from sessionizer.lib.admission.freed import not_overtaken
 from sessionizer.lib.admission.retold import is_told_otherwise, retold
 from sessionizer.lib.admission.united import as_type, is_widened
 from sessionizer.lib.rule import Rule
 from sessionizer.tables.event_tables import Events
-from sessionizer.tables.increments import passed
+from sessionizer.tables.increments import Increments, passed
 from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.source import naming
 
@@ -53,6 +54,15 @@ def told_anew(
                 mine = Checkpoints().held(retold(mine, source, *changed[name], own))
         parts.append(mine)
     return reduce(DataFrame.unionByName, parts)
+
+
+def still_waiting(
+    rejects: DataFrame | None, rule: Rule, done: Manifest | None, events: Events, increment: Increments
+) -> DataFrame | None:
+    """The rows of rejected_events that a rebuild goes by: an update in quarantine whose new row has gone is made."""
+    if rejects is None or done is None or rule.corrections != "quarantine":
+        return rejects
+    return not_overtaken(rejects, events.as_of(increment, None), rule, done.key, Checkpoints())
 
 
 def of_sources(rejects: DataFrame | None, rule: Rule) -> DataFrame | None:

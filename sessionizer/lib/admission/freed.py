@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.accepted import FOREVER, Past, kept_in, read_back
-from sessionizer.lib.admission.rejects import IDENTITY
+from sessionizer.lib.admission.rejects import IDENTITY, beyond
 from sessionizer.lib.admission.validate import passing, raw_us, validate
 from sessionizer.lib.admission.verdicts import (
     BESIDE,
@@ -69,19 +69,39 @@ def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule, compute: Compu
         made = mine.where((C.col(C.REASON) == IGNORED_DELETE) & inside)
         found = made.unionByName(_apart_of(made, rejects, young))
     elif asked.corrections:
-        corrections = rejects.where(C.col(C.REASON) == CORRECTION)
-        updates, number = corrections.where(C.col(C.KEPT) == OUT), {"rows": F.count(F.lit(1))}
-        made, seen = compute.observed(mine.where((C.col(C.REASON) == CORRECTION) & inside), number)
-        before: int | None = 0
-        while seen["rows"] != before:
-            before = seen["rows"]
-            for names in ((*rule.origin, C.SOURCE_VERSION), rule.key):
-                moved = joined(made, updates, names, "left_semi")
-                made = made.unionByName(joined(corrections, moved, names, "left_semi")).dropDuplicates(list(IDENTITY))
-            made, seen = compute.observed(made, number)
+        made = _whole(mine.where((C.col(C.REASON) == CORRECTION) & inside), rejects, rule, rule.key, compute)
         also = _apart_of(made, rejects, young, inside).where(~(inside & young))
         found = found.unionByName(made).unionByName(also)
     return found
+
+
+def not_overtaken(
+    rejects: DataFrame, source: DataFrame, rule: Rule, key: tuple[str, ...], compute: Compute
+) -> DataFrame:
+    """The rows of rejected_events but updates that wait no longer, with all that `readmit` would make with them.
+
+    The new row of such a one is in the source no more, and no run has read what became of it. key: that of the rows.
+    """
+    updates = rejects.where((C.col(C.REASON) == CORRECTION) & (C.col(C.KEPT) == OUT))
+    lost, seen = compute.observed(beyond(updates, source), {"rows": F.count(F.lit(1))})
+    if not seen["rows"]:
+        return rejects
+    return joined(rejects, _whole(lost, rejects, rule, key, compute), IDENTITY, "left_anti")
+
+
+def _whole(made: DataFrame, rejects: DataFrame, rule: Rule, key: tuple[str, ...], compute: Compute) -> DataFrame:
+    """These corrections with the updates of their commits, those of the keys of these, and so on."""
+    corrections = rejects.where(C.col(C.REASON) == CORRECTION)
+    updates, number = corrections.where(C.col(C.KEPT) == OUT), {"rows": F.count(F.lit(1))}
+    made, seen = compute.observed(made, number)
+    before: int | None = 0
+    while seen["rows"] != before:
+        before = seen["rows"]
+        for names in ((*rule.origin, C.SOURCE_VERSION), key):
+            moved = joined(made, updates, names, "left_semi")
+            made = made.unionByName(joined(corrections, moved, names, "left_semi")).dropDuplicates(list(IDENTITY))
+        made, seen = compute.observed(made, number)
+    return made
 
 
 def _apart_of(made: DataFrame, rejects: DataFrame, young: Column, *first: Column) -> DataFrame:
