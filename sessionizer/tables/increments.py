@@ -69,9 +69,9 @@ class Increments:
         return all(one.is_empty for one in self.of.values())
 
     @property
-    def begins(self) -> bool:
-        """Whether any source has been begun, if only by a position."""
-        return any(one != NOTHING for one in self.of.values())
+    def begun(self) -> set[str]:
+        """The sources that have been begun, if only by a position."""
+        return {name for name, one in self.of.items() if one != NOTHING}
 
     @property
     def is_whole(self) -> bool:

@@ -98,6 +98,14 @@ def test_what_another_rule_leaves_out_is_erased_by_readmitting_its_delete_too(pr
     done.assert_clean()
 
 
+def test_what_a_filter_fails_for_by_now_is_erased_and_moves_nothing(pruned: Play, copied: Plays) -> None:
+    done = copied(pruned).change(source={"where": "10 div (n - 2) < 0"})
+    done.rebuild().readmit_deletes("a")
+    events = done.position().events
+    assert (events["moved"], events["forgotten"]) == (1, 1)
+    done.assert_rejected("u | event_time \n b | 2")
+
+
 def test_a_delete_right_after_its_insert_is_an_increment_of_its_own(play: Plays) -> None:
     done = play("a@0", **IGNORED)
     done.add("a@5=2").source("DELETE FROM {} WHERE n = 2").add("a@9").run()

@@ -111,6 +111,27 @@ def test_a_delete_beside_final_sessions_that_overlap_each_other_takes_one_event(
     done.assert_clean()
 
 
+@pytest.mark.parametrize("comes", [" | a@104 a@113 a@122", ""], ids=["before", "in the same run"])
+def test_a_final_session_that_shrinks_leaves_the_events_of_what_overlaps_a_live_one_alone(
+    play: Plays, comes: str
+) -> None:
+    done = play("tick@97 a@77 a@80=2 a@86 | tick@116 a@85 a@95 a@104" + comes, time=BY_SESSION)
+    done.source("DELETE FROM {} WHERE n = 2")
+    if not comes:
+        done.add("a@104 a@113 a@122")
+    done.run()
+    done.assert_sessions(
+        """
+        u | start | end | count | final
+        a | 77    | 86  | 2     | yes
+        a | 85    | 104 | 3     | yes
+        a | 104   | 122 | 3     | no
+        """,
+        u="a",
+    )
+    done.assert_clean()
+
+
 def test_a_late_event_apart_that_goes_leaves_the_final_session_of_its_time_alone(play: Plays) -> None:
     done = play("tick@110 a@85 a@95 | a@90=3", time=BY_SESSION, late_events="separate")
     done.source("DELETE FROM {} WHERE n = 3").runs("a@104")

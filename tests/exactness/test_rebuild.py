@@ -213,3 +213,11 @@ def test_time_moved_by_hand_before_the_start_has_come_is_no_dead_end(
         done.rebuild()
     done.add("a@4 a@60").runs("a@66").assert_sessions("u | start \n a | 66")
     done.assert_clean()
+
+
+def test_a_start_that_becomes_latest_before_it_has_come_takes_its_position(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path, source={"start": {"version": 5}}).add("a@0").init()
+    done.run(override=WatermarkOverride(advance_to=at(1)))
+    done.change(source={"start": "latest"}).run()
+    done.runs("a@60").assert_sessions("u | start | count \n a | 60 | 1")
+    assert done.run() == []

@@ -9,6 +9,7 @@ import duckdb
 import pytest
 from pyspark.sql import functions as F
 
+from sessionizer.jobs.commands import rebuild_plan
 from sessionizer.jobs.commands.check import Asked, Checked, as_document, check, show
 from sessionizer.jobs.quality.checks import Quality
 from sessionizer.jobs.quality.expectations import UNEXPECTED_ROWS, read_suite, sessions_suite
@@ -145,6 +146,8 @@ def test_a_failed_gate_writes_nothing_and_says_which_rows(lake_to_see: Warehouse
     assert report.timing.seconds is not None
     assert report.timing.seconds["expectations"] > 0
     assert len(made.sessions("user")) == 2
+    with pytest.raises(RunFailed, match=r"total\) in 1 row"):
+        rebuild_plan.plan(made.kind, print)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 """The page: what it says, that nothing in it is taken for HTML, and that a browser shows it."""
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import duckdb
 import pytest
+from pyspark.sql import SparkSession
 
 from sessionizer.jobs.commands.report import by_duckdb, by_spark, write_report
 from sessionizer.jobs.masking import masked
@@ -141,6 +143,19 @@ def test_a_page_about_nothing_yet(lake_to_see: Warehouse, tmp_path: Path) -> Non
     told = write_report(by_duckdb(made.config), made.config, tmp_path / "report.html", NOW)
     assert (told["sessions"], told["runs"], told["broken_rules"]) == ("0", "0", [])
     assert "No sessions yet" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.broad
+def test_days_that_no_calendar_has_are_in_no_chart(spark: SparkSession, tmp_path: Path) -> None:
+    zone = {"gap": "30m", "time_zone": "America/New_York"}
+    made = Warehouse(spark, tmp_path, source={"event_time": "timestamp_micros(n)"}, session=zone)
+    first = us(datetime(1, 1, 1, tzinfo=UTC))  # there it is a day before the year 1
+    noon, schema = us(clock("12:00")), "user STRING, at TIMESTAMP, n BIGINT"
+    made.append([("ann", None, first), ("bob", None, noon), ("bob", None, noon + 86_400_000_000)], schema)
+    made.init()
+    made.run()
+    told = write_report(by_duckdb(made.config), made.config, tmp_path / "report.html", NOW)
+    assert told["sessions"] == "3"
 
 
 @needs_browser

@@ -9,6 +9,7 @@ from sessionizer.tables.stitch.mapping import stitch_problems
 OF = Stitch.model_validate({"table": "devices", "from": "device", "to": "user_id"})
 INT, BIGINT, TEXT = T.IntegerType(), T.LongType(), T.StringType()
 ONE = T.StructType().add("a", INT)
+WIDE = T.StructType().add("a", BIGINT)
 TWO = T.StructType().add("a", INT).add("b", INT)
 
 
@@ -17,7 +18,7 @@ def problems(ours: T.DataType, theirs: T.DataType) -> list[str]:
     return [str(problem) for problem in stitch_problems(events, mapping.add("user_id", INT), OF, "source.stitch")]
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [(INT, BIGINT), (BIGINT, INT), (ONE, ONE)])
+@pytest.mark.parametrize(("ours", "theirs"), [(INT, BIGINT), (BIGINT, INT), (ONE, ONE), (ONE, WIDE)])
 def test_events_meet_a_mapping_by_one_type_or_a_wider_one(ours: T.DataType, theirs: T.DataType) -> None:
     assert problems(ours, theirs) == []
 

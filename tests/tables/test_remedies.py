@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 
 from sessionizer.jobs.commands.look_back import LookBack, backfill, rebuild
 from sessionizer.jobs.commands.verify import Asked, verify
+from sessionizer.jobs.queries.changes import Asked as ChangesAsked
+from sessionizer.jobs.queries.changes import changes
 from sessionizer.lib.errors import SourceError, TableError
 from sessionizer.tables.runs import Runs
 from tests.kills import killed_at
@@ -144,3 +146,5 @@ def test_sessions_restored_by_timestamp_are_restored_again_by_version(
     warehouse.delta().restoreToVersion(1)
     warehouse.run()
     assert_right(warehouse)
+    _, rows = changes(warehouse.kind, ChangesAsked("update", since_run="1"))
+    assert rows.count() > 0

@@ -20,7 +20,8 @@ from sessionizer.jobs.run.driver import commit, may_write_at_once, repair, settl
 from sessionizer.jobs.run.kinds import Kind, Ruled
 from sessionizer.jobs.run.manifests import manifest_of
 from sessionizer.jobs.run.phases import Phases, RunReport, Say, wall_clock
-from sessionizer.jobs.run.policies import check_filter, check_fits, check_policies
+from sessionizer.jobs.run.pipeline import RunResult
+from sessionizer.jobs.run.policies import check_expectations, check_filter, check_fits, check_policies
 from sessionizer.jobs.run.retries import with_retries
 from sessionizer.jobs.run.scopes import keys_from_json
 from sessionizer.lib import columns as C
@@ -146,8 +147,9 @@ def readmit(kind: Kind, asked: LookBack, say: Say = lambda _: None) -> list[RunR
         return []
     low, high = int(bounds["low"]), int(bounds["high"]) + 1
     whole = replace(asked, low=low, high=high, chunk=high - low)
-    step = partial(_look_back, kind, "readmit", whole.arguments(low, high), whole, say)
-    return [with_retries(step, say, kind.name)]
+    step = partial(_taken_in, kind, whole.arguments(low, high), whole, say)
+    report = with_retries(step, say, kind.name)
+    return [] if report is None else [report]
 
 
 def rebuild(kind: Kind, now: int | None = None, say: Say = lambda _: None) -> RunReport:
@@ -177,7 +179,37 @@ def left(of: Ruled, done: Manifest | None, asked: LookBack) -> LookBack:
     return found
 
 
+@dataclass(frozen=True)
+class _Computed:
+    """What a look back comes to, before anything is written."""
+
+    context: RunContext
+    result: RunResult
+    phases: Phases
+
+    def written(self, asked: LookBack, say: Say) -> RunReport:
+        """It, committed; of a dry run what would be."""
+        kind, result, phases = self.context.kind, self.result, self.phases
+        manifest = manifest_of(self.context, result, phases.started)
+        if asked.dry_run:
+            check_expectations(self.context, result, phases)
+            return RunReport(manifest, phases.timing(), kind.name, dry_run=True, changes=outlasting(result.changes))
+        say(f"writing {result.counts['rows']:,} {kind.name}" if result.counts else f"writing {kind.name}")
+        return commit(self.context, result, manifest, phases)
+
+
 def _look_back(kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: LookBack, say: Say) -> RunReport:
+    return _computed(kind, mode, arguments, asked, say).written(asked, say)
+
+
+def _taken_in(kind: Kind, arguments: Mapping[str, Any], asked: LookBack, say: Say) -> RunReport | None:
+    """What `readmit` comes to; None where all that was asked for stays as it is."""
+    found = _computed(kind, "readmit", arguments, asked, say)
+    events, rows = found.result.events, found.result.counts.get("rows")
+    return found.written(asked, say) if rows or events.takes_rejects or events.rejected else None
+
+
+def _computed(kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: LookBack, say: Say) -> _Computed:
     phases = Phases()
     with phases("plan"):
         position = kind.home.position()
@@ -202,11 +234,7 @@ def _look_back(kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: Look
         result = context.result(at_once=replaces and may_write_at_once(kind))
     if mode in ("rebuild", "readmit"):  # a backfill judges nothing anew
         check_policies(result, context)
-    manifest = manifest_of(context, result, phases.started)
-    if asked.dry_run:
-        return RunReport(manifest, phases.timing(), kind.name, dry_run=True, changes=outlasting(result.changes))
-    say(f"writing {result.counts['rows']:,} {kind.name}" if result.counts else f"writing {kind.name}")
-    return commit(context, result, manifest, phases)
+    return _Computed(context, result, phases)
 
 
 def _repair_if_possible(kind: Kind, position: Position, say: Say) -> None:

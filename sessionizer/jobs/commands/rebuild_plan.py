@@ -12,8 +12,8 @@ from sessionizer.jobs.queries.sql import documents
 from sessionizer.jobs.run.compute import Checkpoints, outlasting
 from sessionizer.jobs.run.context import RunContext
 from sessionizer.jobs.run.kinds import Kind
-from sessionizer.jobs.run.phases import Say, wall_clock
-from sessionizer.jobs.run.policies import check_filter, check_policies
+from sessionizer.jobs.run.phases import Phases, Say, wall_clock
+from sessionizer.jobs.run.policies import check_expectations, check_filter, check_policies
 from sessionizer.lib import columns as C
 from sessionizer.lib.compare import same_row, tolerances
 
@@ -53,6 +53,7 @@ def plan(kind: Kind, say: Say, now: int | None = None) -> Plan:
     with kind.tables.events.reading(context.increment):
         result = context.result()
         check_policies(result, context)
+        check_expectations(context, result, Phases())
         rows = outlasting(result.changes.drop(C.CHANGE))
     say("comparing")
     table = kind.home.table.read(position.version)

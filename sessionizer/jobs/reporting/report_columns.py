@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from sessionizer.jobs.reporting import charts
-from sessionizer.jobs.reporting.report_queries import DAYS, Engine, Row
+from sessionizer.jobs.reporting.report_queries import DAYS, Engine, Row, in_calendar
 from sessionizer.lib.config import Config
 
 MOST_CHARTS, MOST_VALUES, LONGEST = 4, 8, 60
@@ -115,7 +115,7 @@ def _by_day(engine: Engine, name: str, day: str) -> Iterator[tuple[str, Markup]]
     """Its mean a day; of a single day, or where all are alike, the table says it."""
     value = f"avg(CAST({engine.column(name)} AS DOUBLE))"
     query = f"SELECT session_date AS day, {value} AS v FROM sessions GROUP BY 1 ORDER BY 1 DESC LIMIT {DAYS}"
-    rows = [row for row in engine.ask(query)[::-1] if isinstance(row["v"], int | float)]
+    rows = [row for row in in_calendar(engine.ask(query))[::-1] if isinstance(row["v"], int | float)]
     if len({row["v"] for row in rows}) > 1:
         drawn = charts.line([row["v"] for row in rows], [_day(row["day"]) for row in rows])
         shown = charts.svg(drawn, f"mean-{len(name)}-{_plain(name)}", day, _cut(name))
@@ -131,7 +131,7 @@ def _new_and_returning(engine: Engine, key: Sequence[str], day: str) -> Iterator
 SELECT day, sum(is_new) AS new, count(*) - sum(is_new) AS returning_ FROM (
     SELECT session_date AS day, CASE WHEN {first} THEN 1 ELSE 0 END AS is_new FROM sessions
 ) AS t GROUP BY day ORDER BY day DESC LIMIT {DAYS}"""
-    rows = engine.ask(query)[::-1]
+    rows = in_calendar(engine.ask(query))[::-1]
     if len(rows) > 1:
         parts = {"of new keys": [row["new"] for row in rows], "of returning ones": [row["returning_"] for row in rows]}
         drawn = charts.stacked(parts, [_day(row["day"]) for row in rows])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 from sessionizer.lib import columns as C
@@ -48,6 +49,19 @@ class Found:
     rejected: list[Row]
 
 
+def in_calendar(rows: Sequence[Row]) -> list[Row]:
+    """Those whose `day` is one that Python, and so a chart, has: of the years 1 to 9999."""
+    return [row for row in rows if _is_day(row["day"])]
+
+
+def _is_day(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
 def ask_all(engine: Engine, config: Config) -> Found:
     """Every part, from the tables of one configuration."""
     ask = engine.ask
@@ -56,7 +70,7 @@ def ask_all(engine: Engine, config: Config) -> Found:
         totals=totals,
         ledger=ledger,
         by_status={row["status"]: row["n"] for row in ask(BY_STATUS)},
-        by_day=ask(BY_DAY)[::-1],
+        by_day=in_calendar(ask(BY_DAY))[::-1],
         by_hour=ask(BY_HOUR),
         durations=ask(DURATIONS),
         sizes=ask(SIZES),

@@ -171,7 +171,8 @@ def _increment(kind: Kind, options: RunOptions, say: Say, finished: Callable[[Ma
     check_policies(result, context)
     unchanged = result.counts and not result.counts["rows"]
     stays = override != options.override or stands(context.clock, result.clock)  # a clock alone is no news
-    if unchanged and stays and not evolves and increment.is_empty and (done is not None or not increment.begins):
+    begins = increment.begun.difference(kind.tables.events.begun(done))
+    if unchanged and stays and not evolves and increment.is_empty and not begins:
         return None
     manifest = manifest_of(context, result, phases.started)
     if options.dry_run:

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.accepted import FOREVER, Past, kept_in, read_back
 from sessionizer.lib.admission.rejects import IDENTITY, beyond
-from sessionizer.lib.admission.validate import passing, raw_us, validate
+from sessionizer.lib.admission.validate import is_let_through, raw_us, validate
 from sessionizer.lib.admission.verdicts import (
     BESIDE,
     BY_COLUMNS,
@@ -37,8 +37,8 @@ STILL_IN, PASSES = "__still_in", "__passes"
 class Readmission:
     """Which rejected events are judged again: late ones and those of the future in [low, high), of these keys.
 
-    Those that an expression failed for, or had no gap for, too, where they have a time: its columns may have other
-    types by now.
+    Those that an expression failed for, or had no time or gap for, too, where they have a time: its columns may have
+    other types by now.
 
     keys: rows of the key columns; None: all. corrections: those that were not applied are made, too. forgotten: what
     is older stays late, so that it is not asked for; corrections are. deletes: none of these, but those deletes that
@@ -134,8 +134,7 @@ def deletions(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFrame:
     Those that this rule leaves out are in no session: these are `forgotten`.
     """
     rows = read_back(_named(rejects), source)
-    passes = passing(rows, rule)
-    told = rows.withColumn(PASSES, F.lit(True) if passes is None else F.coalesce(passes, F.lit(False)))
+    told = rows.withColumn(PASSES, is_let_through(rows, rule))
     judged = validate(told, replace(rule, where=None), WatermarkState(FOREVER), (C.FREED, PASSES))
     counts = F.col(PASSES) & C.col(C.VERDICT).isNull()
     return hashed(judged.withColumn(C.VERDICT, F.when(counts, MOVED).otherwise(FORGOTTEN)).drop(PASSES)).drop(C.JSON)

@@ -172,6 +172,15 @@ def passing(events: DataFrame, rule: Rule) -> Column | None:
     return condition if fails is None else condition | fails
 
 
+def is_let_through(events: DataFrame, rule: Rule) -> Column:
+    """Whether `where` has a value for an event, and lets it through."""
+    if rule.where is None:
+        return F.lit(True)
+    condition, fails = condition_of_event(rule.where, events, "source.where", "event_type <> 'ping'")
+    passes = F.coalesce(condition, F.lit(False))
+    return passes if fails is None else passes & ~fails
+
+
 def _verdict(events: DataFrame, rule: Rule, clock: WatermarkState, failed: list[Column]) -> Column:
     us, fails = C.col(C.US), reduce(or_, failed) if failed else None
     invalid: list[tuple[str, Column]] = [] if fails is None else [(EXPRESSION_FAILED, fails)]

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.admission.verdicts import BY_COLUMNS, DUPLICATE, IN, IN_THE_FUTURE, INVALID, LATE, NULL_TIME
+from sessionizer.lib.admission.verdicts import BY_COLUMNS, DUPLICATE, IN, IN_THE_FUTURE, INVALID, LATE
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.verifying import rules
@@ -48,7 +48,7 @@ def not_of_the_source(near: DataFrame, rejects: DataFrame, runs: DataFrame, rule
     missing = known.where(F.col(THERE) < F.col(REJECTED) + F.size(APART))
     valid = known.where(F.col(ROW).isNotNull() & F.col(ROW)[C.VERDICT].isNull())
     met = joined(out, F.broadcast(runs.select(C.RUN_SEQ, SAME_COLUMNS)), (C.RUN_SEQ,), "left")
-    as_told = (~C.col(C.REASON).isin(*BY_COLUMNS, NULL_TIME)) | F.coalesce(F.col(SAME_COLUMNS), F.lit(False))
+    as_told = (~C.col(C.REASON).isin(*BY_COLUMNS)) | F.coalesce(F.col(SAME_COLUMNS), F.lit(False))
     by_itself = met.where(C.col(C.REASON).isin(*INVALID) & (C.col(C.REASON) != IN_THE_FUTURE) & as_told)
     return {
         rules.IN_SOURCE: joined(out, missing, (C.HASH,), "left_semi").select(*_shown(rule)),

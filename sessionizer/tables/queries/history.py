@@ -13,7 +13,7 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.errors import TableError, UsageError
 from sessionizer.tables.delta import CHANGE_FEED, GONE
 from sessionizer.tables.manifest import Manifest
-from sessionizer.tables.position import HARMLESS, Log, restored_version
+from sessionizer.tables.position import HARMLESS, Log
 from sessionizer.tables.runs import Runs
 from sessionizer.tables.window_table import WindowTable
 
@@ -47,13 +47,17 @@ def run_in(log: Log, name: str) -> RunCommit | None:
 
 
 def versions_behind(log: Log, version: int) -> list[int]:
-    """Later versions at which the run of this one is the last: by upkeep and changes by hand, and behind a RESTORE."""
+    """Later versions at which the run of this one is the last: by upkeep and changes by hand, and behind a RESTORE.
+
+    Which version one by timestamp has brought back nobody knows: it may be this one.
+    """
     own = {version}
     later = list(takewhile(lambda entry: entry.version > version, log.history()))
     for entry in reversed(later):
         is_restore = entry.operation == "RESTORE"
         is_run = not is_restore and entry.operation not in HARMLESS and Manifest.parse(entry.metadata) is not None
-        if not is_run and (restored_version(entry) if is_restore else entry.version - 1) in own:
+        before = entry.parameters.get("version") or version if is_restore else entry.version - 1
+        if not is_run and int(before) in own:
             own.add(entry.version)
     return sorted(own - {version})
 

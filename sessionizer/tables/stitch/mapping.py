@@ -81,10 +81,14 @@ def stitch_problems(columns: T.StructType, mapping: T.StructType, of: Stitch, fi
 
 
 def _meet(one: T.DataType, other: T.DataType) -> bool:
-    if one.simpleString() == other.simpleString():
-        return True
-    is_whole = not isinstance(one, T.ArrayType | T.StructType)  # of others Spark compares no more than the same parts
-    return is_whole and (is_widened(one, other) or is_widened(other, one))
+    """Whether Spark compares them: as the same type, or as a wider one; of structs the same parts."""
+    match one, other:
+        case T.StructType(), T.StructType():
+            kinds = zip(one.fields, other.fields, strict=False)
+            return one.names == other.names and all(_meet(a.dataType, b.dataType) for a, b in kinds)
+        case T.ArrayType(), T.ArrayType():
+            return _meet(one.elementType, other.elementType)
+    return one.simpleString() == other.simpleString() or is_widened(one, other) or is_widened(other, one)
 
 
 class MappingTable:

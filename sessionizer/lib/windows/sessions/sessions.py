@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -16,6 +17,13 @@ from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import timestamp
 from sessionizer.lib.time.spans import within_times
 from sessionizer.lib.time.watermarks import WatermarkState, with_clock
+from sessionizer.lib.windows.sessions.beside import (
+    beside_others,
+    near_places,
+    places_of,
+    spans_of,
+    within_ranges,
+)
 from sessionizer.lib.windows.sessions.boundaries import (
     facts_of_content,
     is_to_cut,
@@ -48,17 +56,14 @@ from sessionizer.lib.windows.sessions.lifecycle import not_forgotten, settle, ta
 from sessionizer.lib.windows.sessions.places import may_touch, sessions_apart, unforgotten
 from sessionizer.lib.windows.sessions.recompute import (
     REDO,
-    beside_others,
     mark_roles,
     may_span_others,
     role_columns,
-    spans_of,
     spans_others_amid,
     to_cut,
     to_merge,
     to_redo,
     with_absorbed,
-    within_ranges,
 )
 from sessionizer.lib.windows.windows import Around, Merged, Stored
 
@@ -141,9 +146,11 @@ class Sessions:
             return Merged(merged)
         ranges = compute.held(to_redo(marked, rule))
         spans = spans_of(ranges, compute)
-        table = stored.final if changes.again is None else stored.all()  # whose live rows are not all there
+        stays = changes.again is not None or (rule.freezes and changes.looks_back)  # all but what is made again
+        table = stored.all() if stays else stored.final
         if table is not None and may_span_others(rule):
-            ranges, spans = beside_others(ranges, spans, table, rule, compute)
+            made = None if stays or not rule.freezes else compute.held(places_of(merged, rule))
+            ranges, spans = beside_others(ranges, spans, partial(near_places, table, made, rule), rule, compute)
         inside, redone = self._redone(changes.accepted(spans), ranges, compute)
         if keeps_arrival_of_key(rule):  # what does not come back has not just arrived
             lasting = not_forgotten(compute.held(redone), changes.before)

@@ -1,0 +1,134 @@
+"""Beside: final sessions in the time of what is recomputed, which stay as they are, and the events that are theirs."""
+
+from collections.abc import Callable
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from sessionizer.lib import columns as C
+from sessionizer.lib.bags import hashed
+from sessionizer.lib.compute import Compute
+from sessionizer.lib.config import DynamicGap
+from sessionizer.lib.joins import joined
+from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.spans import Spans, near_spans, overlapping
+from sessionizer.lib.windows.sessions.intervals import apart, bare_intervals, main_population
+from sessionizer.lib.windows.sessions.recompute import OLD
+
+OTHERS, EDGES, OWN_EDGES = "__others", "__edges", "__own_edges"
+
+
+def beside_others(
+    ranges: DataFrame, spans: Spans, places: Callable[[Spans], DataFrame], rule: Rule, compute: Compute
+) -> tuple[DataFrame, Spans]:
+    """The ranges with `__others`, if any has some, and where the events of them and of these lie.
+
+    Which events are whose cannot be told where final sessions overlap, only how many are theirs: of a range and of all
+    that overlap what overlaps it, and so on, which are read until no more come. places: makes those of the sessions
+    that lie in spans of time.
+    """
+    while True:
+        found, seen = compute.observed(with_others(ranges, places(spans), rule), {OTHERS: F.count(OTHERS)})
+        if not seen[OTHERS]:
+            return ranges, spans
+        wider = spans_of(found, compute)
+        if wider == spans or not rule.freezes:
+            return found, wider
+        spans = wider
+
+
+def near_places(table: DataFrame, made: DataFrame | None, rule: Rule, spans: Spans) -> DataFrame:
+    """Those of rows of the sessions table in these spans of time, and of what this run has made: `places_of` it."""
+    rows = table.where(~C.col(C.IS_LATE) & overlapping(C.col(C.SESSION_START), C.col(C.SESSION_END), spans))
+    found = places_of(bare_intervals(rows, rule), rule)
+    return found if made is None else found.unionByName(made)
+
+
+def places_of(sessions: DataFrame, rule: Rule) -> DataFrame:
+    """Where sessions of the main population lie, how many events they hold, and their id, if they had one before."""
+    main = sessions.where(C.col(C.POPULATION).isNull()) if C.POPULATION in sessions.columns else sessions
+    names = C.cols((*rule.key, C.START, C.END, C.REACH, C.COUNT))
+    if C.LIVE not in sessions.columns:
+        return main.select(*names, F.lit(None).cast("string").alias(C.SESSION_ID))
+    return main.select(*names, C.col(C.LIVE)[C.SESSION_ID].alias(C.SESSION_ID))
+
+
+def with_others(ranges: DataFrame, places: DataFrame, rule: Rule) -> DataFrame:
+    """The ranges with `__others`: where sessions lie in their time that are not of them, and stay as they are.
+
+    Those that overlap are told together, also with such as lie beside the range, if they stay as they are whatever
+    comes near them: when the first begins and the last ends, all times at which one does, the farthest reach, the
+    number of events.
+    """
+    identity = apart(ranges, rule)
+    if C.POPULATION in identity:
+        places = places.withColumn(C.POPULATION, F.lit(None).cast("bigint"))
+    own = F.col(OLD)[C.LIVE][C.SESSION_ID].alias("__own")
+    named = F.broadcast(ranges.select(*C.cols((*identity, C.RANGE, C.LOW, C.HIGH)), own))
+    overlap = (C.col(C.START) <= C.col(C.HIGH)) & (C.col(C.END) >= C.col(C.LOW))
+    met = joined(places, named, identity, "inner", None if rule.freezes else overlap)
+    others = met.where(~F.coalesce(F.array_contains("__own", C.col(C.SESSION_ID)), F.lit(False)))
+    of_range = (*identity, C.RANGE)
+    by_time = Window.partitionBy(*C.cols(of_range)).orderBy(C.START, C.END)
+    before = F.max(C.col(C.END)).over(by_time.rowsBetween(Window.unboundedPreceding, -1))
+    told = others.withColumn("__ahead", F.when(C.col(C.START) > before, 1).otherwise(0))
+    number = F.sum("__ahead").over(by_time.rowsBetween(Window.unboundedPreceding, 0))
+    together = told.withColumn("__number", number).groupBy(*C.cols(of_range), "__number")
+    groups = together.agg(
+        F.bool_or(overlap).alias("__meets"),
+        F.min(C.col(C.START)).alias(C.START),
+        F.max(C.col(C.END)).alias(C.END),
+        F.max(C.col(C.REACH)).alias(C.REACH),
+        F.sum(C.col(C.COUNT)).alias(C.COUNT),
+        F.array_union(F.collect_set(C.col(C.START)), F.collect_set(C.col(C.END))).alias(EDGES),
+    )
+    met, place = groups.where("__meets"), F.struct(*C.cols((C.START, C.END, C.REACH, C.COUNT, EDGES)))
+    return joined(ranges, met.groupBy(*C.cols(of_range)).agg(F.collect_list(place).alias(OTHERS)), of_range, "left")
+
+
+def spans_of(ranges: DataFrame, compute: Compute) -> Spans:
+    """Where the events to read lie."""
+    low, high = C.col(C.LOW), C.col(C.HIGH)
+    if OTHERS in ranges.columns:
+        low = F.least(low, F.array_min(F.col(OTHERS)[C.START]))
+        high = F.greatest(high, F.array_max(F.col(OTHERS)[C.END]))
+    return near_spans([(row[0], row[1]) for row in compute.rows(ranges.select(low, high))])
+
+
+def within_ranges(events: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame:
+    """The accepted events that lie in a range of their key and population, with its `__range`.
+
+    By content, with its `__low` and `__first_ids`, too.
+
+    Those of other sessions in its time are left out: as many as these hold. Where more lie there, which ones are
+    theirs is not known: those out of the range, those at their edges, of these such as reach no farther, the earliest;
+    those at the edges of the range's own sessions come last.
+    """
+    identity = apart(ranges, rule)
+    if C.POPULATION not in identity:
+        events = main_population(events)
+    if C.POPULATION in identity and C.POPULATION not in events.columns:
+        events = events.withColumn(C.POPULATION, F.lit(None).cast("bigint"))
+    kept = tuple(name for name in (OTHERS, C.FIRST_IDS) if name in ranges.columns)
+    own = [_edges_of_own().alias(OWN_EDGES)] if OTHERS in kept else []
+    named = F.broadcast(ranges.select(*C.cols((*identity, C.RANGE, C.LOW, C.HIGH, *kept)), *own))
+    us = C.col(C.US)
+    inside = us.between(C.col(C.LOW), C.col(C.HIGH))
+    if OTHERS not in kept:
+        met = joined(events, named, identity, "inner", inside)
+        return met.drop(C.HIGH) if C.FIRST_IDS in kept else met.drop(C.LOW, C.HIGH)
+    amid = F.filter(OTHERS, lambda place: us.between(place[C.START], place[C.END]))
+    met = joined(events, named, identity, "inner", inside | F.coalesce(F.size(amid) > 0, F.lit(False)))
+    placed, place = hashed(met).withColumn("__place", F.get(amid, F.lit(0))), F.col("__place")
+    gap = C.col(C.GAP) if isinstance(rule.gap, DynamicGap) else F.lit(rule.gap)
+    outside, at_edge = inside.asc(), F.array_contains(place[EDGES], us).desc()  # outside: not the range's own
+    at_own = F.array_contains(OWN_EDGES, us).asc()
+    likely = outside, at_edge, at_own, (us + gap <= place[C.REACH]).desc(), us, C.col(C.HASH)
+    number = F.row_number().over(Window.partitionBy(*C.cols((*identity, C.RANGE)), place[C.START]).orderBy(*likely))
+    left = placed.withColumn("__number", number).where(place.isNull() | (F.col("__number") > place[C.COUNT]))
+    return left.where(inside).select(*C.cols((*events.columns, C.RANGE)))
+
+
+def _edges_of_own() -> Column:
+    """All times at which one of the range's sessions in the table begins or ends."""
+    return F.array_union(F.col(OLD)[C.LIVE][C.START], F.col(OLD)[C.END])
