@@ -17,6 +17,7 @@ from sessionizer.lib.admission.verdicts import (
     LATE,
     NON_POSITIVE_GAP,
     NULL_KEY,
+    NULL_TIME,
     OUT,
 )
 from sessionizer.lib.config import Config
@@ -39,6 +40,7 @@ AFTER_KEY: Mapping[str, T.DataType] = {
 FOR_GOOD = frozenset({BEFORE_START, CORRECTION, IGNORED_DELETE})  # whatever is computed again
 # The same of what is older than that which has been forgotten: another rule might take it in.
 BY_MARK = frozenset({LATE, DUPLICATE, EXPRESSION_FAILED, NULL_KEY, NON_POSITIVE_GAP, IN_THE_FUTURE})
+TIMED = BY_MARK | {NULL_TIME}  # the same, where wider columns have given such a one a time
 ANEW = "rejected-anew"
 KEPT_OUT = sorted(FOR_GOOD | BY_MARK)  # what has no time speaks for itself
 
@@ -93,14 +95,15 @@ class RejectedEvents:
 
         since: the time in microseconds before which no event is in a session that is left; None: nobody knows.
 
-        Rows of events without a time may go. The others stay, as with `late_events: drop`: key, time and hash say which
-        events the sessions are made without. A line that nobody could read has no run, and stays.
+        Rows of events without a time may go. The others, of which some got one by wider columns, stay, as with
+        `late_events: drop`: key, time and hash say which events the sessions are made without. A line that nobody could
+        read has no run, and stays.
         """
         old, kept = f"{C.RUN_SEQ} <= {run_seq}", ", ".join(f"'{reason}'" for reason in KEPT_OUT)
         gone = f"{C.REASON} = '{IGNORED_DELETE}' AND {C.EVENT_TIME} < timestamp_micros({since})"
         return (
             *(() if since is None else ((f"{old} AND {gone}", dict[str, str]()),)),
-            (f"{old} AND {C.REASON} NOT IN ({kept})", {}),
+            (f"{old} AND {C.REASON} NOT IN ({kept}) AND {C.EVENT_TIME} IS NULL", {}),
             (f"{old} AND {C.REASON} IN ({kept}) AND {C.KEPT} = '{OUT}' AND {C.EVENT} IS NOT NULL", {C.EVENT: "NULL"}),
         )
 

@@ -8,7 +8,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from sessionizer.jobs.commands.maintain import Asked, maintain
 from sessionizer.jobs.reporting.run_output import show
+from sessionizer.jobs.run.phases import wall_clock
+from sessionizer.lib.durations import DAY
 from sessionizer.lib.expressions import of_event
 from tests.exactness.play import Play
 
@@ -126,7 +129,9 @@ def test_a_time_that_wider_columns_give_is_taken_in_by_readmit(spark: SparkSessi
     play = Play(spark, tmp_path, source={"event_time": time}).runs("a@0 b@5=5000 tick@100=6000")
     play.source("ALTER TABLE {} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
     play.source("ALTER TABLE {} ALTER COLUMN n TYPE BIGINT").run()
+    maintain(play.spark, play.config, Asked(keep={"rejected_events": DAY}, now=wall_clock() + 9 * DAY))
     play.assert_rejected("u | reason \n b | null_time \n tick | null_time")
+    play.assert_clean()
     play.readmit().assert_rejected("u | reason")
     play.assert_clean()
     versions = play.versions()

@@ -84,6 +84,18 @@ def test_a_rebuild_over_lost_changes_counts_a_row_once_whose_earlier_update_wait
     done.assert_clean()
 
 
+def test_a_rebuild_over_lost_changes_knows_an_update_that_took_the_time_away(play: Plays) -> None:
+    done = play("a@0=5 b@100", corrections="quarantine").source("UPDATE {} SET at = NULL WHERE n = 5")
+    done.run()
+    done.source("UPDATE {} SET at = TIMESTAMP'2026-01-01 00:05:00' WHERE n = 5")
+    with having(done.spark, AT_ONCE):
+        done.source("VACUUM {} RETAIN 0 HOURS")
+    with pytest.raises(SourceError, match="cannot be read"):
+        done.run()
+    done.rebuild().assert_sessions("u | start | count \n a | 5 | 1 \n b | 100 | 1")
+    done.assert_clean()
+
+
 def test_a_rebuild_makes_no_corrections_that_wait(play: Plays) -> None:
     done = play("a@0 a@5 b@100", corrections="quarantine").source("DELETE FROM {} WHERE u = 'a'")
     done.run()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.exactness.play import Play
+from tests.exactness.play import TOTAL, Play
 
 pytestmark = pytest.mark.slow
 
@@ -130,6 +130,38 @@ def test_a_final_session_that_shrinks_leaves_the_events_of_what_overlaps_a_live_
         u="a",
     )
     done.assert_clean()
+
+
+def test_sessions_made_again_beside_each_other_leave_the_events_of_the_final_one_between_alone(play: Plays) -> None:
+    chains = {"gap": "10m", "max_duration": "20m"}
+    done = play("tick@97 a@77 a@80=2 a@86 | tick@116 a@85 a@95 a@104", time=BY_SESSION, session=chains)
+    done.source("DELETE FROM {} WHERE n = 2").runs("a@104 a@113 a@122 a@131")
+    done.assert_sessions(
+        """
+        u | start | end | count | final
+        a | 77    | 86  | 2     | yes
+        a | 85    | 104 | 3     | yes
+        a | 104   | 122 | 3     | no
+        a | 131   | 131 | 1     | no
+        """,
+        u="a",
+    )
+    done.assert_clean()
+
+
+def test_an_aggregate_taken_up_beside_a_final_session_that_shrinks_moves_no_event(play: Plays) -> None:
+    done = play("tick@97 a@77 a@80=2 a@86 | tick@116 a@85 a@95 a@104 | a@104 a@113 a@122", time=BY_SESSION)
+    most = {"name": "most", "fn": "max", "of": "n"}
+    done.source("DELETE FROM {} WHERE n = 2").change(aggregates=[*TOTAL, most]).run()
+    done.assert_sessions(
+        """
+        u | start | end | count | total | final
+        a | 77    | 86  | 2     | 2     | yes
+        a | 85    | 104 | 3     | 3     | yes
+        a | 104   | 122 | 3     | 3     | no
+        """,
+        u="a",
+    )
 
 
 def test_a_late_event_apart_that_goes_leaves_the_final_session_of_its_time_alone(play: Plays) -> None:

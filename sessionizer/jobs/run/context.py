@@ -31,7 +31,7 @@ from sessionizer.lib.windows.windows import Stored
 from sessionizer.tables.increments import Increments, as_read
 from sessionizer.tables.manifest import OF_STATES, Manifest, Mode
 from sessionizer.tables.position import Position
-from sessionizer.tables.rejected_events import BY_MARK
+from sessionizer.tables.rejected_events import TIMED
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class RunContext:
         rows = self.kind.tables.events.as_of(self.increment, None)
         if not (lasting := self.lasting()) or (rejects := self._waiting) is None:
             return rows
-        return marked(rows, self._kept_in(rows), rejects.where(reduce(or_, lasting)), self.rule, BY_MARK)
+        return marked(rows, self._kept_in(rows), rejects.where(reduce(or_, lasting)), self.rule, TIMED)
 
     def lasting(self) -> list[Column]:
         """Which rows of rejected_events a rebuild goes by, any of these."""
@@ -170,7 +170,7 @@ class RunContext:
             found += [reason == CORRECTION, is_timeless()]
         found += [reason == IGNORED_DELETE] if self._has_ignored else []
         if self.clock.forgotten is not None:  # whatever it was, it is late now
-            found.append(reason.isin(*BY_MARK) & (F.unix_micros(C.col(C.EVENT_TIME)) < self.clock.forgotten))
+            found.append(reason.isin(*TIMED) & (F.unix_micros(C.col(C.EVENT_TIME)) < self.clock.forgotten))
         return found
 
     def _kept_in(self, rows: DataFrame) -> DataFrame | None:

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.accepted import FOREVER, Past, kept_in, read_back
-from sessionizer.lib.admission.rejects import IDENTITY, beyond
+from sessionizer.lib.admission.rejects import IDENTITY, beyond, is_timeless
 from sessionizer.lib.admission.validate import is_let_through, raw_us, validate
 from sessionizer.lib.admission.verdicts import (
     BESIDE,
@@ -80,10 +80,15 @@ def not_overtaken(
 ) -> DataFrame:
     """The rows of rejected_events but updates that wait no longer, with all that `readmit` would make with them.
 
-    The new row of such a one is in the source no more, and no run has read what became of it. key: that of the rows.
+    The new row of such a one is in the source no more, and no run has read what became of it. Where it has no time, it
+    waits beside the old one of its commit and key. key: that of the rows.
     """
-    updates = rejects.where((C.col(C.REASON) == CORRECTION) & (C.col(C.KEPT) == OUT))
-    lost, seen = compute.observed(beyond(updates, source), {"rows": F.count(F.lit(1))})
+    corrections = rejects.where(C.col(C.REASON) == CORRECTION)
+    timeless = beyond(rejects.where(is_timeless() & (C.col(C.KEPT) == OUT)), source)
+    names = (*rule.origin, C.SOURCE_VERSION, *key)
+    halves = joined(corrections.where(C.col(C.KEPT) == IN), timeless, names, "left_semi")
+    lost = beyond(corrections.where(C.col(C.KEPT) == OUT), source).unionByName(halves)
+    lost, seen = compute.observed(lost, {"rows": F.count(F.lit(1))})
     if not seen["rows"]:
         return rejects
     return joined(rejects, _whole(lost, rejects, rule, key, compute), IDENTITY, "left_anti")

@@ -15,7 +15,7 @@ from sessionizer.lib.time.spans import Spans, near_spans, overlapping
 from sessionizer.lib.windows.sessions.intervals import apart, bare_intervals, main_population
 from sessionizer.lib.windows.sessions.recompute import OLD
 
-OTHERS, EDGES, OWN_EDGES = "__others", "__edges", "__own_edges"
+OTHERS, EDGES, OWN_EDGES, OF = "__others", "__edges", "__own_edges", "__of"
 
 
 def beside_others(
@@ -45,12 +45,21 @@ def near_places(table: DataFrame, made: DataFrame | None, rule: Rule, spans: Spa
 
 
 def places_of(sessions: DataFrame, rule: Rule) -> DataFrame:
-    """Where sessions of the main population lie, how many events they hold, and their id, if they had one before."""
+    """Where sessions of the main population, or ranges of it, lie, and how many events they hold.
+
+    Out: the key columns, `__start`, `__end`, `__reach`, `__count`; session_id of a row of the table, `__of` of a range.
+    """
     main = sessions.where(C.col(C.POPULATION).isNull()) if C.POPULATION in sessions.columns else sessions
     names = C.cols((*rule.key, C.START, C.END, C.REACH, C.COUNT))
-    if C.LIVE not in sessions.columns:
-        return main.select(*names, F.lit(None).cast("string").alias(C.SESSION_ID))
-    return main.select(*names, C.col(C.LIVE)[C.SESSION_ID].alias(C.SESSION_ID))
+    known = C.col(C.LIVE)[C.SESSION_ID] if C.LIVE in sessions.columns else F.lit(None).cast("string")
+    number = C.col(C.RANGE) if C.RANGE in sessions.columns else F.lit(None).cast("bigint")
+    return main.select(*names, known.alias(C.SESSION_ID), number.alias(OF))
+
+
+def untouched(table: DataFrame, ranges: DataFrame) -> DataFrame:
+    """The rows of the table that are in no range."""
+    gone = ranges.select(F.explode(F.col(OLD)[C.LIVE][C.SESSION_ID]).alias(C.SESSION_ID))
+    return joined(table, F.broadcast(gone), (C.SESSION_ID,), "left_anti")
 
 
 def with_others(ranges: DataFrame, places: DataFrame, rule: Rule) -> DataFrame:
@@ -67,7 +76,8 @@ def with_others(ranges: DataFrame, places: DataFrame, rule: Rule) -> DataFrame:
     named = F.broadcast(ranges.select(*C.cols((*identity, C.RANGE, C.LOW, C.HIGH)), own))
     overlap = (C.col(C.START) <= C.col(C.HIGH)) & (C.col(C.END) >= C.col(C.LOW))
     met = joined(places, named, identity, "inner", None if rule.freezes else overlap)
-    others = met.where(~F.coalesce(F.array_contains("__own", C.col(C.SESSION_ID)), F.lit(False)))
+    is_own = F.coalesce(F.array_contains("__own", C.col(C.SESSION_ID)), F.col(OF) == C.col(C.RANGE), F.lit(False))
+    others = met.where(~is_own)
     of_range = (*identity, C.RANGE)
     by_time = Window.partitionBy(*C.cols(of_range)).orderBy(C.START, C.END)
     before = F.max(C.col(C.END)).over(by_time.rowsBetween(Window.unboundedPreceding, -1))

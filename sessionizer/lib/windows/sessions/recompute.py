@@ -116,7 +116,15 @@ def to_redo(marked: DataFrame, rule: Rule) -> DataFrame:
         F.collect_list(F.when(C.col(C.LIVE).isNotNull(), old)).alias(OLD),
         *([F.collect_list(come).alias(NEWS)] if keeps_arrival(rule) else []),
         *([_first_ids().alias(C.FIRST_IDS)] if rule.by_content else []),
+        *(_place() if rule.freezes else []),
     )
+
+
+def _place() -> list[Column]:
+    """Where an island lies, and how many events it holds after the run."""
+    count = F.when(C.col(C.LIVE).isNull() & (C.col(C.EFFECT) == LEAVES), -C.col(C.COUNT)).otherwise(C.col(C.COUNT))
+    edges = {C.START: F.min(C.col(C.START)), C.END: F.max(C.col(C.END)), C.REACH: F.max(C.col(C.REACH))}
+    return [*(edge.alias(name) for name, edge in edges.items()), F.sum(count).alias(C.COUNT)]
 
 
 def to_cut(islands: DataFrame, rule: Rule) -> DataFrame:

@@ -22,6 +22,7 @@ from sessionizer.lib.windows.sessions.beside import (
     near_places,
     places_of,
     spans_of,
+    untouched,
     within_ranges,
 )
 from sessionizer.lib.windows.sessions.boundaries import (
@@ -149,7 +150,10 @@ class Sessions:
         stays = changes.again is not None or (rule.freezes and changes.looks_back)  # all but what is made again
         table = stored.all() if stays else stored.final
         if table is not None and may_span_others(rule):
-            made = None if stays or not rule.freezes else compute.held(places_of(merged, rule))
+            made = None
+            if rule.freezes and changes.again is None:
+                table, each = untouched(table, ranges), [places_of(frame, rule) for frame in (merged, ranges)]
+                made = compute.held(each[1] if stays else each[0].unionByName(each[1]))
             ranges, spans = beside_others(ranges, spans, partial(near_places, table, made, rule), rule, compute)
         inside, redone = self._redone(changes.accepted(spans), ranges, compute)
         if keeps_arrival_of_key(rule):  # what does not come back has not just arrived
