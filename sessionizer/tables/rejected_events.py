@@ -99,12 +99,13 @@ class RejectedEvents:
         `late_events: drop`: key, time and hash say which events the sessions are made without. A line that nobody could
         read has no run, and stays.
         """
-        old, kept = f"{C.RUN_SEQ} <= {run_seq}", ", ".join(f"'{reason}'" for reason in KEPT_OUT)
+        old, reasons = f"{C.RUN_SEQ} <= {run_seq}", ", ".join(f"'{reason}'" for reason in KEPT_OUT)
         gone = f"{C.REASON} = '{IGNORED_DELETE}' AND {C.EVENT_TIME} < timestamp_micros({since})"
+        stays = f"({C.REASON} IN ({reasons}) OR {C.EVENT_TIME} IS NOT NULL)"
         return (
             *(() if since is None else ((f"{old} AND {gone}", dict[str, str]()),)),
-            (f"{old} AND {C.REASON} NOT IN ({kept}) AND {C.EVENT_TIME} IS NULL", {}),
-            (f"{old} AND {C.REASON} IN ({kept}) AND {C.KEPT} = '{OUT}' AND {C.EVENT} IS NOT NULL", {C.EVENT: "NULL"}),
+            (f"{old} AND NOT {stays}", {}),
+            (f"{old} AND {stays} AND {C.KEPT} = '{OUT}' AND {C.EVENT} IS NOT NULL", {C.EVENT: "NULL"}),
         )
 
     def write(self, rejected: DataFrame | None, gone: DataFrame | None, manifest: Manifest, commit: Commit) -> None:

@@ -336,6 +336,24 @@ def test_final_sessions_that_stay_are_forgotten_by_the_key_that_they_have(play: 
     assert keep(done) == 1
 
 
+def test_what_leaves_of_a_forgotten_session_counts_in_none_beside_a_final_one(play: Plays) -> None:
+    chains = {"gap": "10m", "max_duration": "20m"}
+    finals = "a@0 a@5=2 tick@60 | a@1517 a@1520=2 a@1526 tick@1537 | a@1525 a@1535 a@1544 tick@1556"
+    done = play(finals, time={"lateness": "session"}, session=chains)
+    assert keep(done) == 1
+    done.source("DELETE FROM {} WHERE n = 2").runs("a@1544 a@1553 a@1562 a@1571")
+    done.assert_sessions(
+        """
+        u    | start | end  | count
+        a    | 1517  | 1526 | 2
+        a    | 1525  | 1544 | 3
+        a    | 1544  | 1562 | 3
+        a    | 1571  | 1571 | 1
+        """,
+        u="a",
+    )
+
+
 def test_windows_that_ended_further_behind_the_latest_are_gone(spark: SparkSession, tmp_path: Path) -> None:
     sliding = {"table": str(tmp_path / "windows"), "time_difference": "10m", "grace": "0s", "aggregates": []}
     done = Play(spark, tmp_path, late_events="amend", sliding=sliding).add("a@20 a@25 tick@1462").init()

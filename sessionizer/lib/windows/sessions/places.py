@@ -43,6 +43,7 @@ def unforgotten(intervals: DataFrame, forgotten: int, rule: Rule, *, is_again: b
             C.START: F.when(reaches, F.lit(-EVER)).otherwise(start),
             C.END: F.when(joins, F.greatest(C.col(C.END), first)).otherwise(C.col(C.END)),
             C.REACH: F.when(joins, F.greatest(C.col(C.REACH), first + 1)).otherwise(C.col(C.REACH)),
+            C.COUNT: F.when(joins, F.lit(0)).otherwise(C.col(C.COUNT)),  # no row that is there held it
             "__first": F.when(reaches, F.lit(-EVER)).otherwise(F.col("__first")),
         }
         told = told.withColumns(whole)

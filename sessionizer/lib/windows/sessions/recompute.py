@@ -12,6 +12,7 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.accepted import ADDS, JOINS, LEAVES
 from sessionizer.lib.aggregates.binding import Aggregate
 from sessionizer.lib.config import DynamicGap
+from sessionizer.lib.durations import EVER
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.windows.sessions.boundaries import must_be_cut, part_column
@@ -123,7 +124,8 @@ def to_redo(marked: DataFrame, rule: Rule) -> DataFrame:
 def _place() -> list[Column]:
     """Where an island lies, and how many events it holds after the run."""
     count = F.when(C.col(C.LIVE).isNull() & (C.col(C.EFFECT) == LEAVES), -C.col(C.COUNT)).otherwise(C.col(C.COUNT))
-    edges = {C.START: F.min(C.col(C.START)), C.END: F.max(C.col(C.END)), C.REACH: F.max(C.col(C.REACH))}
+    known = F.when(C.col(C.START) > -EVER, C.col(C.START))  # of what reaches back over what was forgotten it is not
+    edges = {C.START: F.min(known), C.END: F.max(C.col(C.END)), C.REACH: F.max(C.col(C.REACH))}
     return [*(edge.alias(name) for name, edge in edges.items()), F.sum(count).alias(C.COUNT)]
 
 
