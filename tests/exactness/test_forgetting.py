@@ -340,7 +340,7 @@ def test_what_leaves_of_a_forgotten_session_counts_in_none_beside_a_final_one(pl
     chains = {"gap": "10m", "max_duration": "20m"}
     finals = "a@0 a@5=2 tick@60 | a@1517 a@1520=2 a@1526 tick@1537 | a@1525 a@1535 a@1544 tick@1556"
     done = play(finals, time={"lateness": "session"}, session=chains)
-    assert keep(done) == 1
+    assert keep(done) == 2
     done.source("DELETE FROM {} WHERE n = 2").runs("a@1544 a@1553 a@1562 a@1571")
     done.assert_sessions(
         """
