@@ -168,7 +168,7 @@ def passing(events: DataFrame, rule: Rule) -> Column | None:
     """Whether `where` lets an event through, or fails for it; false or null: it does not. None: there is no `where`."""
     if rule.where is None:
         return None
-    condition, fails = condition_of_event(rule.where, events, "source.where", "event_type <> 'ping'")
+    condition, fails = _where(events, rule.where)
     return condition if fails is None else condition | fails
 
 
@@ -176,9 +176,13 @@ def is_let_through(events: DataFrame, rule: Rule) -> Column:
     """Whether `where` has a value for an event, and lets it through."""
     if rule.where is None:
         return F.lit(True)
-    condition, fails = condition_of_event(rule.where, events, "source.where", "event_type <> 'ping'")
+    condition, fails = _where(events, rule.where)
     passes = F.coalesce(condition, F.lit(False))
     return passes if fails is None else passes & ~fails
+
+
+def _where(events: DataFrame, where: str) -> tuple[Column, Column | None]:
+    return condition_of_event(where, events, "source.where", "event_type <> 'ping'")
 
 
 def _verdict(events: DataFrame, rule: Rule, clock: WatermarkState, failed: list[Column]) -> Column:
