@@ -21,6 +21,7 @@ from sessionizer.lib.admission.verdicts import (
     OUT,
 )
 from sessionizer.lib.config import Config
+from sessionizer.lib.config.key import is_named
 from sessionizer.tables.delta import Commit, Table
 from sessionizer.tables.manifest import Manifest
 
@@ -78,6 +79,11 @@ class RejectedEvents:
         """Whether runs have rejected any of these: lines that nobody could read are of none."""
         return not self.is_empty and not self.table.read().where(C.col(C.RUN_SEQ).isNotNull()).isEmpty()
 
+    @property
+    def _times_are_columns(self) -> bool:
+        """Whether each source has a column of times, and what lacks one has none for good."""
+        return all(is_named(source.event_time) for source in self.config.sources or (self.config.source,))
+
     def bar(self, undoing: Commit, last: int) -> None:
         """As of any table."""
         self.table.bar(undoing, last)
@@ -95,11 +101,12 @@ class RejectedEvents:
 
         since: the time in microseconds before which no event is in a session that is left; None: nobody knows.
 
-        Rows of events without a time may go. The others, of which some got one by wider columns, stay, as with
+        Rows of events without a time may go, but where wider columns may give them one. The others stay, as with
         `late_events: drop`: key, time and hash say which events the sessions are made without. A line that nobody could
         read has no run, and stays.
         """
-        old, reasons = f"{C.RUN_SEQ} <= {run_seq}", ", ".join(f"'{reason}'" for reason in KEPT_OUT)
+        lasts = KEPT_OUT if self._times_are_columns else sorted({*KEPT_OUT, NULL_TIME})
+        old, reasons = f"{C.RUN_SEQ} <= {run_seq}", ", ".join(f"'{reason}'" for reason in lasts)
         gone = f"{C.REASON} = '{IGNORED_DELETE}' AND {C.EVENT_TIME} < timestamp_micros({since})"
         stays = f"({C.REASON} IN ({reasons}) OR {C.EVENT_TIME} IS NOT NULL)"
         return (

@@ -127,9 +127,11 @@ def test_what_an_expression_has_failed_for_stays_rejected_though_wider_columns_w
 def test_a_time_that_wider_columns_give_is_taken_in_by_readmit(spark: SparkSession, tmp_path: Path) -> None:
     time = "timestamp_seconds(1767225600L + (try_add(n, CAST(2147483000 AS INT)) - 2147483000))"
     play = Play(spark, tmp_path, source={"event_time": time}).runs("a@0 b@5=5000 tick@100=6000")
+    old = Asked(keep={"rejected_events": DAY}, now=wall_clock() + 9 * DAY)
+    maintain(play.spark, play.config, old)
     play.source("ALTER TABLE {} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
     play.source("ALTER TABLE {} ALTER COLUMN n TYPE BIGINT").run()
-    maintain(play.spark, play.config, Asked(keep={"rejected_events": DAY}, now=wall_clock() + 9 * DAY))
+    maintain(play.spark, play.config, old)
     play.assert_rejected("u | reason \n b | null_time \n tick | null_time")
     play.assert_clean()
     play.readmit().assert_rejected("u | reason")

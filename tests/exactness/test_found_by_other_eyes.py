@@ -276,6 +276,16 @@ def test_a_function_that_fails_on_the_way_stops_the_run_before_its_commit(spark:
     done.assert_sessions("u | own \n a | 2")
 
 
+def test_a_total_that_leaves_its_type_on_the_way_is_null_there(spark: SparkSession, tmp_path: Path) -> None:
+    big, place = 2**62, str(tmp_path / "updates")
+    total = [{"name": "total", "fn": "sum", "of": f"n * CAST({big} AS BIGINT)"}]
+    done = Play(spark, tmp_path, aggregates=total, outputs={"session_updates": place})
+    done.runs("a@0=1 | a@5=1 a@6=-1")
+    done.assert_sessions(f"u | count | total \n a | 3 | {big}")
+    told = spark.read.format("delta").load(place).select("n", "total").collect()
+    assert sorted(map(tuple, told)) == [(1, big), (2, None), (3, big)]
+
+
 def test_lines_that_nobody_could_read_bind_rejected_events_to_no_key(spark: SparkSession, tmp_path: Path) -> None:
     file = tmp_path / "events.csv"
     file.write_text(

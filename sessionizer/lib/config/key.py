@@ -31,6 +31,11 @@ def parts_of(text: str) -> tuple[str, ...]:
     return tuple(part.strip("`") for part in re.findall(_PART, text)) if _PATH.fullmatch(text) else ()
 
 
+def is_named(text: str) -> bool:
+    """Whether this names a column, or a field within one, and computes nothing."""
+    return re.fullmatch(_PART, text) is not None or _PATH.fullmatch(text) is not None
+
+
 def key_of(entry: str | MadeKey) -> str | MadeKey:
     """The name of a column of the source, or what makes one: a field within a column is called by its last part."""
     if isinstance(entry, MadeKey):

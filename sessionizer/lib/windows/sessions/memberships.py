@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.accepted import JOINS
@@ -150,6 +151,10 @@ def _running(events: DataFrame, seeds: DataFrame | None, rule: Rule, aggregates:
     )
     if seeds is not None:
         parts = parts.unionByName(seeds.withColumn("__row", F.lit(-1).cast("bigint")), allowMissingColumns=True)
+    totals = [name for a in aggregates if a.triple.resumes_from_result for name in a.part_columns]
+    totals = [name for name in totals if isinstance(parts.schema[name].dataType, T.LongType)]
+    # In time order a total may leave BIGINT, and come back: it is null there.
+    parts = parts.withColumns({name: C.col(name).cast(T.DecimalType(38, 0)) for name in totals})
     by_time = [C.col(C.US), *[F.col(f"__o{i}") for i, _ in enumerate(order)], F.col("__row")]
     up_to_here = (
         Window.partitionBy(*C.cols((*rule.key, C.SESSION)))
@@ -161,7 +166,7 @@ def _running(events: DataFrame, seeds: DataFrame | None, rule: Rule, aggregates:
         "__row",
         F.sum(C.col(C.COUNT)).over(up_to_here).alias("n"),
         *[p for a in aggregates for p in a.merge(lambda function: function.over(up_to_here))],
-    )
+    ).withColumns({name: C.col(name).try_cast("bigint") for name in totals})
     return merged.where(F.col("__row") >= 0).select(
         *C.cols(rule.key),
         C.col(C.SESSION).alias(C.SESSION_ID),
