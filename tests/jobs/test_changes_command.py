@@ -14,11 +14,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionizer.jobs.cli import main
+from sessionizer.jobs.commands.look_back import rebuild
 from sessionizer.jobs.queries.changes import Asked, changes, document
 from sessionizer.jobs.queries.sql import documents, query_frame
 from sessionizer.lib import columns as C
 from sessionizer.lib.errors import SessionizerError, TableError, UsageError
 from sessionizer.lib.time.watermarks import WatermarkOverride
+from sessionizer.tables.delta import CHANGE_FEED
 from sessionizer.tables.queries.history import History
 from tests.text_tables import DAY
 from tests.warehouse import Warehouse
@@ -170,6 +172,29 @@ def test_views_for_the_same(warehouse: Warehouse) -> None:
         ("bob", 3, False, 12),
     ]
     assert "_state" not in query_frame(warehouse.spark, warehouse.config, "SELECT * FROM sessions").columns
+
+
+@pytest.mark.broad
+def test_the_view_of_changes_begins_where_the_columns_are_those_of_today(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(spark, tmp_path)
+    warehouse.append("user|at|n\nann|10:00|1\nann|10:50|2")
+    warehouse.init().run()
+
+    def counted() -> list[tuple[Any, ...]]:
+        query = "SELECT sessions_version, change, count(*) FROM session_changes GROUP BY 1, 2 ORDER BY 1, 2"
+        return [tuple(row) for row in query_frame(spark, warehouse.config, query).collect()]
+
+    assert counted() == [(1, "insert", 2)]
+    warehouse.config = warehouse.configured(aggregates=[{"name": "total", "fn": "avg", "of": "n"}])
+    rebuild(warehouse.kind)
+    reshaped = warehouse.tables.sessions.table.version
+    assert counted() == [(reshaped, "update", 2)]
+    for on in ("false", "true"):
+        warehouse.by_hand(f"ALTER TABLE {{}} SET TBLPROPERTIES ('{CHANGE_FEED}' = '{on}')")
+    assert counted() == []
+    warehouse.append("user|at|n\nann|20:00|1")
+    warehouse.run()
+    assert [row for row in counted() if row[1] == "insert"] == [(reshaped + 3, "insert", 1)]
 
 
 def test_the_command_line(

@@ -73,7 +73,7 @@ def views(spark: SparkSession, config: Config, query: str) -> set[str]:
     """Register the tables that exist as views, and of the views in `tables/sql` those that the query names.
 
     Each of those files holds one SELECT, with the frames that it reads in braces: events, sessions, rejected_events,
-    runs, and `feed`, the change feed of sessions as far back as Delta keeps it. Returns the names of the tables.
+    runs, and `feed`, the change feed of sessions as far back as Delta gives it. Returns the names of the tables.
     """
     tables = TableSet(spark, config)
     frames = {name: table.read() for name, table in tables.existing().items()}
@@ -86,8 +86,7 @@ def views(spark: SparkSession, config: Config, query: str) -> set[str]:
         if "windows" in view.reads and "windows" not in frames:
             continue
         if "feed" in view.reads:
-            history = History(tables.sessions, tables.runs)
-            frames["feed"] = history.changes(history.feed_start(time.time_ns() // 1000), tables.sessions.table.version)
+            frames["feed"] = History(tables.sessions, tables.runs).recorded(time.time_ns() // 1000)
         used: dict[str, Any] = {name: frames[name] for name in view.reads}
         spark.sql(view.text, **used).createOrReplaceTempView(view.name)
     return names

@@ -1,5 +1,6 @@
 """A table of sessions or windows as it was: by version, by time, by run; and its changes since."""
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -129,7 +130,7 @@ class History:
         try:
             yield
         except (PySparkException, Py4JJavaError) as error:
-            if not any(name in str(error) for name in (*GONE, *OF_LOG_OR_FEED)):
+            if not _is_gone(error):
                 raise
             kept = "how long they are kept: delta.deletedFileRetentionDuration, a week by default"
             raise TableError(
@@ -160,11 +161,35 @@ class History:
         ids = {str(row[0]) for row in self.runs.read().where(later).select(C.RUN_ID).collect()}
         return sorted(ids | {str(last.run_id)} if last.run_seq > since.run_seq else ids)
 
-    def feed_start(self, now_us: int) -> int:
-        """The oldest version whose changes Delta still gives: within the retention of removed files."""
+    def recorded(self, now_us: int) -> DataFrame:
+        """The change feed as far back as Delta gives it: of one and the same columns, within the retention of files.
+
+        Errors: TableError where it is off.
+        """
+        last = self.table.version
+        versions = range(self._oldest_kept(now_us), last)
+        if versions and not self._gives(versions[0], last):
+            versions = versions[bisect_left(versions, True, key=lambda first: self._gives(first, last)) :]
+        return self.changes(versions[0] if versions else last, last)
+
+    def _gives(self, first: int, last: int) -> bool:
+        try:
+            self.changes(first, last).limit(1).collect()
+        except (PySparkException, Py4JJavaError) as error:
+            if not _is_gone(error):
+                raise
+            return False
+        return True
+
+    def _oldest_kept(self, now_us: int) -> int:
+        """The oldest version whose removed files are as young as they are kept."""
         oldest, kept_us = self.table.version, self.table.kept_us()[0]
         for entry in self.table.history():
             if entry.timestamp_us <= now_us - kept_us:
                 break
             oldest = entry.version
         return oldest
+
+
+def _is_gone(error: Exception) -> bool:
+    return any(name in str(error) for name in (*GONE, *OF_LOG_OR_FEED))
