@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from sessionizer.jobs.commands.init import init
 from sessionizer.jobs.commands.verify import Asked, verify
 from sessionizer.jobs.config_file import load_config
+from sessionizer.jobs.queries import sql, sql_duckdb
 from sessionizer.jobs.run.driver import run
 from sessionizer.jobs.run.phases import RunOptions
 from tests.text_tables import clock
@@ -176,6 +177,10 @@ def test_devices_get_users_and_their_sessions_move(spark: SparkSession, tmp_path
         ("web", 1, ["web"]),
         ("web", 2, ["web"]),
     ]
+    query = "SELECT * FROM events ORDER BY event_id"
+    told = sql.documents(sql.query_frame(spark, config, query))
+    assert [(row["device"], row["owner"]) for row in told] == [("web", None)] * 3 + [("tv", "bob")] * 2
+    assert sql_duckdb.documents(sql_duckdb.checked_query(config, query)) == told
     spark.sql(f"INSERT INTO delta.`{config.source.stitch.table}` VALUES ('web', 'bob')")
     (report,) = run(spark, config, RunOptions(once=True))
     assert report.manifest.events["events_read"] > 0

@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 
 from sessionizer.jobs.console import print_rows
 from sessionizer.lib import columns as C
-from sessionizer.lib.config import Config
+from sessionizer.lib.config import Config, events_of
 from sessionizer.lib.engine import plan_text
 from sessionizer.lib.errors import UsageError
 from sessionizer.lib.expressions import first_line
@@ -77,6 +77,9 @@ def views(spark: SparkSession, config: Config, query: str) -> set[str]:
     """
     tables = TableSet(spark, config)
     frames = {name: table.read() for name, table in tables.existing().items()}
+    for one in tables.events.each.values():
+        if (name := events_of(one.of)) in frames and name in query.lower():
+            frames[name] = one.own_rows(frames[name])
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
     names = set(frames)

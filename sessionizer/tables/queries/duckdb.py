@@ -6,6 +6,7 @@ from typing import Any
 import duckdb
 from pyspark.sql import types as T
 
+from sessionizer.lib.config import Stitch, events_of
 from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
 from sessionizer.tables.queries.views import views_named_in
 
@@ -62,9 +63,15 @@ def connect(tables: LocalTableSet, query: str, frames: Mapping[str, Any] | None 
             for name, table in tables.existing().items()
             if name.lower() in query.lower() or any(name in view.reads for view in views)
         }
+    stitched = {events_of(of): (of.label, of.stitch) for of in tables.config.each if of.stitch is not None}
     for name, frame in frames.items():
         connection.register(f"_{name}", frame)
-        connection.execute(f'CREATE TEMP VIEW "{name}" AS FROM "_{name}"')
+        rows = f'FROM "_{name}"'
+        if name in stitched:
+            label, stitch = stitched[name]
+            connection.register(f"_{name}_mapping", tables.mappings[label].dataset())
+            rows = _stitched(rows, f'"_{name}_mapping"', stitch)
+        connection.execute(f'CREATE TEMP VIEW "{name}" AS {rows}')
         known.add(name)
     for view in views:
         if view.reads <= known:
@@ -73,3 +80,10 @@ def connect(tables: LocalTableSet, query: str, frames: Mapping[str, Any] | None 
     for setting in LOCKED:
         connection.execute(setting)
     return connection
+
+
+def _stitched(rows: str, mapping: str, of: Stitch) -> str:
+    """These rows with the column that they get from a mapping table."""
+    place, to, column = quoted(of.from_), quoted(of.to), quoted(of.column)
+    told = f"SELECT {place} AS __from, min({to}) AS {column} FROM {mapping} WHERE {to} IS NOT NULL GROUP BY ALL"
+    return f"SELECT e.*, m.{column} {rows} AS e LEFT JOIN ({told}) AS m ON e.{place} = m.__from"
