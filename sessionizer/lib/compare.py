@@ -7,7 +7,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sessionizer.lib.canonical import JSON_OPTIONS, holds_map, sorted_maps
+from sessionizer.lib.canonical import JSON_OPTIONS, sorted_maps
+from sessionizer.lib.expressions import is_ordered
 from sessionizer.lib.rule import Rule
 
 FLOATS = (T.DoubleType, T.FloatType)
@@ -59,7 +60,7 @@ def same_value(
         pairs = F.zip_with(one, other, lambda a, b: same_value(a, b, data_type.elementType, within))
         alike = (F.size(one) == F.size(other)) & F.forall(pairs, lambda same: same)
         return F.when(one.isNull() | other.isNull(), one.isNull() & other.isNull()).otherwise(alike)
-    if holds_map(data_type):
+    if not is_ordered(data_type):
         one, other = (F.to_json(F.struct(sorted_maps(v, data_type).alias("v")), JSON_OPTIONS) for v in (one, other))
     same = one.eqNullSafe(other)
     if not within or not isinstance(data_type, FLOATS if within <= ADDED else T.NumericType):

@@ -68,7 +68,7 @@ def has_heaps() -> bool:
 
 
 def lacks_function(error: AnalysisException) -> bool:
-    """Whether Spark does not know a function by this name: of KLL sketches there are none before 4.1."""
+    """Whether Spark does not know a function by this name: of KLL sketches there are not all before 4.1.2."""
     return error.getCondition() == "UNRESOLVED_ROUTINE"
 
 

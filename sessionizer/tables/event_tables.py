@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import reduce
 from typing import TypeVar
 
@@ -14,7 +13,7 @@ from pyspark.sql import types as T
 from sessionizer.lib.admission.retold import bare
 from sessionizer.lib.admission.united import as_united, together, united
 from sessionizer.lib.config import Config
-from sessionizer.lib.errors import ConfigError, UsageError
+from sessionizer.lib.errors import ConfigError, SourceError, UsageError
 from sessionizer.lib.expressions import expression, key_field, of_event, require_columns
 from sessionizer.lib.time.spans import Spans
 from sessionizer.tables.delta import Entry, Table, as_typed
@@ -99,7 +98,7 @@ class Events:
         waiting = [name for name, one in found.items() if not one.is_empty]
         if alone := {name for name in waiting if self.each[name].changes_rows_alone(found[name])}:
             # What is corrected is looked for in the others as they have been read: may that still be possible.
-            first = min(waiting, key=lambda name: self._since(name, found[name]))
+            first = min(waiting, key=lambda name: (self._is_there(name, known), self._since(name, found[name])))
             wait = set(waiting) - {first} if first in alone else alone
             found = {name: passed(known.get(name)) if name in wait else one for name, one in found.items()}
         versions, unread = self.versions, {n: one for n, one in planned.items() if one is not None}
@@ -139,8 +138,7 @@ class Events:
 
     def before(self, began: Mapping[str, int], increments: Increments) -> DataFrame:
         """All rows of these sources as they were before these versions; what one has not, is null."""
-        ends = {name: replace(increments.of[name], last=version - 1) for name, version in began.items()}
-        frames = [self.each[name].as_of(end, None) for name, end in ends.items()]
+        frames = [self.each[name].before(version, increments.of[name]) for name, version in began.items()]
         return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
     def as_of(self, ends: Increments, spans: Spans | None) -> DataFrame:
@@ -210,6 +208,14 @@ class Events:
         full = [one for name, one in zip(names, rows, strict=True) if increments and not increments.of[name].is_empty]
         taken: Sequence[DataFrame] = full or (rows[:1] if increments else rows)
         return reduce(DataFrame.union, taken)
+
+    def _is_there(self, name: str, known: Mapping[str, Consumed]) -> bool:
+        """Whether a source can be read as it has been consumed: it could not wait else."""
+        try:
+            self.each[name].read(passed(known.get(name)))
+        except (PySparkException, Py4JJavaError, SourceError):
+            return False
+        return True
 
     def _since(self, name: str, increment: Increment) -> int:
         """When the first commit was made that an increment reads; 0: it begins the source, or no log has it."""

@@ -1,7 +1,8 @@
 """A source: a table of events, read version by version."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial, reduce
 from operator import or_
 
@@ -12,9 +13,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
+from sessionizer.lib.admission.retold import as_told, with_later
 from sessionizer.lib.admission.united import of_one
 from sessionizer.lib.config import Config, EventSource, Limits, StartTimestamp, StartVersion, field_of, policies
-from sessionizer.lib.errors import SourceError, TableError
+from sessionizer.lib.errors import SourceError
 from sessionizer.lib.time.spans import Spans
 from sessionizer.tables.delta import (
     BYTES_WRITTEN,
@@ -30,7 +32,7 @@ from sessionizer.tables.delta import (
 )
 from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Consumed
-from sessionizer.tables.source import ANEW, check_same, first_line, gone, pruned_by, require_source
+from sessionizer.tables.source import ANEW, check_same, gone, opens, pruned_by, require_source, unreadable
 
 NO_CHANGES = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE")
 DELETES = "DELETE"
@@ -81,15 +83,27 @@ class EventTable:
 
     def _read(self, increment: Increment) -> DataFrame:
         if increment.is_passed:
-            return self.table.read(increment.last if increment.last >= 0 else None).limit(0)
+            return self._rows(increment.last if increment.last >= 0 else None).limit(0)
         if increment.first is None:
-            return self.table.read(increment.last).withColumn(C.COMMIT_VERSION, F.lit(increment.last).cast("bigint"))
+            return self._rows(increment.last).withColumn(C.COMMIT_VERSION, F.lit(increment.last).cast("bigint"))
         if self.of.changes == "appends":
-            return self._appended(increment.first, increment.last)
-        try:
-            return changed(self.table, increment.first, increment.last).drop(C.COMMIT_TIMESTAMP)
-        except PySparkException as error:
-            raise self._unreadable(increment, error) from error
+            rows = self._appended(increment.first, increment.last)
+        else:
+            try:
+                rows = changed(self.table, increment.first, increment.last).drop(C.COMMIT_TIMESTAMP)
+            except PySparkException as error:
+                raise unreadable(increment, error) from error
+        return self._with_later(rows, increment.last)
+
+    def _rows(self, version: int | None) -> DataFrame:
+        """All rows as of a version, or the latest."""
+        return self._with_later(self.table.read(version), version)
+
+    def _with_later(self, rows: DataFrame, version: int | None) -> DataFrame:
+        """Rows as of a version with the columns that came behind it, which are null: today's config may name them."""
+        if version in (None, self.table.version):
+            return rows
+        return with_later(rows, self.table.schema_at(version), self.table.schema)
 
     def deletion(self, increment: Increment) -> Entry | None:
         """The commit that an increment is, if it is one DELETE alone."""
@@ -132,7 +146,7 @@ class EventTable:
                 f"the source's log no longer has version {error.version}, which has not been read", remedy=ANEW
             ) from error
         except PySparkException as error:
-            raise self._unreadable(Increment(first, last), error) from error
+            raise unreadable(Increment(first, last), error) from error
         return rows.withColumns({C.CHANGE_TYPE: F.lit("insert"), C.COMMIT_VERSION: F.lit(last).cast("bigint")})
 
     def as_of(self, end: Increment, spans: Spans | None) -> DataFrame:
@@ -142,15 +156,23 @@ class EventTable:
         """
         if end.last < 0:
             return of_one(self.own_rows(self.table.read().limit(0), end), self.of)
+        return of_one(self.own_rows(self._of_version(end.last, spans), end), self.of)
+
+    def before(self, version: int, end: Increment) -> DataFrame:
+        """All rows as they were before a version, by the columns at the end of an increment behind it."""
+        rows, (then, now) = self._of_version(version - 1), map(self.table.schema_at, (version - 1, end.last))
+        told = self._with_later(as_told(rows, then, now), end.last)
+        return of_one(self.own_rows(told, replace(end, last=version - 1)), self.of)
+
+    def _of_version(self, version: int, spans: Spans | None = None) -> DataFrame:
         try:
-            rows = self.table.read(end.last)
+            rows = self._rows(version)
         except (PySparkException, Py4JJavaError) as error:
             if any(sign in str(error) for sign in GONE):
-                raise gone(end.last, error) from error
+                raise gone(version, error) from error
             raise
-        if spans is not None and (within := self._within_spans(rows, spans)) is not None:
-            rows = rows.where(within)
-        return of_one(self.own_rows(rows, end), self.of)
+        within = None if spans is None else self._within_spans(rows, spans)
+        return rows if within is None else rows.where(within)
 
     def as_it_stands(self) -> DataFrame:
         """All rows of the latest version."""
@@ -171,19 +193,6 @@ class EventTable:
         told = of_one(self.spark.createDataFrame([], columns), self.of).schema if self.of.label else columns
         of_table = {field.name: field for field in columns.fields}
         return T.StructType([of_table.get(field.name, field) for field in told.fields])
-
-    @contextmanager
-    def telling_anew(self, version: int) -> Iterator[None]:
-        """Name the error that comes where a version is no longer there that rejected rows are told by."""
-        try:
-            yield
-        except (PySparkException, Py4JJavaError) as error:
-            raise SourceError(
-                "columns of the source were renamed, dropped or retyped, and rejected events that were kept as hashes "
-                f"cannot be found again: version {version}, which has these columns as they were, cannot be read",
-                value=first_line(error),
-                remedy=f"bring its files back; {ANEW}",
-            ) from error
 
     def _within_spans(self, rows: DataFrame, spans: Spans) -> Column | None:
         if (pruned := pruned_by(self.of, rows.schema)) is None:
@@ -207,16 +216,8 @@ class EventTable:
             if increment.is_passed and vacuumed:
                 raise gone(increment.last, error) from error
             if increment.first is not None and (vacuumed or any(sign in text for sign in NO_CHANGES)):
-                raise self._unreadable(increment, error) from error
+                raise unreadable(increment, error) from error
             raise
-
-    def _unreadable(self, increment: Increment, error: Exception) -> SourceError:
-        return SourceError(
-            f"the source's changes of versions {increment.first} to {increment.last} cannot be read",
-            value=first_line(error),
-            remedy="they were vacuumed, or made while its change data feed was off, or with columns of other types; "
-            + ANEW,
-        )
 
     def goes_on(self, done: Consumed, last: int) -> bool:
         """Whether this table, as of this version, has what a run has read, and what came to it since."""
@@ -233,7 +234,7 @@ class EventTable:
             since, log = int(start.timestamp.timestamp() * 1_000_000), list(self.table.history())
             versions = [e.version for e in log if e.timestamp_us >= since]
             if len(versions) == len(log) and (oldest := min(versions, default=0)) > 0:
-                there = next((v for v in range(oldest, last) if _opens(partial(self.table.read, v))), last)
+                there = next((v for v in range(oldest, last) if opens(partial(self.table.read, v))), last)
                 raise SourceError(
                     "the source's log no longer reaches back to source.start: nobody can tell what came before it",
                     value=start.timestamp.isoformat(),
@@ -257,11 +258,11 @@ class EventTable:
 
     def _all_is_there(self, oldest: int, last: int) -> bool:
         """Whether every file of this version, and of the changes since, can be opened: old ones may be vacuumed."""
-        return _opens(lambda: self.table.read(oldest)) and self._feed_reaches_back_to(oldest + 1, last)
+        return opens(lambda: self.table.read(oldest)) and self._feed_reaches_back_to(oldest + 1, last)
 
     def _feed_reaches_back_to(self, first: int, last: int) -> bool:
         read = self._appended if self.of.changes == "appends" else partial(changed, self.table)
-        return first > last or _opens(lambda: read(first, last))
+        return first > last or opens(lambda: read(first, last))
 
     def _within(self, first: int, last: int, limits: Limits) -> Increment:
         """As many versions from `first` on as the limits allow, and at least one.
@@ -274,7 +275,7 @@ class EventTable:
             last = first
         if last > first and (retyped := first_retyped(self.table, first, last)) is not None:
             last = retyped - 1
-        read, rows = list[Entry](), 0
+        read, rows, adds = list[Entry](), 0, True
         for version in range(first, last + 1):
             entry = self.table.entry(version)
             reshapes = entry is not None and entry.operation in RESHAPES
@@ -286,15 +287,11 @@ class EventTable:
                 last = version - 1
                 break
             read += [entry] if entry else []
-        return Increment(
-            first, last, sum(e.metric(FILES_WRITTEN) for e in read), sum(e.metric(BYTES_WRITTEN) for e in read)
-        )
+            adds = adds and (_appends(entry) or not self.table.removes_rows(version))
+        files, size = (sum(entry.metric(name) for entry in read) for name in (FILES_WRITTEN, BYTES_WRITTEN))
+        return Increment(first, last, files, size, adds=adds)
 
 
-def _opens(read: Callable[[], DataFrame]) -> bool:
-    """Whether all files of a frame are there; of each no more is read than its end. A `limit` would look at a few."""
-    try:
-        read().agg(F.sum(F.lit(1))).collect()  # a count the log would answer
-    except (PySparkException, Py4JJavaError, SourceError, TableError):
-        return False
-    return True
+def _appends(entry: Entry | None) -> bool:
+    """Whether a commit surely does nothing else."""
+    return entry is not None and entry.operation == "WRITE" and entry.parameters.get("mode") == "Append"

@@ -10,7 +10,8 @@ from sessionizer.tables.manifest import Consumed, Read
 class Increment:
     """Source versions that one run reads: `first` to `last`, both inclusive; `first` None: all rows at `last`.
 
-    mapping: the same of the mapping table; None: the source has none, or nothing of it has been read.
+    mapping: the same of the mapping table; None: the source has none, or nothing of it has been read. adds: whether the
+    log says that these versions do no more than add rows.
     """
 
     first: int | None
@@ -18,6 +19,12 @@ class Increment:
     files: int = 0
     bytes: int = 0
     mapping: "Increment | None" = None
+    adds: bool = False
+
+    @property
+    def only_adds(self) -> bool:
+        """Whether all of it are rows that are new, as far as it is known."""
+        return (self.first is None or self.is_passed or self.adds) and not self.stitches
 
     @property
     def is_passed(self) -> bool:
@@ -77,6 +84,11 @@ class Increments:
     def is_whole(self) -> bool:
         """Whether all rows of all sources are read that have been begun."""
         return all(one.first is None or one == NOTHING for one in self.of.values()) and not self.is_empty
+
+    @property
+    def only_adds(self) -> bool:
+        """Whether all rows that it reads are new, as far as it is known."""
+        return all(one.only_adds for one in self.of.values())
 
     @property
     def bytes(self) -> int:

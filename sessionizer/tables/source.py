@@ -1,21 +1,26 @@
 """What must hold of the source, whoever reads it, and what helps where it does not."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.lib.config import Config, EventSource, field_of
 from sessionizer.lib.config.key import parts_of
 from sessionizer.lib.durations import DAY
-from sessionizer.lib.errors import SessionizerError, SourceError
+from sessionizer.lib.errors import SessionizerError, SourceError, TableError
 from sessionizer.lib.expressions import column_problems
 from sessionizer.tables.delta import CHANGE_FEED, Table
 from sessionizer.tables.manifest import Read
 
 if TYPE_CHECKING:
+    from sessionizer.tables.increments import Increment
     from sessionizer.tables.queries.local import LocalTable
 
 MAKE_IT = "make it first, for example from files: `sessionizer ingest FILE… --format csv`"
@@ -108,6 +113,39 @@ def gone(version: int, error: Exception, what: str = "the source") -> SourceErro
         remedy="its files were vacuumed, or its log was cleaned up; if it has newer versions, "
         f"`sessionizer run` consumes them and then this works again; else {ANEW}",
     )
+
+
+def unreadable(increment: "Increment", error: Exception) -> SourceError:
+    """What is wrong where changes are gone."""
+    return SourceError(
+        f"the source's changes of versions {increment.first} to {increment.last} cannot be read",
+        value=first_line(error),
+        remedy="they were vacuumed, or made while its change data feed was off, or with columns of other types; "
+        + ANEW,
+    )
+
+
+@contextmanager
+def telling_anew(version: int) -> Iterator[None]:
+    """Name the error that comes where a version is no longer there that rejected rows are told by."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        raise SourceError(
+            "columns of the source were renamed, dropped or retyped, and rejected events that were kept as hashes "
+            f"cannot be found again: version {version}, which has these columns as they were, cannot be read",
+            value=first_line(error),
+            remedy=f"bring its files back; {ANEW}",
+        ) from error
+
+
+def opens(read: Callable[[], DataFrame]) -> bool:
+    """Whether all files of a frame are there; of each no more is read than its end. A `limit` would look at a few."""
+    try:
+        read().agg(F.sum(F.lit(1))).collect()  # a count the log would answer
+    except (PySparkException, Py4JJavaError, SourceError, TableError):
+        return False
+    return True
 
 
 def first_line(error: Exception) -> str:

@@ -203,7 +203,8 @@ class WindowTable:
         if is_other:
             there = {field.name: field.dataType for field in self.table.schema.fields}
             staying = T.StructType([f for f in rows.schema.fields if there.get(f.name) == f.dataType])
-            self.table.change_setting(STATISTICS, self._filtered(staying))
+            text = done.text() if (done := self.position().manifest) else None  # with which each commit may be the last
+            self.table.change_setting(STATISTICS, self._filtered(staying), text)
         self.table.overwrite(rows, fence, list(self.layout.partition_by), rows_per_file)
         if is_other:
             self.table.change_setting(STATISTICS, statistics)
@@ -255,9 +256,8 @@ class WindowTable:
         """
         if not self._few_partitions():
             return False
-        if self.layout.deletion_vectors:
-            return changed > self.layout.rows_per_file
-        return touched or live + changed > self.layout.rows_per_file
+        most = self.layout.rows_per_file
+        return changed > most if self.layout.deletion_vectors else touched or live + changed > most
 
     def _few_partitions(self) -> bool:
         """Whether a partition may get many rows of one run, as no dates divide them."""

@@ -101,7 +101,7 @@ def test_what_stands_in_the_way_says_which_source(shell: Shell) -> None:
 
 def test_duckdb_knows_the_events_of_a_source_whatever_the_case_of_its_name() -> None:
     clicks = SimpleNamespace(dataset=lambda: pa.table({"n": [1]}))
-    config = SimpleNamespace(source=SimpleNamespace(key=()))
+    config = SimpleNamespace(source=SimpleNamespace(key=()), each=())
     tables: Any = SimpleNamespace(config=config, existing=lambda: {"events_Clicks": clicks})
     query = "SELECT n FROM Events_clicks"
     assert connect(tables, query).execute(query).fetchall() == [(1,)]

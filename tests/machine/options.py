@@ -105,6 +105,8 @@ def sections(rule: Rule, folder: Path) -> dict[str, Any]:
         "null_keys": "group" if rule.groups_nulls else "reject",
         "order_by": ["o"] if rule.ordered else [],
     }
+    if rule.filters:
+        source["where"] = "x <> 5"
     if rule.from_version is not None:
         source["start"] = {"version": rule.from_version}
     if rule.within is not None:
@@ -133,7 +135,7 @@ def sections(rule: Rule, folder: Path) -> dict[str, Any]:
         "late_events": rule.late,
         "invalid_events": rule.invalid,
         "corrections": {"deletes": "ignore"} if rule.corrections == "ignore" else rule.corrections,
-        "aggregates": aggregates(rule),
+        "aggregates": aggregates(rule) + ([FAILING] if rule.fails else []),
         "outputs": {name: str(folder / name) for name in TRACES} if rule.traced else {},
         "limits": {"max_versions_per_run": 1} if rule.one_by_one else {},
     }
@@ -156,6 +158,7 @@ LAID: dict[Laid, dict[str, Any]] = {
     "by date": {"partition_by": ["is_final", "session_date"]},
     "with vectors": {"deletion_vectors": True},
 }
+FAILING = {"name": "odd", "fn": "max", "of": "CASE WHEN x = 4 THEN 1 DIV (x - 4) ELSE x END"}
 TRACES = ("event_sessions", "session_updates")
 
 

@@ -12,7 +12,7 @@ from tests.machine.walk import islands, made
 
 Rows = Counter[Row]
 NOTHING: Rows = Counter()
-BY_MARK = ("late", "duplicate", "null_key", "non_positive_gap", "in_the_future")
+BY_MARK = ("late", "duplicate", "expression_failed", "null_key", "non_positive_gap", "in_the_future")
 
 
 class Version(NamedTuple):
@@ -91,8 +91,13 @@ class World:
 
     def _version(self, after: Rows, images: Rows = NOTHING, *, changes: bool = False, deletes: bool = False) -> None:
         self.source = after
-        self.told.append(Version(after, images, changes, deletes))
+        self.told.append(Version(self._passing(after), self._passing(images), changes, deletes))
         self.versions.append(self.told[-1])
+
+    def _passing(self, rows: Rows) -> Rows:
+        if not self.rule.filters:
+            return rows
+        return Counter({row: times for row, times in rows.items() if self.rule.passes(row)})
 
     def copy(self) -> "World":
         """As it is now; what the source held, which nothing changes, is the same."""
@@ -210,12 +215,12 @@ class World:
 
     def rebuild(self, now: int) -> None:
         self._look_back(now)
-        self.versions, self.consumed = [], self.source
+        self.versions, self.consumed = [], self._passing(self.source)
         old = [r for r in self.rejected if r.reason in BY_MARK and self._is_forgotten(r.row)]
         lasting = [r for r in self.rejected if r.reason in ("before_start", "correction", "ignored_delete")]
         lasting += [replace(r, reason="late", kept="out") for r in old]
         self._empty()
-        left = Counter(self.source)
+        left = Counter(self.consumed)
         for r in lasting:
             if r.kept == "out" and left[r.row]:
                 left[r.row] -= 1
@@ -257,7 +262,7 @@ class World:
         corrected = Counter({r: n for r, n in corrected.items() if r in in_place or not self._is_forgotten(r)})
         ignored = self.rule.corrections == "ignore" and any(version.deletes for version in versions)
         stay = ignored or self.rule.corrections == "quarantine"
-        freed = self._keep(gone, made_by) if stay else self._withdraw(gone)
+        freed = self._keep(gone, made_by) if stay else self._withdraw(gone, last=True)
         if self.rule.corrections == "quarantine":
             unmade = Counter({row: times for row, times in corrected.items() if row.at is not None})
             self.rejected.extend(
@@ -280,11 +285,15 @@ class World:
         others = [r for r in self.rejected.of(row) if r.kept in ("out", "apart")]
         return not others
 
-    def _withdraw(self, rows: Iterable[Row]) -> list[Rejected]:
-        """Take rows out of where they are: rejected ones first, then those apart. Gives the copies that this frees."""
+    def _withdraw(self, rows: Iterable[Row], *, last: bool = False) -> list[Rejected]:
+        """Take rows out of where they are: rejected ones first, then those apart. Gives the copies that this frees.
+
+        last: of those apart what came last goes first.
+        """
         accepted = []
         for row in self._not_out(rows):
-            apart = next((r for r in self.rejected.of(row) if r.kept == "apart"), None)
+            aparts = [r for r in self.rejected.of(row) if r.kept == "apart"]
+            apart = (max if last else min)(aparts, key=lambda r: r.run, default=None)
             if apart is not None:
                 self._leave(apart)
             else:
@@ -406,6 +415,8 @@ class World:
         return self._is_forgotten(row) and not in_place[row]
 
     def _invalid(self, row: Row) -> str | None:
+        if self.rule.fails and row.x == 4:
+            return "expression_failed"
         if row.at is None:
             return "null_time"
         if not self.rule.groups_nulls and None in self.rule.who(row):

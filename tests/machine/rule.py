@@ -95,6 +95,8 @@ class Rule:
     midnight: bool = False
     zone: str = "UTC"
     is_made: bool = False  # whether SQL makes k1 of what the source has
+    filters: bool = False  # whether `where` lets through but what has another x than 5
+    fails: bool = False  # whether an aggregate has no value for an event with x = 4
     earlier: int = 0  # microseconds: all times of the tables are so much earlier than those that are told here
 
     @property
@@ -109,6 +111,10 @@ class Rule:
     def day(self, time: int) -> date:
         """Where the sessions are."""
         return at(time - self.earlier).astimezone(ZoneInfo(self.zone)).date()
+
+    def passes(self, row: Row) -> bool:
+        """Whether `where` lets a row through."""
+        return not self.filters or (row.x is not None and row.x != 5)
 
     def who(self, row: Row) -> Key:
         return tuple(getattr(row, name) for name in self.key)

@@ -33,6 +33,7 @@ FEW = (1, 2, 4, 5, 6, 7)  # for every change; they hold nearly half of all pairs
 SHIFTING = [n for n, choice in enumerate(CHOICES) if rule_of(choice).lateness == "event"][::4]
 CUT = [n for n, choice in enumerate(CHOICES) if rule_of(choice).by_content]
 OF_MADE_KEYS = (1, 6, 14)
+ODD = range(3, len(CHOICES), 4)
 MORE = (0, 3, *range(8, 32))
 
 
@@ -46,8 +47,9 @@ def play(
     rounds: int,
     shifting: bool = False,
     is_made: bool = False,
+    odd: bool = False,
 ) -> None:
-    rule = replace(rule_of(CHOICES[number]), is_made=is_made)
+    rule = replace(rule_of(CHOICES[number]), is_made=is_made, filters=odd, fails=odd)
     steps = Teller(rule, Random(f"{SEED} {number}"), users, rounds, shifting=shifting).tell()
     with for_few_rows(spark):
         played = Played(spark, folder, over_memory, rule, verifies=False)
@@ -72,6 +74,23 @@ def test_the_same_over_more_pairs_of_options(spark: SparkSession, tmp_path: Path
 @pytest.mark.parametrize("number", OF_MADE_KEYS)
 def test_the_same_of_keys_that_sql_makes(spark: SparkSession, tmp_path: Path, tally: Tally, number: int) -> None:
     play(spark, tmp_path, number, tally, users=20, rounds=1, is_made=True)
+
+
+@pytest.mark.broad
+@pytest.mark.parametrize("number", ODD[:4])
+def test_the_same_where_a_filter_leaves_events_out_and_an_expression_fails(
+    spark: SparkSession, tmp_path: Path, tally: Tally, number: int
+) -> None:
+    play(spark, tmp_path, number, tally, users=20, rounds=1, odd=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("number", ODD[4:])
+def test_the_same_of_odd_events_over_more_pairs_of_options(
+    spark: SparkSession, tmp_path: Path, tally: Tally, number: int
+) -> None:
+    play(spark, tmp_path, number, tally, users=100, rounds=1, odd=True)
 
 
 @pytest.mark.slow

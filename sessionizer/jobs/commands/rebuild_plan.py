@@ -11,6 +11,7 @@ from sessionizer.jobs.console import print_rows
 from sessionizer.jobs.queries.sql import documents
 from sessionizer.jobs.run.compute import Checkpoints, outlasting
 from sessionizer.jobs.run.context import RunContext
+from sessionizer.jobs.run.driver import check_told
 from sessionizer.jobs.run.kinds import Kind
 from sessionizer.jobs.run.phases import Phases, Say, wall_clock
 from sessionizer.jobs.run.policies import check_expectations, check_filter, check_policies
@@ -47,6 +48,7 @@ def plan(kind: Kind, say: Say, now: int | None = None) -> Plan:
     """Compute what `rebuild` would write, and compare it with the table. Errors: as for a rebuild."""
     kind.require()
     position = kind.home.position()
+    check_told(kind, position, lasting=True)
     context = RunContext.anew(kind, position, wall_clock() if now is None else now)
     check_filter(context)
     say("reading events again")

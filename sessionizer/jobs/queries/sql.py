@@ -78,7 +78,7 @@ def views(spark: SparkSession, config: Config, query: str) -> set[str]:
     tables = TableSet(spark, config)
     frames = {name: table.read() for name, table in tables.existing().items()}
     for one in tables.events.each.values():
-        if (name := events_of(one.of)) in frames and name in query.lower():
+        if (name := events_of(one.of)) in frames and name.lower() in query.lower():
             frames[name] = one.own_rows(frames[name])
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)

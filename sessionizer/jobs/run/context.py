@@ -84,7 +84,7 @@ class RunContext:
             ends_no_key=manifest.left_unread,
         )
         clock = scoped(clock, manifest.scopes_before, rule, events.read(increment))
-        arguments, position = manifest.arguments, Position(version, next(kind.home.manifests(version), None))
+        arguments, position = manifest.arguments, Position(version, kind.run_before(manifest))
         override = WatermarkOverride(arguments.get("advance_to"), bool(arguments.get("flush")))
         began, columns = ({name: getattr(of, told) for name, of in known.items()} for told in ("began", "columns"))
         schema, mode = manifest.source_schema, manifest.mode
@@ -134,10 +134,10 @@ class RunContext:
         if self.mode == "rebuild":
             by, all_of_it = WatermarkState(clock.now, run_seq=clock.run_seq), self.kind.tables.events.size()[1]
             return Admission(self._everything(), self.rule, by, None, Checkpoints(all_of_it), is_first=True)
-        done, compute = self.position.manifest, Checkpoints(self.increment.bytes)
-        is_first = self.increment.is_whole and not (done is not None and done.has_consumed)
+        done, read, compute = self.position.manifest, self.increment, Checkpoints(self.increment.bytes)
+        is_first = read.is_whole and not (done is not None and done.has_consumed)
         past, asked = None if is_first else self.past, None if self.mode == "run" else self._asked()
-        return Admission(self._events(), self.rule, clock, past, compute, asked, is_first)
+        return Admission(self._events(), self.rule, clock, past, compute, asked, is_first, only_adds=read.only_adds)
 
     def _events(self) -> DataFrame:
         """The increment; where it begins a source, with what lies before its start."""
@@ -164,8 +164,8 @@ class RunContext:
     def lasting(self) -> list[Column]:
         """Which rows of rejected_events a rebuild goes by, any of these."""
         reason, found = C.col(C.REASON), []
-        if any(self.began.values()):
-            found.append(reason == BEFORE_START)
+        if began := [name for name, first in self.began.items() if first]:
+            found.append((reason == BEFORE_START) & (C.col(C.SOURCE).isin(began) if self.rule.sources else F.lit(True)))
         if self.rule.corrections == "quarantine":
             found += [reason == CORRECTION, is_timeless()]
         found += [reason == IGNORED_DELETE] if self._has_ignored else []

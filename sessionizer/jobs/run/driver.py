@@ -23,6 +23,7 @@ from sessionizer.jobs.run.policies import (
 )
 from sessionizer.jobs.run.retries import with_retries
 from sessionizer.lib.config import Config
+from sessionizer.lib.errors import UsageError
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.watermarks import WatermarkOverride, WatermarkState, advance_each
 from sessionizer.tables.increments import Increments
@@ -108,6 +109,20 @@ def repair(kind: Kind, position: Position, say: Say) -> Manifest | None:
         manifest = with_counts(manifest, kind.home.counts_of_new(position.version))
     side_tables.enter(kind, manifest, Timing(), restored)
     return manifest
+
+
+def check_told(kind: Kind, position: Position, *, lasting: bool = False) -> None:
+    """Raise where the last run was cut off before it wrote which events stay out (for good): nobody knows what comes.
+
+    Errors: UsageError.
+    """
+    done, lacks = position.manifest, side_tables.lacks_lasting if lasting else side_tables.lacks_rejects
+    if done is not None and lacks(kind, done, position.restored):
+        raise UsageError(
+            "the last run was cut off before it wrote which events stay out, so that nobody can tell what would be",
+            value=done.run_id,
+            remedy=f"`sessionizer {kind.command}` finishes it first",
+        )
 
 
 def settled(kind: Kind, say: Say) -> Position:

@@ -16,7 +16,7 @@ from sessionizer.lib.aggregates.binding import OF_WINDOWS, bind
 from sessionizer.lib.aggregates.evolution import Evolution, columns_of
 from sessionizer.lib.compute import Figures
 from sessionizer.lib.config import Config
-from sessionizer.lib.errors import UsageError
+from sessionizer.lib.errors import TableError, UsageError
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.watermarks import WatermarkState
 from sessionizer.lib.windows.sessions.memberships import Memberships, event_sessions, session_updates
@@ -132,6 +132,26 @@ class Kind(Ruled):
             return self
         rule = replace(self.rule, aggregates=done.aggregates())
         return replace(self, rule=rule, shape=rule, summary=dict(done.rule), fingerprint=done.rule_fingerprint)
+
+    def run_before(self, run: Manifest) -> Manifest | None:
+        """The manifest of the run before; where the log has it no longer, what this one tells. None: it was the first.
+
+        Errors: TableError where that is not enough.
+        """
+        before = next(self.home.manifests(run.sessions_version), None)
+        if before is not None or self.runs.last_before(run.started_at) is None:
+            return before
+        if run.retold or any(since is not None and since.run_seq == run.run_seq for since in run.filled.values()):
+            raise TableError(
+                f"run {run.run_id} was cut off, and the log no longer has the run before it, by whose columns it goes",
+                value=self.home.table.location,
+                remedy=f"`sessionizer rebuild{self.option}` makes all {self.name} anew",
+            )
+        begins = {name for name, of in run.sources.items() if of.from_version in (None, of.began)}
+        sources = {
+            n: of.model_copy(update={"to_version": None}) if n in begins else of for n, of in run.sources.items()
+        }
+        return run.model_copy(update={"live_sessions": None, "sources": sources})
 
     def fitting(self, done: Manifest | None, events: DataFrame) -> str:
         """The hash of the rule and the columns of events; raises if the table has not what they make, or gets it."""

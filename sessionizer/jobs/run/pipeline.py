@@ -133,8 +133,11 @@ def _admitted(admission: Admission, windows: Windows, stored: Stored) -> _Judged
 
 
 def _judge(admission: Admission, windows: Windows) -> _Judged:
-    """Most runs only add events in time: they are judged as they are folded, in one pass."""
-    if admission.asked is None:
+    """Most runs only add events in time: they are judged as they are folded, in one pass.
+
+    Where rows go they are judged first: what was mended before any run has read it is folded by none.
+    """
+    if admission.asked is None and admission.only_adds:
         found = _folded(admission.judged(), windows, admission)
         if not found.counts.needs_the_bag:
             return found

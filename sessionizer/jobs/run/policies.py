@@ -18,7 +18,7 @@ from sessionizer.jobs.run.context import RunContext
 from sessionizer.jobs.run.kinds import REJECTED, Kind, Ruled
 from sessionizer.jobs.run.phases import Phases
 from sessionizer.jobs.run.pipeline import RunResult
-from sessionizer.jobs.run.retelling import told_otherwise
+from sessionizer.jobs.run.retelling import as_before, told_otherwise
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.accepted import accepted, as_rejects
 from sessionizer.lib.admission.verdicts import BEFORE_START, CORRECTION, DUPLICATE, EXPRESSION_FAILED, IN, INVALID, LATE
@@ -245,8 +245,8 @@ def check_same_events(context: RunContext) -> None:
     if done is None or not done.has_consumed or not (evolved.added or evolved.dropped):
         return
     events = context.kind.tables.events
-    sample, rejects, before = context.sample(), context.rejects(), events.as_of(events.nothing_new(done), None)
-    added, dropped = _failing(evolved.added, sample), _failing(evolved.dropped, before)  # whose columns may be gone
+    sample, rejects = context.sample(), context.rejects()
+    added, dropped = _failing(evolved.added, sample), _failing(evolved.dropped, as_before(sample, done))
     wrong = None
     if added:
         rule = replace(
@@ -255,7 +255,7 @@ def check_same_events(context: RunContext) -> None:
         _check_told_alike(context, done)
         out = None if rejects is None else as_rejects(rejects.where(C.col(C.REASON) != DUPLICATE), rule)
         at = context.increment.of_those(events.begun(done))  # whose files are there; those of before may not be
-        known = before if at.is_empty else undone(events.as_of(at, None), events.read(at))
+        known = events.as_of(at, None) if at.is_empty else undone(events.as_of(at, None), events.read(at))
         counting = accepted(told_by(known, sample.schema), out, rule, Checkpoints())
         if not counting.where(reduce(or_, added.values())).isEmpty():
             wrong = f"{', '.join(added)} fails for events that are in {context.kind.name}"

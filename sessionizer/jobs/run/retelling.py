@@ -17,7 +17,7 @@ from sessionizer.lib.rule import Rule
 from sessionizer.tables.event_tables import Events
 from sessionizer.tables.increments import Increments, passed
 from sessionizer.tables.manifest import Manifest
-from sessionizer.tables.source import naming
+from sessionizer.tables.source import naming, telling_anew
 
 Columns = tuple[T.StructType, T.StructType]  # before and after
 
@@ -47,7 +47,7 @@ def told_anew(
         mine = rejects.where(C.col(C.SOURCE) == name) if name else rejects
         if name in changed:
             then = passed(done.consumed[name])
-            with naming(name), one.telling_anew(then.last):
+            with naming(name), telling_anew(then.last):
                 are_whole = mine.where(C.col(C.EVENT).isNull()).isEmpty()
                 source = None if are_whole else _typed(one.as_of(then, None), changed[name][0])
                 own = replace(rule.of_source(one.of), made=()) if rule is not None and name else rule
@@ -70,6 +70,13 @@ def of_sources(rejects: DataFrame | None, rule: Rule) -> DataFrame | None:
     if rejects is None or not rule.sources:
         return rejects
     return rejects.where(C.col(C.SOURCE).isin(*rule.sources)) if C.SOURCE in rejects.columns else None
+
+
+def as_before(sample: DataFrame, done: Manifest) -> DataFrame:
+    """No rows of the sources, with the columns that they had when they were read; in: with those that they have."""
+    known = [_columns(text) for text in done.columns.values() if text]  # of an older release they are not known
+    fields = {f.name: T.StructField(f.name, f.dataType) for of in known for f in of.fields}
+    return sample.sparkSession.createDataFrame([], T.StructType(list(fields.values()))) if known else sample
 
 
 def _typed(source: DataFrame, columns: T.StructType) -> DataFrame:

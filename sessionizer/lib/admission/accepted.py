@@ -71,12 +71,14 @@ def as_rejects(rejected: DataFrame, rule: Rule) -> DataFrame:
 def placed(rows: DataFrame, rejects: DataFrame, number: Column | None = None) -> DataFrame:
     """Rows with `__taken` and `__population`: of equal ones as many as were rejected are taken, the next are apart.
 
+    Those that came last are the first, as what is gone already, and stays, came before.
+
     In: rows with `__hash`; what `as_rejects` returns, without the rejected deletions. number: of a row among equal
     ones, from 1 on; null: it is none of them.
     """
     counted = rejects.groupBy(C.HASH).agg(
         F.count_if(C.col(C.KEPT) == OUT).alias("__out"),
-        F.sort_array(F.collect_list(F.when(C.col(C.KEPT) == BESIDE, C.col(C.RUN_SEQ)))).alias("__apart"),
+        F.sort_array(F.collect_list(F.when(C.col(C.KEPT) == BESIDE, C.col(C.RUN_SEQ))), asc=False).alias("__apart"),
     )
     told = joined(rows.withColumn("__n", nth() if number is None else number), counted, (C.HASH,), "left")
     place = (F.col("__n") - F.col("__out") - 1).cast("int")

@@ -45,6 +45,7 @@ class Admission:
     None: there is none (`is_first`), or it is not known. asked: rejected events to judge again. places: what their
     place says of events older than the horizon, once it is judged: key columns, `__bucket` as by `bucket`, `__enters`.
     tells_copies: no, as long as places are judged; what is late is so beside copies, too, and is the original of none.
+    only_adds: whether all events are new; else some may undo each other.
     """
 
     events: DataFrame
@@ -57,6 +58,7 @@ class Admission:
     places: DataFrame | None = None
     bucket: Column | None = None
     tells_copies: bool = True
+    only_adds: bool = True
 
     def judged(self) -> DataFrame:
         """Each event with its verdict, as long as nothing has left the source and nothing is judged again."""

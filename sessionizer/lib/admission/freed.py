@@ -70,7 +70,7 @@ def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule, compute: Compu
         found = made.unionByName(_apart_of(made, rejects, young))
     elif asked.corrections:
         made = _whole(mine.where((C.col(C.REASON) == CORRECTION) & inside), rejects, rule, rule.key, compute)
-        also = _apart_of(made, rejects, young, inside).where(~(inside & young))
+        also = joined(_apart_of(made, rejects, young, inside), found, IDENTITY, "left_anti")
         found = found.unionByName(made).unionByName(also)
     return found
 
@@ -81,8 +81,9 @@ def not_overtaken(
     """The rows of rejected_events but updates that wait no longer, with all that `readmit` would make with them.
 
     The new row of such a one is in the source no more, and no run has read what became of it. Where it has no time, it
-    waits beside the old one of its commit and key. key: that of the rows.
+    waits beside the old one of its commit and key. key: that of the rows, or of a rebuild that has not told them anew.
     """
+    key = tuple(name for name in key if name in rejects.columns)
     corrections = rejects.where(C.col(C.REASON) == CORRECTION)
     timeless = beyond(rejects.where(is_timeless() & (C.col(C.KEPT) == OUT)), source)
     names = (*rule.origin, C.SOURCE_VERSION, *key)

@@ -111,7 +111,7 @@ def kept(judged: DataFrame) -> Column:
 def leaving(rejects: DataFrame, judged: DataFrame, rule: Rule) -> DataFrame:
     """Rows of rejected_events that leave with a run: of events that are gone, or are judged anew.
 
-    Of equal events the rejected ones go first, then those apart, then those in sessions.
+    Of equal events the rejected ones go first, then those apart, the last of them first, then those in sessions.
     In: rows of the table; judged rows, reconciled. Out: the columns of the table.
     """
     lost = judged.where(C.col(C.VERDICT).isin(FORGOTTEN, WITHDRAWN))
@@ -119,7 +119,12 @@ def leaving(rejects: DataFrame, judged: DataFrame, rule: Rule) -> DataFrame:
     may_go = (OUT, BESIDE) if rule.corrections == "apply" else (OUT,)
     names = C.cols(tuple(rejects.columns))
     numbered = rejects.where(C.col(C.KEPT).isin(*may_go)).withColumn(C.HASH, C.col(C.EVENT_HASH))
-    order = (C.col(C.KEPT).desc(), C.col(C.RUN_SEQ), C.col(C.ORDINAL))
+    order = (
+        C.col(C.KEPT).desc(),
+        F.when(C.col(C.KEPT) == OUT, C.col(C.RUN_SEQ)),
+        C.col(C.RUN_SEQ).desc(),
+        C.col(C.ORDINAL),
+    )
     away = taken(numbered, gone, *order).where(C.col(C.TAKEN)).select(*names)
     if C.FREED not in judged.columns:
         return away

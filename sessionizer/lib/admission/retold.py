@@ -33,19 +33,26 @@ def bare(data_type: T.DataType) -> T.DataType:
     return data_type
 
 
-def is_told_otherwise(before: T.DataType, after: T.DataType) -> bool:
-    """Whether rows of this type before have another text now; of a field that is new they have none. In: bare types."""
+def is_told_otherwise(before: T.StructType, after: T.StructType) -> bool:
+    """Whether rows of these columns have another text now; of a column that is new they have none. In: bare types.
+
+    Columns are told by name, the parts of one in their order.
+    """
+    now = {_physical(f): f for f in after.fields}
+    met = [(f, now.get(_physical(f))) for f in before.fields]
+    return any(n is None or n.name != f.name or _is_other(f.dataType, n.dataType) for f, n in met)
+
+
+def _is_other(before: T.DataType, after: T.DataType) -> bool:
     match before, after:
         case T.StructType(), T.StructType():
-            now = {_physical(f): f for f in after.fields}
-            met = [(f, now.get(_physical(f))) for f in before.fields]
-            return any(n is None or n.name != f.name or is_told_otherwise(f.dataType, n.dataType) for f, n in met)
+            told = [_physical(f) for f in before.fields]
+            stay = [_physical(f) for f in after.fields if _physical(f) in told]
+            return stay != told or is_told_otherwise(before, after)
         case T.ArrayType(), T.ArrayType():
-            return is_told_otherwise(before.elementType, after.elementType)
+            return _is_other(before.elementType, after.elementType)
         case T.MapType(), T.MapType():
-            return is_told_otherwise(before.keyType, after.keyType) or is_told_otherwise(
-                before.valueType, after.valueType
-            )
+            return _is_other(before.keyType, after.keyType) or _is_other(before.valueType, after.valueType)
     return before != after
 
 
@@ -91,6 +98,64 @@ def retold(
     return met.withColumns(anew).select(*C.cols(tuple(rejects.columns)))
 
 
+def as_told(rows: DataFrame, before: T.StructType, after: T.StructType) -> DataFrame:
+    """Rows of these columns before by those of after: renamed, and null where nobody knows the value."""
+    was = {_physical(f): f for f in before.fields}
+    if [_physical(f) for f in after.fields] == list(was) and bare(before) == bare(after):
+        return rows
+    return rows.select(*[_field(f, was.get(_physical(f)), lambda old: C.col(old.name)) for f in after.fields])
+
+
+def with_later(rows: DataFrame, there: T.StructType, now: T.StructType) -> DataFrame:
+    """Rows with the columns, and the parts of columns, that their table got later, which are null.
+
+    there: its columns as of these rows.
+    """
+    had = {_physical(f): f for f in there.fields}
+    names = {name.lower() for name in rows.columns}
+    later = {f.name: _null(f) for f in now.fields if _physical(f) not in had and f.name.lower() not in names}
+    met = [(had[_physical(f)], f.dataType) for f in now.fields if _physical(f) in had]
+    grown = {f.name: _grown(C.col(f.name), f.dataType, kind) for f, kind in met if _grows(f.dataType, kind)}
+    return rows.withColumns(grown | later) if grown or later else rows
+
+
+def _grows(was: T.DataType, now: T.DataType) -> bool:
+    """Whether a struct within has got parts."""
+    match was, now:
+        case T.StructType(), T.StructType():
+            had = {_physical(f): f.dataType for f in was.fields}
+            return any(_physical(f) not in had or _grows(had[_physical(f)], f.dataType) for f in now.fields)
+        case T.ArrayType(), T.ArrayType():
+            return _grows(was.elementType, now.elementType)
+        case T.MapType(), T.MapType():
+            return _grows(was.valueType, now.valueType)
+    return False
+
+
+def _grown(value: Column, was: T.DataType, now: T.DataType) -> Column:
+    """The value with these parts: where they are today, unless the others were reordered, for these tell the row."""
+    match was, now:
+        case T.StructType(), T.StructType():
+            had = {_physical(f): f for f in was.fields}
+            names, there = {f.name.lower() for f in was.fields}, {_physical(f): f for f in now.fields}
+            later = {n: f for n, f in there.items() if n not in had and f.name.lower() not in names}
+            stays = [n for n in there if n in had] == list(had)
+            found = {
+                n: _grown(value[f.name], f.dataType, there.get(n, f).dataType).alias(f.name) for n, f in had.items()
+            }
+            found |= {n: _null(f).alias(f.name) for n, f in later.items()}
+            return F.when(value.isNotNull(), F.struct(*[found[n] for n in (there if stays else found) if n in found]))
+        case T.ArrayType(), T.ArrayType():
+            return F.transform(value, lambda one: _grown(one, was.elementType, now.elementType))
+        case T.MapType(), T.MapType():
+            return F.transform_values(value, lambda _, one: _grown(one, was.valueType, now.valueType))
+    return value
+
+
+def _null(field: T.StructField) -> Column:
+    return F.lit(None).cast(field.dataType)
+
+
 def _by_rule(told: DataFrame, rule: Rule | None) -> list[Column]:
     """The time of an event, and whether `where` lets it through; null and true where the rule is another one."""
     passes = None if rule is None else passing(told, rule)
@@ -108,7 +173,7 @@ def _at_places_of(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFram
 
 def _field(now: T.StructField, was: T.StructField | None, value: Callable[[T.StructField], Column]) -> Column:
     """The value of a field in today's type and by today's name; of one that was not there, null."""
-    told = F.lit(None).cast(now.dataType) if was is None else _as_now(value(was), was.dataType, now.dataType)
+    told = _null(now) if was is None else _as_now(value(was), was.dataType, now.dataType)
     return told.alias(now.name)
 
 

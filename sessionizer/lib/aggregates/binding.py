@@ -133,10 +133,12 @@ def _bind(spec: Spec, index: int, order: list[Column], source: DataFrame, events
     bound = Aggregate(spec.name, spec.result_columns, value, steps, tuple(f"__{index}_{part}" for part in steps.parts))
     try:
         _require_storable(_results((bound,), events, state_struct((bound,)).alias(C.STATE)), spec.name, spec.of)
+        if spec.fn == "approx_percentile":  # whose parts are merged by a function of their own
+            events.agg(*bound.partial()).agg(*bound.merge())
     except AnalysisException as error:
         if spec.fn == "approx_percentile" and lacks_function(error):
             raise ConfigError(
-                f"aggregates.{spec.name}: approx_percentile needs Spark 4.1",
+                f"aggregates.{spec.name}: approx_percentile needs Spark 4.1.2",
                 value=events.sparkSession.version,
                 remedy="take a newer PySpark, and Delta with it, or another function",
             ) from error
@@ -169,7 +171,7 @@ def _check_sql(aggregates: tuple[Aggregate, ...], rule: Rule, events: DataFrame,
 
 def _require_storable(results: T.StructType, name: str, text: str | None) -> None:
     for field in results.fields:
-        if not _is_storable(field.dataType):
+        if not is_storable(field.dataType):
             raise ConfigError(
                 f"aggregates.{name} must have a type that a Delta table can hold, "
                 f"and this is {field.dataType.simpleString().upper()}",
@@ -178,13 +180,14 @@ def _require_storable(results: T.StructType, name: str, text: str | None) -> Non
             )
 
 
-def _is_storable(data_type: T.DataType) -> bool:
+def is_storable(data_type: T.DataType) -> bool:
+    """Whether a Delta table can hold values of this type."""
     match data_type:
         case T.ArrayType():
-            return _is_storable(data_type.elementType)
+            return is_storable(data_type.elementType)
         case T.MapType():
-            return _is_storable(data_type.keyType) and _is_storable(data_type.valueType)
+            return is_storable(data_type.keyType) and is_storable(data_type.valueType)
         case T.StructType():
-            return all(_is_storable(field.dataType) for field in data_type.fields)
+            return all(is_storable(field.dataType) for field in data_type.fields)
         case _:
             return not isinstance(data_type, _NOT_STORABLE)

@@ -21,6 +21,7 @@ NEEDS = {
     **dict.fromkeys(("sum", "avg", "stddev", "approx_percentile"), (T.NumericType, "a number")),
     **dict.fromkeys(("bool_or", "bool_and"), (T.BooleanType, "true or false")),
 }
+PICKING = ("min", "max", "first", "last", "list", "set")  # which hand on values as they are
 HEAP_LIMIT = 100_000  # the largest k that min_by takes
 NESTED = (T.ArrayType, T.MapType, T.StructType, T.VariantType)
 
@@ -60,9 +61,9 @@ def triple(spec: Spec, value_type: T.DataType, order: list[Column]) -> Triple:
         case "first" | "last":
             return _edge(F.min if spec.fn == "first" else F.max, order, counting(spec))
         case "count_distinct":
-            return _distinct(None, F.size)
+            return _distinct(None, F.size, value_type)
         case "set":
-            return _distinct(spec.at_most, lambda values: values)
+            return _distinct(spec.at_most, lambda values: values, value_type)
         case "list":
             return _list(spec.at_most, order)
         case "approx_count_distinct":
@@ -96,6 +97,13 @@ def not_null(value: Column) -> Column:
 
 def _check_type(spec: Spec, value_type: T.DataType) -> None:
     needed, named = NEEDS.get(spec.fn or "", (T.DataType, ""))
+    if spec.fn in PICKING and isinstance(value_type, T.StringType) and value_type != T.StringType():
+        raise ConfigError(
+            f"aggregates.{spec.name}: {spec.fn} gives one of several values that are equal by "
+            f"{value_type.simpleString().upper()}, and nobody can tell which",
+            value=spec.of,
+            remedy=f"write of: lower(collate({spec.of}, 'UTF8_BINARY')), or without lower(…) if each spelling counts",
+        )
     if isinstance(value_type, needed):
         return
     remedy = f"write of: try_cast({spec.of} AS DOUBLE), or ingest the column as a number with --schema"
@@ -182,7 +190,13 @@ def _edge(pick: Over, order: list[Column], counts: Counts) -> Triple:
     )
 
 
-def _distinct(at_most: int | None, result: Callable[[Column], Column]) -> Triple:
+def collected(value: Column, value_type: T.DataType, over: Over = lambda function: function) -> Column:
+    """The distinct values: Spark before 4.2 takes each NaN for another."""
+    values = over(F.collect_set(value))
+    return F.array_distinct(values) if isinstance(value_type, T.DoubleType | T.FloatType) else values
+
+
+def _distinct(at_most: int | None, result: Callable[[Column], Column], value_type: T.DataType) -> Triple:
     """Distinct non-null values in ascending order; of more than `at_most` the smallest stay, and a flag says so."""
 
     def united(several: Column) -> Column:
@@ -190,11 +204,11 @@ def _distinct(at_most: int | None, result: Callable[[Column], Column]) -> Triple
 
     whole = Triple(
         ("values",),
-        lambda v, over: [F.sort_array(over(F.collect_set(v)))],
+        lambda v, over: [F.sort_array(collected(v, value_type, over))],
         lambda p, over: [_only_or(p[0], over, united)],
         lambda p: [result(p[0])],
     )
-    return whole if at_most is None else _cut(whole, at_most, lambda v, over: F.size(over(F.collect_set(v))))
+    return whole if at_most is None else _cut(whole, at_most, lambda v, over: F.size(collected(v, value_type, over)))
 
 
 def _only_or(part: Column, over: Over, merge: Over) -> Column:

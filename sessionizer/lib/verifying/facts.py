@@ -176,7 +176,8 @@ class _Whole:
         return F.sort_array(F.collect_list(self._ranked()))
 
     def _distinct(self) -> Column:
-        return F.sort_array(F.collect_set(self.value))
+        values = F.collect_set(self.value)  # Spark before 4.2 takes each NaN for another
+        return F.sort_array(F.array_distinct(values) if self._is_float() else values)
 
     def _at_most(self, values: Column) -> Column:
         return values if self.spec.at_most is None else F.slice(values, 1, self.spec.at_most)

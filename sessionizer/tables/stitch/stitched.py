@@ -69,7 +69,7 @@ class StitchedTable(EventTable):
         if increment.mapping is None or not increment.stitches:
             return of_one(self.own_rows(self._read(increment), increment), self.of)
         news = None if increment.is_passed else self._read(increment)
-        rows = self.mapping.images(self.table.read(increment.last), news, increment.mapping)
+        rows = self.mapping.images(self._rows(increment.last), news, increment.mapping)
         if news is not None:
             rows = self.own_rows(news, increment).unionByName(rows, allowMissingColumns=True)
         return of_one(rows, self.of)

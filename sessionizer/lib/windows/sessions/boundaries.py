@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.aggregates.binding import Aggregate
+from sessionizer.lib.aggregates.binding import Aggregate, is_storable
 from sessionizer.lib.aggregates.functions import Triple
 from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import ConfigError
@@ -182,7 +182,8 @@ def local_day(us: Column, rule: Rule) -> Column:
     """The day, since the epoch, in the rule's zone."""
     if rule.time_zone == "UTC":
         return floor_div(us, DAY).cast("int")
-    return F.unix_date(F.from_utc_timestamp(F.timestamp_micros(us), rule.time_zone).cast("date"))
+    told = F.greatest(F.least(us, F.lit(2**63 - 1 - DAY)), F.lit(DAY - 2**63))  # no zone is a day away
+    return F.unix_date(F.from_utc_timestamp(F.timestamp_micros(told), rule.time_zone).cast("date"))
 
 
 def _condition(text: str | None, events: DataFrame, name: str) -> Column | None:
@@ -200,5 +201,12 @@ def _value(text: str, events: DataFrame) -> Column:
             f"session.changes_of must name values that can be compared, and this is {kind.simpleString().upper()}",
             value=text,
             remedy="name a part of it, or write to_json(…) around it",
+        )
+    if not is_storable(kind):
+        raise ConfigError(
+            "session.changes_of must name values that a Delta table can hold, as live sessions do, and this is "
+            f"{kind.simpleString().upper()}",
+            value=text,
+            remedy="cast it, or write a difference of times as unix_micros(…) - unix_micros(…)",
         )
     return value
