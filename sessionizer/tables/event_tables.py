@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 from sessionizer.lib.admission.retold import bare
 from sessionizer.lib.admission.united import as_united, together, united
 from sessionizer.lib.config import Config
-from sessionizer.lib.errors import ConfigError, SourceError, UsageError
+from sessionizer.lib.errors import ConfigError, SourceError, TableError, UsageError
 from sessionizer.lib.expressions import expression, key_field, of_event, require_columns
 from sessionizer.lib.time.spans import Spans
 from sessionizer.tables.delta import Entry, Table, as_typed
@@ -213,7 +213,7 @@ class Events:
         """Whether a source can be read as it has been consumed: it could not wait else."""
         try:
             self.each[name].read(passed(known.get(name)))
-        except (PySparkException, Py4JJavaError, SourceError):
+        except (PySparkException, Py4JJavaError, SourceError, TableError):
             return False
         return True
 

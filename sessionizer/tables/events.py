@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.admission.retold import as_told, with_later
+from sessionizer.lib.admission.retold import as_told, later, with_later
 from sessionizer.lib.admission.united import of_one
 from sessionizer.lib.config import Config, EventSource, Limits, StartTimestamp, StartVersion, field_of, policies
-from sessionizer.lib.errors import SourceError
+from sessionizer.lib.errors import SourceError, TableError
 from sessionizer.lib.time.spans import Spans
 from sessionizer.tables.delta import (
     BYTES_WRITTEN,
@@ -167,8 +167,8 @@ class EventTable:
     def _of_version(self, version: int, spans: Spans | None = None) -> DataFrame:
         try:
             rows = self._rows(version)
-        except (PySparkException, Py4JJavaError) as error:
-            if any(sign in str(error) for sign in GONE):
+        except (PySparkException, Py4JJavaError, TableError) as error:
+            if isinstance(error, TableError) or any(sign in str(error) for sign in GONE):
                 raise gone(version, error) from error
             raise
         within = None if spans is None else self._within_spans(rows, spans)
@@ -185,7 +185,7 @@ class EventTable:
     def own_columns(self, end: Increment) -> T.StructType:
         """These columns at the end of an increment."""
         latest = end.last < 0 or end.last == self.table.version
-        return self.table.schema if latest else self.table.schema_at(end.last)
+        return self.table.schema if latest else later(self.table.schema_at(end.last), self.table.schema)
 
     def columns_told(self, end: Increment) -> T.StructType:
         """The columns at the end of an increment, with what they are called in the files."""

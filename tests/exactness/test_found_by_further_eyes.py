@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from sessionizer.jobs.commands.look_back import LookBack, readmit
+from sessionizer.jobs.commands.look_back import LookBack, backfill, readmit
 from sessionizer.jobs.commands.rebuild_plan import plan
 from sessionizer.jobs.run import side_tables
 from sessionizer.lib.errors import ConfigError, UsageError
@@ -101,6 +101,30 @@ def test_an_aggregate_of_a_column_that_comes_behind_an_unread_delete_is_taken_up
     done.assert_clean()
 
 
+def test_an_aggregate_of_a_column_that_comes_later_is_dropped_before_it_comes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    done = Play(spark, tmp_path, aggregates=of_amount(), limits={"max_versions_per_run": 1})
+    done.add("a@0").add("a@1").source("ALTER TABLE {} ADD COLUMN amount INT").init()
+    done.run(once=True)
+    done.change(aggregates=[]).run()
+    done.assert_sessions("u | start | end | count | total \n a | 0 | 1 | 2 | -")
+    done.assert_clean()
+
+
+def test_rows_kept_as_hashes_are_known_again_where_a_part_comes_and_a_column_gets_another_name(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    schema = "u STRING, at TIMESTAMP, n INT, w STRUCT<a: INT, b: INT>"
+    done = Play(spark, tmp_path, schema, late_events="drop", aggregates=[]).runs("tick@100").source(BY_NAME)
+    done.source(f"INSERT INTO {{}} VALUES ('a', TIMESTAMP '{minute(5)}', 1, named_struct('a', 1, 'b', 2))").run()
+    done.source("ALTER TABLE {} ADD COLUMN w.c INT").source("ALTER TABLE {} RENAME COLUMN n TO m").run()
+    done.assert_rejected("u | reason | event \n a | late | -")
+    done.assert_clean()
+    done.source("DELETE FROM {} WHERE u = 'a'").run()
+    done.assert_rejected("u | reason")
+
+
 def test_what_lies_before_a_start_stays_out_though_the_start_renames_a_column(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -173,6 +197,14 @@ def test_what_would_be_nobody_tells_before_it_is_written_what_stays_out(spark: S
         plan(done.kind, done.said.append, now=done.now)
     done.run()
     assert plan(done.kind, done.said.append, now=done.now).total("comes") == 0
+
+
+def test_what_would_be_is_told_where_nothing_has_ever_been_rejected(play: Plays) -> None:
+    done = play("a@0 b@0").source("DELETE FROM {} WHERE u = 'b'")
+    done.run()
+    (report,) = backfill(done.kind, LookBack(at(0), at(60), dry_run=True, now=done.now))
+    assert report.manifest.sessions["updated"] == 0
+    assert plan(done.kind, done.said.append, now=done.now).total("changes") == 0
 
 
 # What fails, and where.

@@ -133,6 +133,7 @@ def readmit(kind: Kind, asked: LookBack, say: Say = lambda _: None) -> list[RunR
     """
     kind.require()
     position = kind.home.position() if asked.dry_run else settled(kind, say)
+    check_told(kind, position)
     if position.manifest is not None:
         check_fits(kind, position.manifest)
     rejects = kind.rejected_events.table.read()  # corrections of forgotten events, too: they are to wait no longer

@@ -21,7 +21,7 @@ from sessionizer.lib.engine import plan_text
 from sessionizer.lib.errors import UsageError
 from sessionizer.lib.expressions import first_line
 from sessionizer.tables.queries.history import History
-from sessionizer.tables.queries.views import view_names, views_named_in
+from sessionizer.tables.queries.views import names_table, view_names, views_named_in
 from sessionizer.tables.table_set import TableSet
 
 ONE_QUERY = "sql takes one query (SELECT …) and changes nothing"
@@ -78,7 +78,7 @@ def views(spark: SparkSession, config: Config, query: str) -> set[str]:
     tables = TableSet(spark, config)
     frames = {name: table.read() for name, table in tables.existing().items()}
     for one in tables.events.each.values():
-        if (name := events_of(one.of)) in frames and name.lower() in query.lower():
+        if (name := events_of(one.of)) in frames and names_table(query, name):
             frames[name] = one.own_rows(frames[name])
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)

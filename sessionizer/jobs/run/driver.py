@@ -117,7 +117,9 @@ def check_told(kind: Kind, position: Position, *, lasting: bool = False) -> None
     Errors: UsageError.
     """
     done, lacks = position.manifest, side_tables.lacks_lasting if lasting else side_tables.lacks_rejects
-    if done is not None and lacks(kind, done, position.restored):
+    if done is None or side_tables.is_entered(kind, done, position.restored):
+        return
+    if lacks(kind, done, position.restored):
         raise UsageError(
             "the last run was cut off before it wrote which events stay out, so that nobody can tell what would be",
             value=done.run_id,
@@ -158,7 +160,9 @@ def _increment(kind: Kind, options: RunOptions, say: Say, finished: Callable[[Ma
     phases = Phases()
     with phases("plan"):
         position = kind.home.position()
-        if not options.dry_run and (cut_off := repair(kind, position, say)) is not None:
+        if options.dry_run:
+            check_told(kind, position)
+        elif (cut_off := repair(kind, position, say)) is not None:
             finished(cut_off)
         done = position.manifest
         evolves = done is not None and done.rule_fingerprint != kind.fingerprint

@@ -147,7 +147,11 @@ class Kind(Ruled):
                 value=self.home.table.location,
                 remedy=f"`sessionizer rebuild{self.option}` makes all {self.name} anew",
             )
-        begins = {name for name, of in run.sources.items() if of.from_version in (None, of.began)}
+        begins = {
+            name
+            for name, of in run.sources.items()
+            if of.from_version in (None, of.began) and of.came_at_before is None
+        }
         sources = {
             n: of.model_copy(update={"to_version": None}) if n in begins else of for n, of in run.sources.items()
         }

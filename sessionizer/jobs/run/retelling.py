@@ -6,13 +6,14 @@ from dataclasses import replace
 from functools import reduce
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.jobs.run.compute import Checkpoints
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.freed import not_overtaken
 from sessionizer.lib.admission.retold import is_told_otherwise, retold
-from sessionizer.lib.admission.united import as_type, is_widened
+from sessionizer.lib.admission.united import as_type
 from sessionizer.lib.rule import Rule
 from sessionizer.tables.event_tables import Events
 from sessionizer.tables.increments import Increments, passed
@@ -80,10 +81,11 @@ def as_before(sample: DataFrame, done: Manifest) -> DataFrame:
 
 
 def _typed(source: DataFrame, columns: T.StructType) -> DataFrame:
-    """Rows of a source with the types by which those of all were told, which another source may have widened."""
-    kinds = {f.name: (source.schema[f.name].dataType, f.dataType) for f in columns.fields}
-    wider = {name: both for name, both in kinds.items() if is_widened(*both)}
-    return source.withColumns({name: as_type(C.col(name), *both) for name, both in wider.items()}) if wider else source
+    """Rows of a source by the columns by which those of all were told, which others may have widened, or got later."""
+    kinds = {field.name: field.dataType for field in source.schema.fields}
+    told = {f.name: as_type(C.col(f.name), kinds[f.name], f.dataType) for f in columns.fields if f.name in kinds}
+    gone = {f.name: F.lit(None).cast(f.dataType) for f in columns.fields if f.name not in kinds}
+    return source.withColumns(told | gone)
 
 
 def _columns(text: str) -> T.StructType:

@@ -4,13 +4,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyspark.sql import DataFrame
+from pyspark.sql import types as T
 
 from sessionizer.jobs.run.context import RunContext
 from sessionizer.jobs.run.kinds import REJECTED, Kind
 from sessionizer.jobs.run.pipeline import RunResult
 from sessionizer.lib import columns as C
 from sessionizer.lib.aggregates.binding import bind
+from sessionizer.lib.config import Aggregate
 from sessionizer.lib.errors import TableError
+from sessionizer.lib.expressions import of_event
 from sessionizer.lib.joins import joined
 from sessionizer.lib.windows.sessions.memberships import event_sessions, session_updates
 from sessionizer.tables.delta import Commit, Superseded, Table
@@ -20,6 +23,7 @@ from sessionizer.tables.places.object_store import is_stored
 from sessionizer.tables.rejected_events import BY_MARK, FOR_GOOD, RejectedEvents
 from sessionizer.tables.runs import Timing
 
+MOST_DIGITS = 38
 RUNS, UPDATES = "runs", "session_updates"
 TAKES = ("withdrawn", "forgotten", "moved", "readmitted")  # counts of events whose rows leave rejected_events
 
@@ -46,9 +50,20 @@ def write(context: RunContext, result: RunResult, manifest: Manifest, restored: 
 
 
 def check(context: RunContext, result: RunResult) -> None:
-    """Raise before anything is written where a function of the config's own fails for a session on its way."""
-    if UPDATES in context.kind.outputs and any(of.fn == "custom" for of in context.rule.aggregates):
+    """Raise before anything is written where a function of the config's own, or a sum, fails for a session on its way.
+
+    Of sums those of decimals with as many digits as there are: all others have room for more.
+    """
+    if UPDATES in context.kind.outputs and any(_may_fail(of, context.sample()) for of in context.rule.aggregates):
         _updates(context, result).write.format("noop").mode("overwrite").save()
+
+
+def _may_fail(of: Aggregate, events: DataFrame) -> bool:
+    if of.fn not in ("sum", "avg") or of.value is None:
+        return of.fn == "custom"
+    value, _ = of_event(of.value, events, f"aggregates.{of.name}.of")
+    kind = events.select(value.alias("value")).schema["value"].dataType
+    return isinstance(kind, T.DecimalType) and kind.precision + 10 > MOST_DIGITS
 
 
 def _updates(context: RunContext, result: RunResult) -> DataFrame:

@@ -107,49 +107,40 @@ def as_told(rows: DataFrame, before: T.StructType, after: T.StructType) -> DataF
 
 
 def with_later(rows: DataFrame, there: T.StructType, now: T.StructType) -> DataFrame:
-    """Rows with the columns, and the parts of columns, that their table got later, which are null.
+    """Rows by the columns that `later` returns, and others that they have."""
+    was, wanted = {_physical(f): f for f in there.fields}, later(there, now)
+    grown = [f for f in wanted.fields if f not in there.fields]
+    told = {f.name: _field(f, was.get(_physical(f)), lambda old: C.col(old.name)) for f in grown}
+    return rows.withColumns(told) if told else rows
 
-    there: its columns as of these rows.
+
+def later(there: T.StructType, now: T.StructType) -> T.StructType:
+    """The columns that rows of these have with those, and those parts of columns, that came later; no text has them.
+
+    New parts lie where they are today, unless the others were reordered since, which tell the rows.
     """
-    had = {_physical(f): f for f in there.fields}
-    names = {name.lower() for name in rows.columns}
-    later = {f.name: _null(f) for f in now.fields if _physical(f) not in had and f.name.lower() not in names}
-    met = [(had[_physical(f)], f.dataType) for f in now.fields if _physical(f) in had]
-    grown = {f.name: _grown(C.col(f.name), f.dataType, kind) for f, kind in met if _grows(f.dataType, kind)}
-    return rows.withColumns(grown | later) if grown or later else rows
+    had, names = {_physical(f): f for f in there.fields}, {f.name.lower() for f in there.fields}
+    fields = {_physical(f): f for f in now.fields if _physical(f) in had or f.name.lower() not in names}
+    stays = [name for name in fields if name in had] == list(had)
+    grown = {name: _grown(f, fields.get(name, f)) for name, f in had.items()}
+    found = fields | grown if stays else grown | {name: f for name, f in fields.items() if name not in had}
+    return T.StructType(list(found.values()))
 
 
-def _grows(was: T.DataType, now: T.DataType) -> bool:
-    """Whether a struct within has got parts."""
+def _grown(field: T.StructField, now: T.StructField) -> T.StructField:
+    kind = _grown_type(field.dataType, now.dataType)
+    return field if kind == field.dataType else T.StructField(field.name, kind, field.nullable, field.metadata)
+
+
+def _grown_type(was: T.DataType, now: T.DataType) -> T.DataType:
     match was, now:
         case T.StructType(), T.StructType():
-            had = {_physical(f): f.dataType for f in was.fields}
-            return any(_physical(f) not in had or _grows(had[_physical(f)], f.dataType) for f in now.fields)
+            return later(was, now)
         case T.ArrayType(), T.ArrayType():
-            return _grows(was.elementType, now.elementType)
+            return T.ArrayType(_grown_type(was.elementType, now.elementType), was.containsNull)
         case T.MapType(), T.MapType():
-            return _grows(was.valueType, now.valueType)
-    return False
-
-
-def _grown(value: Column, was: T.DataType, now: T.DataType) -> Column:
-    """The value with these parts: where they are today, unless the others were reordered, for these tell the row."""
-    match was, now:
-        case T.StructType(), T.StructType():
-            had = {_physical(f): f for f in was.fields}
-            names, there = {f.name.lower() for f in was.fields}, {_physical(f): f for f in now.fields}
-            later = {n: f for n, f in there.items() if n not in had and f.name.lower() not in names}
-            stays = [n for n in there if n in had] == list(had)
-            found = {
-                n: _grown(value[f.name], f.dataType, there.get(n, f).dataType).alias(f.name) for n, f in had.items()
-            }
-            found |= {n: _null(f).alias(f.name) for n, f in later.items()}
-            return F.when(value.isNotNull(), F.struct(*[found[n] for n in (there if stays else found) if n in found]))
-        case T.ArrayType(), T.ArrayType():
-            return F.transform(value, lambda one: _grown(one, was.elementType, now.elementType))
-        case T.MapType(), T.MapType():
-            return F.transform_values(value, lambda _, one: _grown(one, was.valueType, now.valueType))
-    return value
+            return T.MapType(was.keyType, _grown_type(was.valueType, now.valueType), was.valueContainsNull)
+    return was
 
 
 def _null(field: T.StructField) -> Column:

@@ -134,7 +134,7 @@ def _bind(spec: Spec, index: int, order: list[Column], source: DataFrame, events
     try:
         _require_storable(_results((bound,), events, state_struct((bound,)).alias(C.STATE)), spec.name, spec.of)
         if spec.fn == "approx_percentile":  # whose parts are merged by a function of their own
-            events.agg(*bound.partial()).agg(*bound.merge())
+            events.agg(*bound.partial()).agg(*bound.merge()).schema  # noqa: B018
     except AnalysisException as error:
         if spec.fn == "approx_percentile" and lacks_function(error):
             raise ConfigError(

@@ -97,7 +97,7 @@ def not_null(value: Column) -> Column:
 
 def _check_type(spec: Spec, value_type: T.DataType) -> None:
     needed, named = NEEDS.get(spec.fn or "", (T.DataType, ""))
-    if spec.fn in PICKING and isinstance(value_type, T.StringType) and value_type != T.StringType():
+    if spec.fn in PICKING and _is_collated(value_type):
         raise ConfigError(
             f"aggregates.{spec.name}: {spec.fn} gives one of several values that are equal by "
             f"{value_type.simpleString().upper()}, and nobody can tell which",
@@ -114,6 +114,18 @@ def _check_type(spec: Spec, value_type: T.DataType) -> None:
         value=spec.of,
         remedy=remedy,
     )
+
+
+def _is_collated(kind: T.DataType) -> bool:
+    """Whether it holds texts of which several are equal."""
+    match kind:
+        case T.StringType():
+            return kind != T.StringType()
+        case T.StructType():
+            return any(_is_collated(field.dataType) for field in kind.fields)
+        case T.ArrayType():
+            return _is_collated(kind.elementType)
+    return False
 
 
 def _own_state(partial: Over, merge: Over, shape: Over = lambda result: result) -> Triple:

@@ -8,7 +8,7 @@ from pyspark.sql import types as T
 
 from sessionizer.lib.config import Stitch, events_of
 from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
-from sessionizer.tables.queries.views import views_named_in
+from sessionizer.tables.queries.views import names_table, views_named_in
 
 LOCKED = (
     "SET TimeZone = 'UTC'",
@@ -67,7 +67,7 @@ def connect(tables: LocalTableSet, query: str, frames: Mapping[str, Any] | None 
     for name, frame in frames.items():
         connection.register(f"_{name}", frame)
         rows = f'FROM "_{name}"'
-        if name in stitched:
+        if name in stitched and names_table(query, name):
             label, stitch = stitched[name]
             connection.register(f"_{name}_mapping", tables.mappings[label].dataset())
             rows = _stitched(rows, f'"_{name}_mapping"', stitch)

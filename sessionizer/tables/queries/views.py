@@ -1,5 +1,6 @@
 """The views of `tables/sql`: one SELECT a file, in SQL that Spark and DuckDB both know."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -18,6 +19,11 @@ class View:
 def view_names() -> Iterator[str]:
     """The names of all views, in order."""
     yield from sorted(file.name.removesuffix(".sql") for file in files("sessionizer.tables").joinpath("sql").iterdir())
+
+
+def names_table(query: str, name: str) -> bool:
+    """Whether a query may mean this table: its name is a word of it."""
+    return re.search(rf"\b{re.escape(name)}\b", query, re.IGNORECASE) is not None
 
 
 def views_named_in(query: str, key: Sequence[str]) -> Iterator[View]:
