@@ -16,7 +16,7 @@ from sessionizer.jobs.console import iso
 from sessionizer.jobs.run import side_tables
 from sessionizer.jobs.run.compute import Checkpoints, outlasting
 from sessionizer.jobs.run.context import RunContext
-from sessionizer.jobs.run.driver import check_told, commit, may_write_at_once, repair, settled
+from sessionizer.jobs.run.driver import commit, may_write_at_once, repair, settled
 from sessionizer.jobs.run.kinds import Kind, Ruled
 from sessionizer.jobs.run.manifests import manifest_of
 from sessionizer.jobs.run.phases import Phases, RunReport, Say, wall_clock
@@ -133,7 +133,6 @@ def readmit(kind: Kind, asked: LookBack, say: Say = lambda _: None) -> list[RunR
     """
     kind.require()
     position = kind.home.position() if asked.dry_run else settled(kind, say)
-    check_told(kind, position)
     if position.manifest is not None:
         check_fits(kind, position.manifest)
     rejects = kind.rejected_events.table.read()  # corrections of forgotten events, too: they are to wait no longer
@@ -216,9 +215,7 @@ def _computed(kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: LookB
         position = kind.home.position()
         if mode == "rebuild":
             _repair_if_possible(kind, position, say)
-        elif asked.dry_run:
-            check_told(kind, position)
-        else:
+        elif not asked.dry_run:
             repair(kind, position, say)
         if position.manifest is not None and mode != "rebuild":
             check_fits(kind, position.manifest)

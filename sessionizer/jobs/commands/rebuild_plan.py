@@ -9,14 +9,16 @@ from pyspark.sql import functions as F
 
 from sessionizer.jobs.console import print_rows
 from sessionizer.jobs.queries.sql import documents
+from sessionizer.jobs.run import side_tables
 from sessionizer.jobs.run.compute import Checkpoints, outlasting
 from sessionizer.jobs.run.context import RunContext
-from sessionizer.jobs.run.driver import check_told
 from sessionizer.jobs.run.kinds import Kind
 from sessionizer.jobs.run.phases import Phases, Say, wall_clock
 from sessionizer.jobs.run.policies import check_expectations, check_filter, check_policies
 from sessionizer.lib import columns as C
 from sessionizer.lib.compare import same_row, tolerances
+from sessionizer.lib.errors import UsageError
+from sessionizer.tables.position import Position
 
 COMES, GOES, CHANGES, STAYS = "comes", "goes", "changes", "stays"
 WHAT, DAY, BEFORE, AFTER = "what", "day", "before", "after"
@@ -48,7 +50,7 @@ def plan(kind: Kind, say: Say, now: int | None = None) -> Plan:
     """Compute what `rebuild` would write, and compare it with the table. Errors: as for a rebuild."""
     kind.require()
     position = kind.home.position()
-    check_told(kind, position, lasting=True)
+    _check_told(kind, position)
     context = RunContext.anew(kind, position, wall_clock() if now is None else now)
     check_filter(context)
     say("reading events again")
@@ -80,6 +82,19 @@ def plan(kind: Kind, say: Say, now: int | None = None) -> Plan:
         days=list(days.values()),
         examples=documents(first.select(WHAT, BEFORE, AFTER)),
     )
+
+
+def _check_told(kind: Kind, position: Position) -> None:
+    """Raise where the last run was cut off before it wrote which events stay out for good: nobody knows what comes."""
+    done, restored = position.manifest, position.restored
+    if done is None or side_tables.is_entered(kind, done, restored):
+        return
+    if side_tables.lacks_lasting(kind, done, restored):
+        raise UsageError(
+            "the last run was cut off before it wrote which events stay out, so that nobody can tell what would be",
+            value=done.run_id,
+            remedy=f"`sessionizer {kind.command}` finishes it first",
+        )
 
 
 def as_document(found: Plan) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from sessionizer.jobs.run.policies import (
 )
 from sessionizer.jobs.run.retries import with_retries
 from sessionizer.lib.config import Config
-from sessionizer.lib.errors import UsageError
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.watermarks import WatermarkOverride, WatermarkState, advance_each
 from sessionizer.tables.increments import Increments
@@ -111,22 +110,6 @@ def repair(kind: Kind, position: Position, say: Say) -> Manifest | None:
     return manifest
 
 
-def check_told(kind: Kind, position: Position, *, lasting: bool = False) -> None:
-    """Raise where the last run was cut off before it wrote which events stay out (for good): nobody knows what comes.
-
-    Errors: UsageError.
-    """
-    done, lacks = position.manifest, side_tables.lacks_lasting if lasting else side_tables.lacks_rejects
-    if done is None or side_tables.is_entered(kind, done, position.restored):
-        return
-    if lacks(kind, done, position.restored):
-        raise UsageError(
-            "the last run was cut off before it wrote which events stay out, so that nobody can tell what would be",
-            value=done.run_id,
-            remedy=f"`sessionizer {kind.command}` finishes it first",
-        )
-
-
 def settled(kind: Kind, say: Say) -> Position:
     """The position, once the side tables are in line with it."""
 
@@ -160,9 +143,7 @@ def _increment(kind: Kind, options: RunOptions, say: Say, finished: Callable[[Ma
     phases = Phases()
     with phases("plan"):
         position = kind.home.position()
-        if options.dry_run:
-            check_told(kind, position)
-        elif (cut_off := repair(kind, position, say)) is not None:
+        if not options.dry_run and (cut_off := repair(kind, position, say)) is not None:
             finished(cut_off)
         done = position.manifest
         evolves = done is not None and done.rule_fingerprint != kind.fingerprint

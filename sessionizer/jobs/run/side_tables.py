@@ -44,7 +44,7 @@ def write(context: RunContext, result: RunResult, manifest: Manifest, restored: 
             rows = event_sessions(of, context.rule) if name == "event_sessions" else _updates(context, result)
             with _once(kind, name, table.table, manifest, restored):
                 table.write(rows, manifest, _commit(kind, name, manifest, restored), adds_only=adds_only)
-    if lacks_rejects(kind, manifest, restored):
+    if _lacks_rejects(kind, manifest, restored):
         with _once(kind, REJECTED, kind.rejected_events.table, manifest, restored):
             _write_rejects(context, result, manifest, _commit(kind, REJECTED, manifest, restored))
 
@@ -153,7 +153,7 @@ def is_entered(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
 
 def is_complete(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
     """Whether all but the ledger have what this run owes them."""
-    return has_outputs(kind, manifest, restored) and not lacks_rejects(kind, manifest, restored)
+    return has_outputs(kind, manifest, restored) and not _lacks_rejects(kind, manifest, restored)
 
 
 def has_outputs(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
@@ -176,7 +176,7 @@ def lacks_lasting(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
     lasts = manifest.retold or bool(manifest.rejected.keys() & for_good)
     if kind.rule.keeps_deleted or manifest.arguments.get("deletes") or has_mark or _began_late(manifest):
         lasts = lasts or any(manifest.events.get(name) for name in TAKES)
-    return lasts and lacks_rejects(kind, manifest, restored)
+    return lasts and _lacks_rejects(kind, manifest, restored)
 
 
 def _began_late(manifest: Manifest) -> bool:
@@ -184,8 +184,7 @@ def _began_late(manifest: Manifest) -> bool:
     return any(of.began for of in manifest.consumed.values())
 
 
-def lacks_rejects(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
-    """Whether rejected_events has not yet what it is to have of this run."""
+def _lacks_rejects(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
     owed = (
         manifest.mode == "rebuild"
         or manifest.retold
