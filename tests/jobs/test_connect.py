@@ -70,6 +70,7 @@ def asked(folder: Path, url: str, *command: str) -> Any:
 def test_a_warehouse_is_kept_by_a_server_alone(folder: Path, server: str, is_here: bool) -> None:
     """From a file to sessions, with late events, a backfill, upkeep and verify; no Java is started here."""
     server = server if is_here else elsewhere(server)
+    (folder / "sessionizer.yaml").write_text(f"{CONFIG}outputs: {{session_updates: updates}}\n")
 
     def do(*command: str) -> None:
         code, out, err = said(folder, server, *command)

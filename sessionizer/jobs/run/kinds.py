@@ -139,22 +139,17 @@ class Kind(Ruled):
         Errors: TableError where that is not enough.
         """
         before = next(self.home.manifests(run.sessions_version), None)
-        if before is not None or self.runs.last_before(run.started_at) is None:
+        if before is not None or (read := self.runs.before(run.run_seq)) is None:
             return before
         if run.retold or any(since is not None and since.run_seq == run.run_seq for since in run.filled.values()):
             raise TableError(
                 f"run {run.run_id} was cut off, and the log no longer has the run before it, by whose columns it goes",
                 value=self.home.table.location,
-                remedy=f"`sessionizer rebuild{self.option}` makes all {self.name} anew",
+                remedy=f"`sessionizer rebuild{self.option}` makes all {self.name} anew, unless events stay out for "
+                f"good; then make {self.name} in a table of its own",
             )
-        begins = {
-            name
-            for name, of in run.sources.items()
-            if of.from_version in (None, of.began) and of.came_at_before is None
-        }
-        sources = {
-            n: of.model_copy(update={"to_version": None}) if n in begins else of for n, of in run.sources.items()
-        }
+        unread = {name: {} if read.get(name) is not None else {"to_version": None} for name in run.sources}
+        sources = {name: of.model_copy(update=unread[name]) for name, of in run.sources.items()}
         return run.model_copy(update={"live_sessions": None, "sources": sources})
 
     def fitting(self, done: Manifest | None, events: DataFrame) -> str:

@@ -154,7 +154,7 @@ def _running(events: DataFrame, seeds: DataFrame | None, rule: Rule, aggregates:
     totals = [name for a in aggregates if a.triple.resumes_from_result for name in a.part_columns]
     totals = [name for name in totals if isinstance(parts.schema[name].dataType, T.LongType)]
     # In time order a total may leave BIGINT, and come back: it is null there.
-    parts = parts.withColumns({name: C.col(name).cast(T.DecimalType(38, 0)) for name in totals})
+    parts = _typed(parts, totals, lambda total: total.cast(T.DecimalType(38, 0)))
     by_time = [C.col(C.US), *[F.col(f"__o{i}") for i, _ in enumerate(order)], F.col("__row")]
     up_to_here = (
         Window.partitionBy(*C.cols((*rule.key, C.SESSION)))
@@ -166,15 +166,24 @@ def _running(events: DataFrame, seeds: DataFrame | None, rule: Rule, aggregates:
         "__row",
         F.sum(C.col(C.COUNT)).over(up_to_here).alias("n"),
         *[p for a in aggregates for p in a.merge(lambda function: function.over(up_to_here))],
-    ).withColumns({name: C.col(name).try_cast("bigint") for name in totals})
-    return merged.where(F.col("__row") >= 0).select(
-        *C.cols(rule.key),
-        C.col(C.SESSION).alias(C.SESSION_ID),
-        F.timestamp_micros(C.col(C.US)).alias(C.EVENT_TIME),
-        F.col("n"),
-        *[result for a in aggregates for result in a.finish()],
-        F.lit(INSERT).alias(KIND),
     )
+    return (
+        _typed(merged, totals, lambda total: total.try_cast("bigint"))
+        .where(F.col("__row") >= 0)
+        .select(
+            *C.cols(rule.key),
+            C.col(C.SESSION).alias(C.SESSION_ID),
+            F.timestamp_micros(C.col(C.US)).alias(C.EVENT_TIME),
+            F.col("n"),
+            *[result for a in aggregates for result in a.finish()],
+            F.lit(INSERT).alias(KIND),
+        )
+    )
+
+
+def _typed(parts: DataFrame, names: list[str], typed: Callable[[Column], Column]) -> DataFrame:
+    """With these columns so. Spark Connect knows no `withColumns` of none."""
+    return parts.withColumns({name: typed(C.col(name)) for name in names}) if names else parts
 
 
 def _seeds(of: Memberships, live: DataFrame | None, rule: Rule, aggregates: tuple[Aggregate, ...]) -> DataFrame | None:
