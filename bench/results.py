@@ -45,7 +45,8 @@ def show(document: dict[str, Any]) -> None:
 
 def as_markdown(document: dict[str, Any], picture: str) -> str:
     """All of it as a page."""
-    chart = f"![first load, increment and cold process, seconds]({picture})"
+    shown = ", ".join(case for case in IN_SHORT if case in _by_case(document))
+    chart = f"![{shown}: seconds]({picture})"
     text = ["# Benchmark", "", _where(document), "", chart, ""]
     goals = [[row["case"], row["way"], *_cells(row)[-3:-1]] for row in document["results"] if row["goal"]]
     text += ["## Goals", "", *_table(goals, ("case", "against, or of", "ratio", "goal")), ""]

@@ -1,8 +1,7 @@
 """What further readers have found: columns that come later, rows mended before a run reads them, logs cut short."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +12,18 @@ from sessionizer.jobs.commands.look_back import LookBack, backfill, readmit
 from sessionizer.jobs.commands.rebuild_plan import plan
 from sessionizer.jobs.run import side_tables
 from sessionizer.lib.errors import ConfigError, UsageError
-from sessionizer.tables.delta.settings import having
 from tests.exactness.play import TOTAL, Play, at, minute
+from tests.exactness.test_housekeeping import ERASING, erase
 from tests.kills import killed_at
 
 pytestmark = pytest.mark.broad
 
 Plays = Callable[..., Play]
-METADATA = "spark.databricks.delta.commitInfo.userMetadata"
-ERASING: dict[str, Any] = {"corrections": {"deletes": "ignore", "erase_when": "_commit_metadata = 'erasure'"}}
 BY_NAME = "ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
 
 
 def of_amount(fn: str = "sum") -> list[dict[str, str]]:
     return [{"name": "total", "fn": fn, "of": "amount"}]
-
-
-@contextmanager
-def cut_off(done: Play) -> Iterator[None]:
-    with killed_at(side_tables, "write"):
-        yield
 
 
 # What waits, and lies apart.
@@ -56,10 +47,7 @@ def test_a_correction_that_another_key_brings_along_takes_its_late_session_with_
 def test_the_late_session_of_an_event_that_came_again_is_erased_with_it(play: Plays) -> None:
     done = play("tick@100 | a@5", **ERASING, late_events="separate")
     done.source("DELETE FROM {} WHERE u = 'a'").runs("a@5")
-    with having(done.spark, {METADATA: "erasure"}):
-        done.source("DELETE FROM {} WHERE u = 'a'")
-    done.run()
-    done.readmit_deletes("a").assert_sessions("u | start \n tick | 100")
+    erase(done, "u = 'a'").readmit_deletes("a").assert_sessions("u | start \n tick | 100")
     done.assert_rejected("u | reason")
     done.assert_clean()
 
@@ -183,7 +171,7 @@ def test_a_run_is_finished_though_the_log_has_lost_the_one_before_it(
 def test_a_rebuild_follows_one_by_another_key_that_was_cut_off(play: Plays) -> None:
     done = play("tick@100 | a@5", corrections="quarantine")
     done.change(source={"key": ["u", "n"]})
-    with cut_off(done):
+    with killed_at(side_tables, "write"):
         done.rebuild()
     done.change(source={"key": ["u"]}).rebuild()
     done.assert_sessions("u | start \n a | 5 \n tick | 100")

@@ -54,7 +54,10 @@ def check(context: RunContext, result: RunResult) -> None:
 
     Of sums those of decimals with as many digits as there are: all others have room for more.
     """
-    if UPDATES in context.kind.outputs and any(_may_fail(of, context.sample()) for of in context.rule.aggregates):
+    if UPDATES not in context.kind.outputs:
+        return
+    events = context.sample()
+    if any(_may_fail(of, events) for of in context.rule.aggregates):
         _updates(context, result).write.format("noop").mode("overwrite").save()
 
 
