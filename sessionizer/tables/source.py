@@ -115,15 +115,13 @@ def gone(version: int, error: Exception, what: str = "the source") -> SourceErro
     )
 
 
-def unreadable(
-    increment: "Increment", error: Exception, what: str = "the source", others: str = "types"
-) -> SourceError:
-    """What is wrong where changes are gone, or are of columns with other types, or names."""
+def unreadable(increment: "Increment", error: Exception) -> SourceError:
+    """What is wrong where changes are gone."""
     return SourceError(
-        f"{what}'s changes of versions {increment.first} to {increment.last} cannot be read",
+        f"the source's changes of versions {increment.first} to {increment.last} cannot be read",
         value=first_line(error),
-        remedy="they were vacuumed, or made while its change data feed was off, or with columns of other "
-        f"{others}; {ANEW}",
+        remedy="they were vacuumed, or made while its change data feed was off, or with columns of other types; "
+        + ANEW,
     )
 
 

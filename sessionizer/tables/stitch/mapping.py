@@ -19,7 +19,7 @@ from sessionizer.lib.expressions import column_problems, is_ordered, nearest
 from sessionizer.tables.delta import CHANGE_FEED, GONE, Table, changed
 from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Read
-from sessionizer.tables.source import check_same, gone, unreadable
+from sessionizer.tables.source import ANEW, check_same, first_line, gone
 
 if TYPE_CHECKING:
     from sessionizer.tables.queries.local import LocalTable
@@ -152,7 +152,12 @@ class MappingTable:
 
     def unreadable(self, increment: Increment, error: Exception) -> SourceError:
         """What is wrong where changes are gone."""
-        return unreadable(increment, error, THE_TABLE, "names")
+        return SourceError(
+            f"the mapping table's changes of versions {increment.first} to {increment.last} cannot be read",
+            value=first_line(error),
+            remedy="they were vacuumed, or made while its change data feed was off, or with columns of other names; "
+            + ANEW,
+        )
 
     def lost(self, increment: Increment, error: Exception) -> SourceError | None:
         """What an error tells of this table: files of it are gone; None: nothing."""
