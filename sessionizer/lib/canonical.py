@@ -17,12 +17,13 @@ JSON_OPTIONS = {
 # Else Spark takes a column that is called _corrupt_record for what could not be read.
 READING_OPTIONS = {**JSON_OPTIONS, "columnNameOfCorruptRecord": "__corrupt"}
 ID_LENGTH = 32  # hex digits: 128 bits
+Told = Callable[[Column, T.DataType], Column]
 
 
 def canonical_json(schema: T.StructType) -> Column:
     """The columns of a row as one JSON text: by name, without nulls, times to the microsecond, map keys sorted."""
     by_name = sorted(schema.fields, key=lambda field: field.name)
-    ordered = [sorted_maps(C.col(f.name), f.dataType).alias(f.name) for f in by_name]
+    ordered = [for_json(C.col(f.name), f.dataType).alias(f.name) for f in by_name]
     return F.to_json(F.struct(*ordered), JSON_OPTIONS)
 
 
@@ -56,8 +57,23 @@ def _own_key(key: Column, data_type: T.DataType) -> Column:
             return F.date_from_unix_date(key.cast("int"))
         case T.TimestampType() | T.TimestampNTZType():
             return F.timestamp_micros(key.cast("bigint")).cast(data_type)
+        case T.BinaryType():
+            return F.unbase64(key)
+        case T.StructType() | T.ArrayType():
+            return F.from_json(key, T.StructType([T.StructField("key", data_type)]), READING_OPTIONS)["key"]
         case _:
             return key.cast(data_type)
+
+
+def _key_for_json(key: Column, data_type: T.DataType) -> Column:
+    """A key that Spark writes by its content: of bytes, structs and arrays it writes where they lie in memory."""
+    match data_type:
+        case T.BinaryType():
+            return F.base64(key)
+        case T.StructType() | T.ArrayType():
+            return F.to_json(F.struct(key.alias("key")), JSON_OPTIONS)
+        case _:
+            return key
 
 
 def from_text(text: Column, data_type: T.DataType) -> Column:
@@ -70,15 +86,20 @@ def from_text(text: Column, data_type: T.DataType) -> Column:
 
 def sorted_maps(value: Column, data_type: T.DataType) -> Column:
     """The value with the entries of its maps in the order of their keys."""
-    return _with_maps(value, data_type, _sorted_map)
+    return _with_maps(value, data_type, lambda one, of: _sorted_map(one, of, lambda key, _: key, sorted_maps))
 
 
-def _sorted_map(value: Column, of: T.MapType) -> Column:
+def for_json(value: Column, data_type: T.DataType) -> Column:
+    """The same with keys that JSON tells by their content."""
+    return _with_maps(value, data_type, lambda one, of: _sorted_map(one, of, _key_for_json, for_json))
+
+
+def _sorted_map(value: Column, of: T.MapType, key: Told, inner: Told) -> Column:
     def entry(one: Column) -> Column:
-        return F.struct(one["key"].alias("key"), sorted_maps(one["value"], of.valueType).alias("value"))
+        return F.struct(key(one["key"], of.keyType).alias("key"), inner(one["value"], of.valueType).alias("value"))
 
-    entries = F.transform(F.map_entries(value), entry)
-    return F.map_from_entries(F.array_sort(entries, lambda a, b: compared(a["key"], b["key"])))
+    entries = F.array_sort(F.map_entries(value), lambda a, b: compared(a["key"], b["key"]))
+    return F.map_from_entries(F.transform(entries, entry))
 
 
 def _with_maps(value: Column, data_type: T.DataType, made: Callable[[Column, T.MapType], Column]) -> Column:

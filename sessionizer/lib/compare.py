@@ -7,7 +7,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sessionizer.lib.canonical import JSON_OPTIONS, sorted_maps
+from sessionizer.lib.canonical import JSON_OPTIONS, for_json, sorted_maps
 from sessionizer.lib.expressions import is_ordered
 from sessionizer.lib.rule import Rule
 
@@ -16,6 +16,7 @@ FLOATS = (T.DoubleType, T.FloatType)
 ADDED = 1e-9
 SINGLE = 1e-5  # in single precision
 SKETCHED = {"stddev": 1e-6, "approx_count_distinct": 0.1, "approx_percentile": 0.05}
+ALL_HELD = 200  # values that a sketch holds one by one: it tells the same of them in whatever order they came
 
 
 def tolerances(rule: Rule) -> dict[str, float]:
@@ -35,10 +36,14 @@ def same_row(
     other: Mapping[str, Column],
     types: Mapping[str, T.DataType],
     within: Mapping[str, float] | None = None,
+    events: Column | None = None,
 ) -> Column:
-    """Whether two rows are the same in these columns."""
+    """Whether two rows are the same in these columns. events: of how many they are, where sketches are told by it."""
     near = within or {}
     same = [same_value(one[name], other[name], types[name], near.get(name, 0.0)) for name in types]
+    if events is not None:
+        sketched = [name for name in types if near.get(name, 0.0) > SKETCHED["stddev"]]
+        same += [(events > ALL_HELD) | same_value(one[name], other[name], types[name], ADDED) for name in sketched]
     return reduce(Column.__and__, same, F.lit(True))
 
 
@@ -61,9 +66,10 @@ def same_value(
         alike = (F.size(one) == F.size(other)) & F.forall(pairs, lambda same: same)
         return F.when(one.isNull() | other.isNull(), one.isNull() & other.isNull()).otherwise(alike)
     if not is_ordered(data_type):
-        one, other = (F.to_json(F.struct(sorted_maps(v, data_type).alias("v")), JSON_OPTIONS) for v in (one, other))
+        one, other = (F.to_json(F.struct(for_json(v, data_type).alias("v")), JSON_OPTIONS) for v in (one, other))
     same = one.eqNullSafe(other)
-    if not within or not isinstance(data_type, FLOATS if within <= ADDED else T.NumericType):
+    is_exact = not within and near is None
+    if is_exact or not isinstance(data_type, FLOATS if 0 < within <= ADDED else T.NumericType):
         return same
     a, b = one.cast("double"), other.cast("double")
     within = max(within, SINGLE) if isinstance(data_type, T.FloatType) else within

@@ -21,6 +21,7 @@ _RESHAPING = re.compile("window|_metadata", re.IGNORECASE)
 # What Spark takes for the present when it becomes a time: in the text as it is written, and as it is analysed.
 _WORDS = "(?:now|today|tomorrow|yesterday)"
 _NOW = re.compile(rf"\b(?:date|timestamp\w*)\s*(?:'\s*{_WORDS}\s*'|\"\s*{_WORDS}\s*\")", re.IGNORECASE)
+_BY_CHANCE = re.compile(r"\baes_encrypt\s*\((?!.*\becb\b)", re.IGNORECASE | re.DOTALL)  # by a new vector each time
 _NAME = re.compile(r"[A-Za-z_]\w*")
 # Names that mean something where no column has them.
 _LITERALS = (
@@ -119,11 +120,12 @@ def _check_repeatable(parsed: Column, text: str, frame: DataFrame, field: str) -
             "join what is elsewhere into the source table",
         )
     tells_the_time = found.present or _NOW.search(text) or _CAST_NOW.search(found.text)
-    if tells_the_time or not found.repeatable:
+    if tells_the_time or not found.repeatable or _BY_CHANCE.search(text):
         raise ConfigError(
             f"{field} must give the same value whenever it is computed: a run that was cut off is computed again",
             value=text,
-            remedy="write it without rand(), uuid(), now(), current_user(), 'today' and the like",
+            remedy="write it without rand(), uuid(), now(), current_user(), 'today', aes_encrypt(…) but by ECB and "
+            "the like; sha2(…) hides a value and stays the same",
         )
 
 

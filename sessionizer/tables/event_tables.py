@@ -109,6 +109,12 @@ class Events:
         """How far runs have read these sources, by name."""
         return {} if done is None else {name: of for name, of in done.consumed.items() if name in self.each}
 
+    def told_apart(self, done: Manifest) -> set[str]:
+        """The sources whose rows runs have told by another mapping table, or by another name of the same table."""
+        mapped = {name for name, of in self.consumed(done).items() if not self.each[name].is_mapped_on(of)}
+        new = {table.id for name, table in self.tables.items() if name not in done.consumed}
+        return mapped | {name for name, of in done.consumed.items() if name not in self.each and of.id in new}
+
     def begun(self, done: Manifest | None) -> Mapping[str, Consumed]:
         """The same of those that runs have begun to read."""
         return {name: of for name, of in self.consumed(done).items() if of.to_version is not None}
@@ -251,7 +257,7 @@ class Events:
             raise ConfigError(
                 "event_time must have one type in all sources",
                 value=", ".join(f"{name}: {kind}" for name, kind in kinds.items()),
-                remedy="write an expression, such as CAST(at AS TIMESTAMP), timestamp_millis(…) or try_to_timestamp(…)",
+                remedy="write an expression, such as timestamp_millis(ms) or to_timestamp(at, 'yyyy-MM-dd HH:mm:ss')",
             )
 
     def _of_all(self, of: Callable[[EventTable], Found]) -> dict[str, Found]:

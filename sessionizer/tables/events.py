@@ -28,7 +28,7 @@ from sessionizer.tables.delta import (
     Unreadable,
     appended,
     changed,
-    first_retyped,
+    first_reshaped,
 )
 from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Consumed
@@ -36,7 +36,6 @@ from sessionizer.tables.source import ANEW, check_same, gone, opens, pruned_by, 
 
 NO_CHANGES = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE")
 DELETES = "DELETE"
-RESHAPES = ("RENAME COLUMN", "DROP COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS", "REPLACE COLUMNS")
 
 
 class EventTable:
@@ -265,21 +264,17 @@ class EventTable:
         return first > last or opens(lambda: read(first, last))
 
     def _within(self, first: int, last: int, limits: Limits) -> Increment:
-        """As many versions from `first` on as the limits allow, and at least one.
-
-        Delta hands over no changes from before to behind a change of columns.
-        """
+        """As many versions from `first` on as the limits allow, and at least one; none from before columns changed."""
         if limits.max_versions_per_run is not None:
             last = min(last, first + limits.max_versions_per_run - 1)
         if self.policies.one_by_one and self.table.removes_rows(first):
             last = first
-        if last > first and (retyped := first_retyped(self.table, first, last)) is not None:
-            last = retyped - 1
+        if (reshaped := first_reshaped(self.table, first, last)) is not None:
+            last = reshaped - 1
         read, rows, adds = list[Entry](), 0, True
         for version in range(first, last + 1):
             entry = self.table.entry(version)
-            reshapes = entry is not None and entry.operation in RESHAPES
-            if version > first and (reshapes or (self.policies.one_by_one and self.table.removes_rows(version))):
+            if version > first and self.policies.one_by_one and self.table.removes_rows(version):
                 last = version - 1
                 break
             rows += entry.metric(ROWS_WRITTEN) if entry else 0

@@ -13,6 +13,7 @@ from sessionizer.lib.admission.verdicts import (
     DUPLICATE,
     EXPRESSION_FAILED,
     IGNORED_DELETE,
+    IN,
     IN_THE_FUTURE,
     LATE,
     NON_POSITIVE_GAP,
@@ -101,11 +102,13 @@ class RejectedEvents:
 
         since: the time in microseconds before which no event is in a session that is left; None: nobody knows.
 
-        Rows of events without a time may go, but where wider columns may give them one. The others stay, as with
-        `late_events: drop`: key, time and hash say which events the sessions are made without. A line that nobody could
-        read has no run, and stays.
+        Rows of events without a time may go, but where wider columns may give them one, or an update may wait that has
+        taken it away. The others stay, as with `late_events: drop`: key, time and hash say which events the sessions
+        are made without. A line that nobody could read has no run, and stays.
         """
-        lasts = KEPT_OUT if self._times_are_columns else sorted({*KEPT_OUT, NULL_TIME})
+        waits = (C.col(C.REASON) == CORRECTION) & (C.col(C.KEPT) == IN)
+        goes = self._times_are_columns and self.table.read().where(waits).isEmpty()
+        lasts = KEPT_OUT if goes else sorted({*KEPT_OUT, NULL_TIME})
         old, reasons = f"{C.RUN_SEQ} <= {run_seq}", ", ".join(f"'{reason}'" for reason in lasts)
         gone = f"{C.REASON} = '{IGNORED_DELETE}' AND {C.EVENT_TIME} < timestamp_micros({since})"
         stays = f"({C.REASON} IN ({reasons}) OR {C.EVENT_TIME} IS NOT NULL)"

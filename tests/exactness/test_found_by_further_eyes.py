@@ -242,7 +242,7 @@ def test_a_result_of_many_shapes_is_compared_by_what_it_says(play: Plays) -> Non
         ),
         (
             {"aggregates": [{"name": "entry", "fn": "first", "of": "collate(u, 'UTF8_LCASE')"}]},
-            "aggregates.entry: first gives one of several values that are equal by STRING COLLATE UTF8_LCASE",
+            "aggregates.entry: several values are equal by STRING COLLATE UTF8_LCASE, and first would take any of them",
         ),
     ],
 )

@@ -2,7 +2,7 @@
 
 import json
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from sessionizer.jobs.run import side_tables
@@ -49,8 +49,12 @@ def _mark(kind: Kind, keep: int, done: Manifest) -> int | None:
     if (latest := kind.home.latest_end()) is None:
         return None
     mark = min([latest - keep, *horizons(kind, done), *_not_ended(kind)])
-    if done.as_judged(kind.rule).freezes and kind.name == "sessions":  # whatever the configuration says now
-        mark = _untangled(kind, mark, done.key)
+    if kind.name == "sessions":
+        judged, rows = done.as_judged(kind.rule), kind.home.table.read()  # whatever the configuration says now
+        if judged.freezes:
+            mark = _untangled(rows.where(~C.col(C.IS_LATE)), mark, done.key)
+        if judged.by_content:  # the id of a late one tells how many of its time were before it
+            mark = _untangled(rows.where(C.col(C.IS_LATE)), mark, done.key)
     mark -= mark % kind.rule.time_unit  # an event is older than it whether its time is truncated or not
     return mark if done.forgotten is None else max(mark, done.forgotten)
 
@@ -61,9 +65,8 @@ def _not_ended(kind: Kind) -> list[int]:
     return [] if first is None else [first]
 
 
-def _untangled(kind: Kind, mark: int, key: tuple[str, ...]) -> int:
+def _untangled(rows: DataFrame, mark: int, key: tuple[str, ...]) -> int:
     """The mark, or one so early that no row is forgotten amid another one, which would take its events for its own."""
-    rows = kind.home.table.read().where(~C.col(C.IS_LATE))
     expires = F.unix_micros(C.col(C.EXPIRES_AT))
     while True:
         ended = C.col(C.IS_FINAL) & (expires < mark)

@@ -16,7 +16,7 @@ from sessionizer.jobs.run.phases import Say, wall_clock
 from sessionizer.jobs.run.policies import check_fits
 from sessionizer.jobs.run.retries import with_retries
 from sessionizer.lib import columns as C
-from sessionizer.lib.config import Config
+from sessionizer.lib.config import Config, DynamicGap
 from sessionizer.lib.durations import EVER
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import timestamp
@@ -36,7 +36,7 @@ from sessionizer.lib.verifying.rejections import (
     without_cause,
     wrong_copies,
 )
-from sessionizer.lib.verifying.traces import wrong_numbers, wrong_places, wrong_results
+from sessionizer.lib.verifying.traces import wrong_members, wrong_numbers, wrong_places, wrong_results
 from sessionizer.tables.delta import Superseded
 from sessionizer.tables.event_outputs import EventOutput
 from sessionizer.tables.table_set import TableSet
@@ -93,13 +93,13 @@ def _verified(tables: TableSet, kind: Kind, asked: Asked, say: Say) -> Verdict:
     )
     broken = dict(broken_rules(rows, rule))
     broken[rules.ADDS_UP] = ledger_gaps(kind)
-    if whole:
-        broken |= _of_traces(context, rows, rule)
     with tables.events.reading(context.increment):
         source = _source(context, asked, rule)
         rejects, near = rejected_beside(context, source, rule)
         events = accepted(source, rejects, near, rule)
         broken |= judged_rejects(context, rejects, near, events, whole=whole)
+        if whole:
+            broken |= _of_traces(context, rows, events, rule)
         if whole and not rules.is_recomputed(rule) and forgotten is None:
             broken[rules.IN_ONE] = miscounted(rows, events, rule)
         counts = counted(broken)
@@ -171,7 +171,7 @@ def judged_rejects(
     return found
 
 
-def _of_traces(context: RunContext, sessions: DataFrame, rule: Rule) -> Frames:
+def _of_traces(context: RunContext, sessions: DataFrame, events: DataFrame, rule: Rule) -> Frames:
     """What is wrong in the optional tables."""
     found = {}
     for name, output in context.kind.tables.event_outputs.items():
@@ -181,9 +181,10 @@ def _of_traces(context: RunContext, sessions: DataFrame, rule: Rule) -> Frames:
         found[rules.places(name)] = wrong_places(young, sessions, rule)
         if (since := _complete_since(output)) is not None:
             found[rules.numbers(name)] = wrong_numbers(rows, sessions, since)
+            known = since if forgotten is None else max(since, forgotten)
+            found[rules.members(name)] = wrong_members(rows, events, rule, known)
         if name == "session_updates":
-            results = wrong_results(rows, sessions, rule, _since(context))
-            found[rules.results(name)] = results
+            found[rules.results(name)] = wrong_results(rows, sessions, rule, _since(context), since)
     return found
 
 
@@ -195,9 +196,11 @@ def _complete_since(output: EventOutput) -> int | None:
 
 
 def _wide(context: RunContext, asked: Asked) -> list[tuple[int, int]]:
-    """The span of events that makes the sessions asked for: as far as those that touch it reach, in the table."""
-    low = -EVER if asked.low is None else asked.low
-    high = EVER if asked.high is None else asked.high
+    """The span of events that makes the sessions asked for: as far as those that touch it reach, in the table.
+
+    One that the table lacks may have events on both sides of what is asked for alone.
+    """
+    low, high = around(asked, context.rule)
     rows = context.kind.home.table.read(context.position.version)
     first, last = C.col(C.SESSION_START), C.col(C.EXPIRES_AT)
     near = rows.where((first < timestamp(high)) & (last >= timestamp(low)))
@@ -205,6 +208,12 @@ def _wide(context: RunContext, asked: Asked) -> list[tuple[int, int]]:
     if bounds is None or bounds["low"] is None:
         return [(low, high)]
     return [(min(low, int(bounds["low"])), max(high, int(bounds["high"])))]
+
+
+def around(asked: Asked, rule: Rule) -> tuple[int, int]:
+    """The times asked for, and a gap more on either side where all have the same one."""
+    gap = 0 if isinstance(rule.gap, DynamicGap) else rule.gap
+    return (-EVER if asked.low is None else asked.low - gap), (EVER if asked.high is None else asked.high + gap)
 
 
 def asked_for(rows: DataFrame, asked: Asked, key: tuple[str, ...], times: tuple[str, str]) -> DataFrame:

@@ -97,10 +97,10 @@ def not_null(value: Column) -> Column:
 
 def _check_type(spec: Spec, value_type: T.DataType) -> None:
     needed, named = NEEDS.get(spec.fn or "", (T.DataType, ""))
-    if spec.fn in PICKING and _is_collated(value_type):
+    if spec.fn in (*PICKING, "approx_count_distinct") and _is_collated(value_type):
         raise ConfigError(
-            f"aggregates.{spec.name}: {spec.fn} gives one of several values that are equal by "
-            f"{value_type.simpleString().upper()}, and nobody can tell which",
+            f"aggregates.{spec.name}: several values are equal by {value_type.simpleString().upper()}, and {spec.fn} "
+            "would take any of them, or tell them apart",
             value=spec.of,
             remedy=f"write of: lower(collate({spec.of}, 'UTF8_BINARY')), or without lower(…) if each spelling counts",
         )

@@ -10,13 +10,15 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.compare import ADDED, tolerances
+from sessionizer.lib.compare import ADDED, ALL_HELD, tolerances
 from sessionizer.lib.config import Aggregate
 from sessionizer.lib.expressions import of_event
 from sessionizer.lib.rule import Rule
 
 NEAR = "__near_"  # before the name of a fact
-EXACTLY_RANKED, RANK_ERROR = 200, 0.04  # of a sketch of this many values, and of a larger one: three standard errors
+BY_NUMBER = ("approx_count_distinct", "approx_percentile")  # sketches: how near they are hangs on how many values
+RANK_ERROR = 0.04  # of a sketch that does not hold all its values: three standard errors
+FEW, COUNT_ERROR = 10, 0.1  # so few values a sketch counts exactly, all that it holds but for one, more so nearly
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ def facts_of(rule: Rule, events: DataFrame) -> tuple[Fact, ...]:
     """The facts of a session by this rule. events: for the columns of the source."""
     order = [C.col(C.US), *C.cols(rule.order_by)]
     within = tolerances(rule)
-    bound = [_bound(spec, events, order, within.get(spec.name, 0.0)) for spec in rule.aggregates if spec.sql is None]
+    told = [spec for spec in rule.aggregates if spec.sql is None]
+    bound = [_bound(s, events, order, 0.0 if s.fn in BY_NUMBER else within.get(s.name, 0.0)) for s in told]
     return tuple(fact for one in bound for fact in (*one.results(), *one.remembered()))
 
 
@@ -154,9 +157,12 @@ class _Whole:
                 return ADDED * F.avg(self._size())
             case "stddev":  # of differences from a mean, which is a sum of floats: each may be rounded by one in 2**53
                 return (F.lit(ADDED * 1e-5) + F.count(self._size()) * F.lit(2.0**-52)) * F.avg(self._size())
+            case "approx_count_distinct":
+                number = F.size(self._distinct())
+                return F.when(number <= FEW, 0).when(number <= ALL_HELD, 1).otherwise(COUNT_ERROR * number)
             case "approx_percentile":
                 number = F.size(self._sorted())
-                apart = F.when(number > EXACTLY_RANKED, F.ceil(number * RANK_ERROR)).otherwise(0).cast("int")
+                apart = F.when(number > ALL_HELD, F.ceil(number * RANK_ERROR)).otherwise(0).cast("int")
                 result = self._of_rank(F.lit(0))
                 return F.greatest(result - self._of_rank(-apart), self._of_rank(apart) - result)
         return None

@@ -57,7 +57,7 @@ def of_rejects(rule: Rule, *, whole: bool) -> list[str]:
 
 def of_trace(name: str, *, whole: bool) -> list[str]:
     """What an optional table must tell; whole: it has had the events of all sessions."""
-    found = [places(name), *([numbers(name)] if whole else [])]
+    found = [places(name), *([numbers(name), members(name)] if whole else [])]
     return [*found, results(name)] if name == "session_updates" else found
 
 
@@ -69,6 +69,11 @@ def places(name: str) -> str:
 def numbers(name: str) -> str:
     """Of `wrong_numbers`."""
     return f"{name} has each event of a session once"
+
+
+def members(name: str) -> str:
+    """Of `wrong_members`."""
+    return f"{name} has the accepted events, and no others"
 
 
 def results(name: str) -> str:

@@ -31,10 +31,23 @@ def wrong_numbers(trace: DataFrame, sessions: DataFrame, since: int) -> DataFram
     return met.where(~C.col(C.EVENT_COUNT).eqNullSafe(F.col("rows")))
 
 
-def wrong_results(updates: DataFrame, sessions: DataFrame, rule: Rule, since: Since) -> DataFrame:
+def wrong_members(trace: DataFrame, events: DataFrame, rule: Rule, since: int) -> DataFrame:
+    """Times of a key, from `since` (microseconds) on, that have another number of rows than of accepted events."""
+    names = (*rule.key, *(name for name in rule.origin if name in trace.columns), C.EVENT_TIME)
+    time = F.timestamp_micros(C.col(C.US)).alias(C.EVENT_TIME)
+    accepted = events.select(*C.cols(names[:-1]), time, F.lit(-1).alias("__rows"))
+    both = trace.select(*C.cols(names), F.lit(1).alias("__rows")).unionByName(accepted)
+    young = both.where(C.col(C.EVENT_TIME) >= timestamp(since))
+    return young.groupBy(*C.cols(names)).agg(F.sum("__rows").alias("too_many")).where("too_many <> 0")
+
+
+def wrong_results(
+    updates: DataFrame, sessions: DataFrame, rule: Rule, since: Since, complete_since: int | None
+) -> DataFrame:
     """Sessions whose last row in session_updates does not tell what they came to, where they tell it themselves.
 
-    since: of aggregates that came later, what `unfilled` takes.
+    since: of aggregates that came later, what `unfilled` takes. complete_since: of sessions that start from then on
+    (microseconds) the last row is the one of all events; None: of none.
     Not looked at: floats that were added in another order, and percentiles, as how far they may be apart follows from
     the events.
     """
@@ -47,8 +60,10 @@ def wrong_results(updates: DataFrame, sessions: DataFrame, rule: Rule, since: Si
     last = updates.withColumn("__place", F.row_number().over(latest)).where(F.col("__place") == 1)
     told = last.select(C.SESSION_ID, "n", *[C.col(name).alias(f"__told_{i}") for i, name in enumerate(names)])
     lacks = unfilled(rule, since)
-    own = sessions.select(*C.cols((C.SESSION_ID, C.EVENT_COUNT, C.RUN_ID, C.IS_FINAL, *names)))
+    own = sessions.select(*C.cols((C.SESSION_ID, C.SESSION_START, C.EVENT_COUNT, C.RUN_ID, C.IS_FINAL, *names)))
     met = joined(own, told, (C.SESSION_ID,), "inner")
     theirs = {n: F.when(~lacks.get(n, F.lit(False)), F.col(f"__told_{i}")) for i, n in enumerate(names)}
     same = same_row({name: C.col(name) for name in names}, theirs, types, near)
-    return met.where((F.col("n") == C.col(C.EVENT_COUNT)) & ~same).select(C.SESSION_ID, C.EVENT_COUNT)
+    is_last = F.col("n") == C.col(C.EVENT_COUNT)
+    is_whole = F.lit(False) if complete_since is None else C.col(C.SESSION_START) >= timestamp(complete_since)
+    return met.where((is_last & ~same) | (is_whole & ~is_last)).select(C.SESSION_ID, C.EVENT_COUNT)

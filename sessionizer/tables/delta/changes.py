@@ -13,6 +13,8 @@ from sessionizer.lib.errors import TableError
 from sessionizer.tables.delta.read import Reading
 from sessionizer.tables.delta.settings import COLUMN_MAPPING, THOUGH_RETYPED, physical
 
+RESHAPES = ("RENAME COLUMN", "DROP COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS", "REPLACE COLUMNS")
+
 
 def changed(table: Reading, first: int, last: int) -> DataFrame:
     """The change feed of these versions, both inclusive, its columns typed as in the last of them.
@@ -35,15 +37,25 @@ def as_typed(spark: SparkSession) -> None:
     spark.conf.unset(THOUGH_RETYPED)
 
 
-def first_retyped(table: Reading, first: int, last: int) -> int | None:
-    """The first version behind `first` in which a column has another type than there; None: none is known."""
+def first_reshaped(table: Reading, first: int, last: int) -> int | None:
+    """The first version behind `first` whose columns are not those before it and maybe others; None: none is known.
+
+    Delta hands over no changes from before to behind it.
+    """
     try:
-        columns = table.schema_at(first)
-        if not retyped(columns, table.schema_at(last)):
-            return None
-        return next((v for v in range(first + 1, last + 1) if retyped(columns, table.schema_at(v))), None)
+        for version in range(first + 1, last + 1):
+            if table.operation(version) in RESHAPES:
+                return version
+            if table.tells_columns(version) and _is_other(table.schema_at(version - 1), table.schema_at(version)):
+                return version
     except (PySparkException, Py4JJavaError, TableError):  # the log has it no longer; whoever reads it tells better
-        return None
+        pass
+    return None
+
+
+def _is_other(before: T.StructType, after: T.StructType) -> bool:
+    names = {physical(field): field.name for field in after.fields}
+    return any(names.get(physical(f)) != f.name for f in before.fields) or bool(retyped(before, after))
 
 
 def retyped(one: T.StructType, other: T.StructType) -> list[str]:

@@ -1,9 +1,11 @@
 """The row of those that may still change that began first, and the watermark that it ends by; by Spark or without."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from decimal import Decimal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -14,6 +16,7 @@ from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.queries.file import File
 from sessionizer.tables.queries.local import as_numbers
 
+_TIME = re.compile(r"\d{4,6}-\d\d-\d\d[T ]\d\d:")
 OWN = "__own"  # the watermark that a row keeps of its key
 
 
@@ -78,10 +81,22 @@ def _watermark(manifest: Manifest, key: Mapping[str, str | None], own: int | Non
     if per == "table":
         return manifest.watermark_after
     wanted = {name.lower(): text for name, text in key.items()}
-    for scope in map(json.loads, manifest.scopes_after or ()):
-        if all(_text(scope.get(name)) == wanted.get(name.lower()) for name in per):
+    for scope in (json.loads(line, parse_float=Decimal) for line in manifest.scopes_after or ()):
+        if all(_is_same(_text(scope.get(name)), wanted.get(name.lower())) for name in per):
             return None if (found := scope.get(C.SCOPE_WATERMARK)) is None else int(found)
     return None
+
+
+def _is_same(told: str | None, text: str | None) -> bool:
+    """Whether a value of a scope, as JSON tells it, is that of a key: JSON writes times by ISO-8601."""
+    return told == text or (None not in (told, text) and _plain(told or "") == _plain(text or ""))
+
+
+def _plain(text: str) -> str:
+    if not _TIME.match(text):
+        return text
+    time = text.replace("T", " ").removesuffix("Z")
+    return time.rstrip("0").rstrip(".") if "." in time else time
 
 
 def _text(value: object) -> str | None:
@@ -98,4 +113,6 @@ def _text(value: object) -> str | None:
             return plain.rstrip("0") if value.microsecond else plain
         case date():
             return value.isoformat()
+        case Decimal():
+            return f"{value:f}"
     return str(value)

@@ -6,4 +6,4 @@ SELECT
   lag(session_end) OVER of_key AS previous_session_end
 FROM {sessions}
 WHERE NOT is_late
-WINDOW of_key AS (PARTITION BY {key} ORDER BY session_start, session_id)
+WINDOW of_key AS (PARTITION BY {key} ORDER BY session_start, session_end, session_id)

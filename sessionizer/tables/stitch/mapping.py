@@ -1,6 +1,7 @@
 """A mapping table, by which the events of a source get a column: whose device they are of (SEMANTICS §4b)."""
 
 from collections.abc import Iterator
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
@@ -16,7 +17,7 @@ from sessionizer.lib.bags import GOES, own_columns, undone
 from sessionizer.lib.config import EventSource, Stitch, field_of
 from sessionizer.lib.errors import SourceError, SourceMismatch
 from sessionizer.lib.expressions import column_problems, is_ordered, nearest
-from sessionizer.tables.delta import CHANGE_FEED, GONE, Table, changed
+from sessionizer.tables.delta import CHANGE_FEED, GONE, Table, changed, first_reshaped
 from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Read
 from sessionizer.tables.source import ANEW, check_same, first_line, gone
@@ -197,11 +198,18 @@ class MappingTable:
         return told.where(F.col(FROM).isNotNull() & F.col("__to").isNotNull())
 
     def _changes(self, increment: Increment) -> DataFrame:
+        """The pairs of the change feed, with their `_change_type`: read in parts where columns change in between."""
         assert increment.first is not None
+        parts, first, names = list[DataFrame](), increment.first, (self.of.from_, self.of.to, C.CHANGE_TYPE)
         try:
-            return changed(self.table, increment.first, increment.last)
+            while first <= increment.last:
+                reshaped = first_reshaped(self.table, first, increment.last)
+                last = increment.last if reshaped is None else reshaped - 1
+                parts.append(changed(self.table, first, last).select(*C.cols(names)))
+                first = last + 1
         except PySparkException as error:
             raise self.unreadable(increment, error) from error
+        return reduce(DataFrame.unionByName, parts)
 
     def _as_of(self, version: int | None) -> DataFrame:
         try:

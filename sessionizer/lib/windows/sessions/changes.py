@@ -162,7 +162,8 @@ def _differing(rows: DataFrame, table: DataFrame, names: tuple[str, ...], within
     before = before.join(F.broadcast(rows.select(C.col(C.SESSION_ID))), same_id, "left_semi")
     met = rows.join(before, same_id, "left")
     types = {f.name: f.dataType for f in compared.fields}
-    same = same_row({n: C.col(n) for n in types}, {n: C.col(was[n]) for n in types}, types, within)
+    then = {name: C.col(was[name]) for name in types}
+    same = same_row({name: C.col(name) for name in types}, then, types, within, C.col(C.EVENT_COUNT))
     return met.where(C.col(was[C.SESSION_ID]).isNull() | ~same | F.col("__has_left")).drop(*was.values(), "__has_left")
 
 

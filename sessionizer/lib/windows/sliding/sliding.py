@@ -153,7 +153,8 @@ class SlidingWindows:
         met = rows.withColumn("__new", F.lit(True)).join(before, reduce(Column.__and__, same_place), "full_outer")
         # Where no event has come or gone, a sum that differs in its last digits is the same.
         within = {} if changes.again is None else tolerances(self.rule) | {C.STATE: ADDED}
-        same = same_row({n: C.col(n) for n in names}, {n: C.col(WAS + n) for n in names}, types, within)
+        was = {n: C.col(WAS + n) for n in names}
+        same = same_row({n: C.col(n) for n in names}, was, types, within, C.col(C.EVENT_COUNT))
         new, there = F.col("__new").isNotNull(), F.col("__there").isNotNull()
         change = (
             F.when(new & ~there, INSERT)
