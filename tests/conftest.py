@@ -80,7 +80,7 @@ LONGEST = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     ranks = {HERE / file: rank for rank, file in enumerate(LONGEST)}
     for item in items:
         if item.path.is_relative_to(FAULTS):
@@ -88,6 +88,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+    if part := os.environ.get("SESSIONIZER_TEST_PART"):
+        number, of = map(int, part.split("/"))
+        broad = [item.path for item in items if item.get_closest_marker("broad") and not item.get_closest_marker("slow")]
+        mine = list(dict.fromkeys(broad))[number - 1 :: of]  # whole files, the longest shared out first
+        config.hook.pytest_deselected(items=[item for item in items if item.path not in mine])
+        items[:] = [item for item in items if item.path in mine]
 
 
 # Folders and files that run by the settings that users have; what is marked `many_rows` does so, too.
