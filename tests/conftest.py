@@ -90,8 +90,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
     if part := os.environ.get("SESSIONIZER_TEST_PART"):
         number, of = map(int, part.split("/"))
-        broad = [item.path for item in items if item.get_closest_marker("broad") and not item.get_closest_marker("slow")]
-        mine = list(dict.fromkeys(broad))[number - 1 :: of]  # whole files, the longest shared out first
+        marks = [(item.path, {mark.name for mark in item.iter_markers()}) for item in items]
+        broad = dict.fromkeys(path for path, own in marks if "broad" in own and "slow" not in own)
+        mine = list(broad)[number - 1 :: of]  # whole files, the longest shared out first
         config.hook.pytest_deselected(items=[item for item in items if item.path not in mine])
         items[:] = [item for item in items if item.path in mine]
 

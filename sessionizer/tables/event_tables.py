@@ -257,7 +257,7 @@ class Events:
             raise ConfigError(
                 "event_time must have one type in all sources",
                 value=", ".join(f"{name}: {kind}" for name, kind in kinds.items()),
-                remedy="write an expression, such as timestamp_millis(ms) or to_timestamp(at, 'yyyy-MM-dd HH:mm:ss')",
+                remedy="write an expression, such as CAST(at AS TIMESTAMP), timestamp_millis(…) or try_to_timestamp(…)",
             )
 
     def _of_all(self, of: Callable[[EventTable], Found]) -> dict[str, Found]:

@@ -178,7 +178,7 @@ def test_a_source_by_another_name_does_not_lose_what_stays_out(spark: SparkSessi
         done.sources["phone"] = calls | {"table": str(tmp_path / "calls")}
         done.there["phone"] = []
         done.config = done.configured()
-        with pytest.raises(UsageError, match=r"names of several sources have changed.*calls"):
+        with pytest.raises(UsageError, match=r"have changed, or the name of one.*calls"):
             rebuilt(done)
         del done.sources["phone"]
         done.config = done.configured()
@@ -197,6 +197,16 @@ def test_late_sessions_of_one_time_are_forgotten_together(play: Plays) -> None:
     forget(sessions_of(done.tables), 1425 * (at(1) - at(0)), done.now, done.said.append)
     done.source("DELETE FROM {} WHERE u = 'a'").run()
     done.assert_sessions("u | start \n tick | 1440")
+    done.assert_clean()
+
+
+@pytest.mark.parametrize("time", ["CAST(at AS TIMESTAMP)", "try_to_timestamp(`at`)", "at :: timestamp"])
+def test_a_time_of_day_is_no_event_time(spark: SparkSession, tmp_path: Path, time: str) -> None:
+    done = Play(spark, tmp_path, "u STRING, at STRING, n INT", source={"event_time": time})
+    done.append([("a", "08:15:00", 1), ("b", "2026-01-01", 1), ("c", "T8:15", 1)], done.schema)
+    done.init().run()
+    done.assert_sessions("u | start \n b | 0")
+    done.assert_rejected("u | reason \n a | null_time \n c | null_time")
     done.assert_clean()
 
 

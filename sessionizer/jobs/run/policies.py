@@ -160,7 +160,7 @@ def _check_origin(context: RunContext, done: Manifest) -> None:
         changed = {name for name in old.keys() & new.keys() if old[name] != new[name]}
         if not (names := sorted(changed | context.kind.tables.events.told_apart(done))):
             return
-        what = "keys by SQL or names of several sources have changed, or the column of a mapping table"
+        what = "keys by SQL of several sources have changed, or the name of one, or the column of a mapping table"
         mine = C.col(C.SOURCE).isin(names) if done.sources else mine
     rejects = context.kind.rejected_events.before(context.clock.run_seq)
     lasting = [C.col(C.KEPT) == IN, C.col(C.REASON) == BEFORE_START, *context.lasting()]

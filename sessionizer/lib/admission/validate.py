@@ -1,6 +1,7 @@
 """Valid events: which rows of the source could be part of a session at all (SEMANTICS §1, §4, §6)."""
 
 import hashlib
+import re
 from collections.abc import Iterator
 from functools import reduce
 from operator import or_
@@ -40,6 +41,12 @@ from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import steady
 from sessionizer.lib.time.watermarks import WatermarkState
 
+_CAST = re.compile(
+    r"(?:try_)?cast\(\s*(`[^`]+`|\w+)\s+as\s+timestamp\s*\)|(?:timestamp|(?:try_)?to_timestamp)\(\s*(`[^`]+`|\w+)\s*\)"
+    r"|(`[^`]+`|\w+)\s*::\s*timestamp",
+    re.IGNORECASE,
+)
+_WITHOUT_DATE = r"^\s*[Tt]?\d{1,2}:"  # Spark reads it as a time of today
 MADE_BY = "2"  # another one whenever the same rule and source come to other columns of the table, state included
 KEY_TYPES = (
     T.StringType,
@@ -156,12 +163,22 @@ def event_time_us(events: DataFrame, rule: Rule) -> Column:
         raise problem
     match time_type:
         case T.TimestampType():
-            return F.unix_micros(time)
+            text = _text_cast(rule.event_time, events)
+            return F.unix_micros(time if text is None else F.when(~text.rlike(_WITHOUT_DATE), time))
         case T.TimestampNTZType():
             return F.unix_micros(time.cast("timestamp"))
     # A time without a date would otherwise be read as a time of today.
     dated = F.when(time.rlike(r"^\s*[+-]?\d{4,6}-\d{1,2}-\d{1,2}"), time)
     return F.unix_micros(dated.try_cast("timestamp"))
+
+
+def _text_cast(expression: str, events: DataFrame) -> Column | None:
+    """The column of texts that an expression does no more than make times of."""
+    if (found := _CAST.fullmatch(expression.strip())) is None:
+        return None
+    name = next(part for part in found.groups() if part).strip("`").lower()
+    kinds = {field.name.lower(): field.dataType for field in events.schema.fields}
+    return C.col(name) if isinstance(kinds.get(name), T.StringType) else None
 
 
 def passing(events: DataFrame, rule: Rule) -> Column | None:
