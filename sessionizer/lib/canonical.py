@@ -58,7 +58,7 @@ def _own_key(key: Column, data_type: T.DataType) -> Column:
         case T.TimestampType() | T.TimestampNTZType():
             return F.timestamp_micros(key.cast("bigint")).cast(data_type)
         case T.BinaryType():
-            return F.unbase64(key)
+            return F.coalesce(F.try_to_binary(key, F.lit("base64")), key.cast("binary"))  # of an older release: no key
         case T.StructType() | T.ArrayType():
             return F.from_json(key, T.StructType([T.StructField("key", data_type)]), READING_OPTIONS)["key"]
         case _:

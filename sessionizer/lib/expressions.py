@@ -21,7 +21,8 @@ _RESHAPING = re.compile("window|_metadata", re.IGNORECASE)
 # What Spark takes for the present when it becomes a time: in the text as it is written, and as it is analysed.
 _WORDS = "(?:now|today|tomorrow|yesterday)"
 _NOW = re.compile(rf"\b(?:date|timestamp\w*)\s*(?:'\s*{_WORDS}\s*'|\"\s*{_WORDS}\s*\")", re.IGNORECASE)
-_BY_CHANCE = re.compile(r"\baes_encrypt\s*\((?!.*\becb\b)", re.IGNORECASE | re.DOTALL)  # by a new vector each time
+_ENCRYPTS = re.compile(r"`?\baes_encrypt\b`?\s*\(", re.IGNORECASE)
+_WITH_VECTOR, _ECB = 5, {"'ecb'", '"ecb"'}  # with fewer arguments, and another mode, it takes a new vector each time
 _NAME = re.compile(r"[A-Za-z_]\w*")
 # Names that mean something where no column has them.
 _LITERALS = (
@@ -120,13 +121,36 @@ def _check_repeatable(parsed: Column, text: str, frame: DataFrame, field: str) -
             "join what is elsewhere into the source table",
         )
     tells_the_time = found.present or _NOW.search(text) or _CAST_NOW.search(found.text)
-    if tells_the_time or not found.repeatable or _BY_CHANCE.search(text):
+    if tells_the_time or not found.repeatable or _is_by_chance(text):
         raise ConfigError(
             f"{field} must give the same value whenever it is computed: a run that was cut off is computed again",
             value=text,
-            remedy="write it without rand(), uuid(), now(), current_user(), 'today', aes_encrypt(…) but by ECB and "
-            "the like; sha2(…) hides a value and stays the same",
+            remedy="write it without rand(), uuid(), now(), current_user(), 'today', aes_encrypt(…) without a vector "
+            "and the like; sha2(…) hides a value and stays the same",
         )
+
+
+def _is_by_chance(text: str) -> bool:
+    """Whether a call of `aes_encrypt` takes a vector of its own."""
+    calls = [_arguments(text[found.end() :]) for found in _ENCRYPTS.finditer(text)]
+    return any(len(call) < _WITH_VECTOR and _ECB.isdisjoint(call[2:3]) for call in calls)
+
+
+def _arguments(text: str) -> list[str]:
+    """What stands up to the closing bracket, parted by its commas; in lower case."""
+    found, depth, quote = [""], 0, ""
+    for letter in text:
+        if quote or letter in "'\"":
+            quote = "" if letter == quote else quote or letter
+        elif letter in "()":
+            depth += 1 if letter == "(" else -1
+            if depth < 0:
+                break
+        elif letter == "," and not depth:
+            found.append("")
+            continue
+        found[-1] += letter
+    return [argument.strip().lower() for argument in found]
 
 
 def require_columns(names: Sequence[str], frame: DataFrame, field: str, *, compared: bool = False) -> None:

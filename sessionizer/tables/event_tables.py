@@ -112,8 +112,9 @@ class Events:
     def told_apart(self, done: Manifest) -> set[str]:
         """The sources whose rows runs have told by another mapping table, or by another name of the same table."""
         mapped = {name for name, of in self.consumed(done).items() if not self.each[name].is_mapped_on(of)}
-        new = {table.id for name, table in self.tables.items() if name not in done.consumed}
-        return mapped | {name for name, of in done.consumed.items() if name not in self.each and of.id in new}
+        then, now = ({name: one.id for name, one in of.items()} for of in (done.consumed, self.tables))
+        new = {place for name, place in now.items() if then.get(name) != place}
+        return mapped | {name for name, place in then.items() if place in new and now.get(name) != place}
 
     def begun(self, done: Manifest | None) -> Mapping[str, Consumed]:
         """The same of those that runs have begun to read."""

@@ -28,7 +28,8 @@ from sessionizer.tables.delta import (
     Unreadable,
     appended,
     changed,
-    first_reshaped,
+    first_other,
+    reshapes,
 )
 from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Consumed
@@ -269,11 +270,13 @@ class EventTable:
             last = min(last, first + limits.max_versions_per_run - 1)
         if self.policies.one_by_one and self.table.removes_rows(first):
             last = first
-        if (reshaped := first_reshaped(self.table, first, last)) is not None:
-            last = reshaped - 1
+        if (other := first_other(self.table, first, last)) is not None:
+            last = other - 1
         read, rows, adds = list[Entry](), 0, True
         for version in range(first, last + 1):
             entry = self.table.entry(version)
+            if version > first and entry is not None and reshapes(self.table, entry):
+                return self._within(first, version - 1, limits)
             if version > first and self.policies.one_by_one and self.table.removes_rows(version):
                 last = version - 1
                 break

@@ -12,6 +12,7 @@ from sessionizer.jobs.commands.status import status
 from sessionizer.jobs.queries.sql import query_frame
 from sessionizer.jobs.run.kinds import sessions_of
 from sessionizer.jobs.run.phases import wall_clock
+from sessionizer.lib.config import Config
 from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import ConfigError, SourceError, UsageError
 from sessionizer.tables.delta.settings import having
@@ -240,3 +241,40 @@ def test_a_column_that_is_renamed_and_named_back_by_a_restore_is_read_around(
     done.source(f"INSERT INTO {{}} VALUES ('a', TIMESTAMP'{minute(7)}', 1, 1)").run()
     done.assert_sessions("u | start | end | count \n a | 0 | 7 | 2")
     done.assert_clean()
+
+
+def test_so_is_a_part_of_a_column(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path, "u STRING, at TIMESTAMP, n INT, w STRUCT<a: INT>").runs("a@0").source(BY_NAME)
+    done.run()
+    before, row = (
+        done.tables.events.table.version,
+        "INSERT INTO {{}} VALUES ('a', TIMESTAMP'{}', 1, named_struct('a', 1))",
+    )
+    done.source("ALTER TABLE {} RENAME COLUMN w.a TO b").source(row.format(minute(5)))
+    done.source(f"RESTORE {{}} TO VERSION AS OF {before}").source(row.format(minute(7))).run()
+    done.assert_sessions("u | start | end | count \n a | 0 | 7 | 2")
+    done.assert_clean()
+
+
+# What verify must not miss in tables that are right.
+
+
+def test_final_sessions_that_keep_a_number_of_events_are_no_difference(play: Plays, tmp_path: Path) -> None:
+    outputs = {name: str(tmp_path / name) for name in ("event_sessions", "session_updates")}
+    time = {"allowed_lateness": "0s", "lateness": "session"}
+    done = play("tick@110 a@85 a@93 a@95 | a@112 a@103 | a@88 a@92 a@94.5 | a@115=2", outputs=outputs, time=time)
+    done.source("DELETE FROM {} WHERE n = 2").run()
+    done.assert_clean()
+
+
+def test_sources_that_swap_their_names_are_told(spark: SparkSession, tmp_path: Path) -> None:
+    with in_memory():
+        done = Several(spark, tmp_path, {"clicks": CLICKS, "calls": CALLS | {"start": "latest"}}, aggregates=[])
+        done.runs(clicks="a@0", calls="bob@5")
+        swapped = [{"clicks": "calls", "calls": "clicks"}[name] for name in done.sources]
+        told = done.config.model_dump(mode="json", exclude_unset=True)
+        for source, name in zip(told["sources"], swapped, strict=True):
+            source["name"] = name
+        done.config = Config.model_validate(told)
+        with pytest.raises(UsageError, match=r"have changed, or the name of one.*calls, clicks"):
+            rebuilt(done)

@@ -51,10 +51,11 @@ def _mark(kind: Kind, keep: int, done: Manifest) -> int | None:
     mark = min([latest - keep, *horizons(kind, done), *_not_ended(kind)])
     if kind.name == "sessions":
         judged, rows = done.as_judged(kind.rule), kind.home.table.read()  # whatever the configuration says now
-        if judged.freezes:
-            mark = _untangled(rows.where(~C.col(C.IS_LATE)), mark, done.key)
-        if judged.by_content:  # the id of a late one tells how many of its time were before it
-            mark = _untangled(rows.where(C.col(C.IS_LATE)), mark, done.key)
+        if judged.freezes:  # which would take the events of those that are gone for its own
+            amid = (C.col(C.SESSION_START) <= F.col("e")) & (C.col(C.SESSION_END) >= F.col("s"))
+            mark = _untangled(rows.where(~C.col(C.IS_LATE)), mark, done.key, amid)
+        if judged.by_content:  # whose id tells how many events of its time come before it
+            mark = _untangled(rows.where(C.col(C.IS_LATE)), mark, done.key, C.col(C.SESSION_END) == F.col("s"))
     mark -= mark % kind.rule.time_unit  # an event is older than it whether its time is truncated or not
     return mark if done.forgotten is None else max(mark, done.forgotten)
 
@@ -65,15 +66,14 @@ def _not_ended(kind: Kind) -> list[int]:
     return [] if first is None else [first]
 
 
-def _untangled(rows: DataFrame, mark: int, key: tuple[str, ...]) -> int:
-    """The mark, or one so early that no row is forgotten amid another one, which would take its events for its own."""
+def _untangled(rows: DataFrame, mark: int, key: tuple[str, ...], beside: Column) -> int:
+    """The mark, or one so early that no row is forgotten beside one of its key that stays, from `s` to `e`."""
     expires = F.unix_micros(C.col(C.EXPIRES_AT))
     while True:
         ended = C.col(C.IS_FINAL) & (expires < mark)
         staying = rows.where(~ended).select(*C.cols(key), C.col(C.SESSION_START).alias("s"), _reach().alias("e"))
         gone = rows.where(ended).select(*C.cols((*key, C.SESSION_START, C.SESSION_END)), expires.alias("x"))
-        amid = (C.col(C.SESSION_START) <= F.col("e")) & (C.col(C.SESSION_END) >= F.col("s"))
-        (first,) = joined(gone, staying, key, "inner", amid).agg(F.min("x")).collect()[0]
+        (first,) = joined(gone, staying, key, "inner", beside).agg(F.min("x")).collect()[0]
         if first is None:
             return mark
         mark = first

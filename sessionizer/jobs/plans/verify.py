@@ -113,7 +113,7 @@ def _checks(tables: LocalTableSet, of: Ruled, rule: Rule, *, whole: bool, forgot
     found = [*(rules.of_sessions(rule) if of_sessions else rules.of_windows()), rules.ADDS_UP]
     for output in tables.event_outputs if of_sessions and whole else ():
         has_all = output.setting(WHOLE) is not None and bool(output.files())
-        found += rules.of_trace(output.field.removeprefix("outputs."), whole=has_all)
+        found += rules.of_trace(output.field.removeprefix("outputs."), rule, whole=has_all)
     rejects = tables.rejected_events if of_sessions else tables.of_windows["rejected_window_events"]
     found += rules.of_rejects(rule, whole=whole) if rejects.files() else []
     counts_all = of_sessions and whole and not rules.is_recomputed(rule) and not forgotten

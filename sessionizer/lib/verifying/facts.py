@@ -18,7 +18,7 @@ from sessionizer.lib.rule import Rule
 NEAR = "__near_"  # before the name of a fact
 BY_NUMBER = ("approx_count_distinct", "approx_percentile")  # sketches: how near they are hangs on how many values
 RANK_ERROR = 0.04  # of a sketch that does not hold all its values: three standard errors
-FEW, COUNT_ERROR = 10, 0.1  # so few values a sketch counts exactly, all that it holds but for one, more so nearly
+FEW, COUNT_ERROR = 4, 0.1  # so few values a sketch counts exactly, all that it holds but for one, more so nearly
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,8 @@ class _Whole:
     def _of_rank(self, further: Column) -> Column:
         """The value of the percentile's rank, or so many ranks further."""
         values = self._sorted()
-        rank = F.ceil(F.lit(str(self.spec.percentile)).cast("decimal(20,18)") * F.size(values)).cast("int") + further
+        exact = F.lit(str(self.spec.percentile)).cast("decimal(20,18)") * F.size(values)
+        rank = F.ceil(F.round(exact, 7)).cast("int") + further  # so many digits a sketch tells apart
         return F.get(values, F.least(F.greatest(rank, F.lit(1)), F.size(values)) - 1)
 
     def _quantile(self, sketch: Column) -> Column:

@@ -55,9 +55,10 @@ def of_rejects(rule: Rule, *, whole: bool) -> list[str]:
     return found
 
 
-def of_trace(name: str, *, whole: bool) -> list[str]:
+def of_trace(name: str, rule: Rule, *, whole: bool) -> list[str]:
     """What an optional table must tell; whole: it has had the events of all sessions."""
-    found = [places(name), *([numbers(name), members(name)] if whole else [])]
+    found = [places(name), *([numbers(name)] if whole else [])]
+    found += [members(name)] if whole and is_recomputed(rule) else []
     return [*found, results(name)] if name == "session_updates" else found
 
 

@@ -31,11 +31,10 @@ def wrong_numbers(trace: DataFrame, sessions: DataFrame, since: int) -> DataFram
     return met.where(~C.col(C.EVENT_COUNT).eqNullSafe(F.col("rows")))
 
 
-def wrong_members(trace: DataFrame, events: DataFrame, rule: Rule, since: int) -> DataFrame:
-    """Times of a key, from `since` (microseconds) on, that have another number of rows than of accepted events."""
-    names = (*rule.key, *(name for name in rule.origin if name in trace.columns), C.EVENT_TIME)
-    time = F.timestamp_micros(C.col(C.US)).alias(C.EVENT_TIME)
-    accepted = events.select(*C.cols(names[:-1]), time, F.lit(-1).alias("__rows"))
+def wrong_members(trace: DataFrame, events: DataFrame, by: tuple[str, ...], since: int) -> DataFrame:
+    """Times, from `since` (microseconds) on, that have another number of rows than of accepted events. by: of each."""
+    names, time = (*by, C.EVENT_TIME), F.timestamp_micros(C.col(C.US)).alias(C.EVENT_TIME)
+    accepted = events.select(*C.cols(by), time, F.lit(-1).alias("__rows"))
     both = trace.select(*C.cols(names), F.lit(1).alias("__rows")).unionByName(accepted)
     young = both.where(C.col(C.EVENT_TIME) >= timestamp(since))
     return young.groupBy(*C.cols(names)).agg(F.sum("__rows").alias("too_many")).where("too_many <> 0")

@@ -10,9 +10,11 @@ from pyspark.sql import types as T
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.united import as_type, is_widened
 from sessionizer.lib.errors import TableError
+from sessionizer.tables.delta.commits import Entry
 from sessionizer.tables.delta.read import Reading
 from sessionizer.tables.delta.settings import COLUMN_MAPPING, THOUGH_RETYPED, physical
 
+UNKNOWN = (PySparkException, Py4JJavaError, TableError)  # the log has it no longer; whoever reads it tells better
 RESHAPES = ("RENAME COLUMN", "DROP COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS", "REPLACE COLUMNS")
 
 
@@ -37,25 +39,59 @@ def as_typed(spark: SparkSession) -> None:
     spark.conf.unset(THOUGH_RETYPED)
 
 
-def first_reshaped(table: Reading, first: int, last: int) -> int | None:
-    """The first version behind `first` whose columns are not those before it and maybe others; None: none is known.
+def parts(table: Reading, first: int, last: int) -> Iterator[tuple[int, int]]:
+    """These versions, both inclusive, in parts across which Delta hands over changes."""
+    while first <= last:
+        end = (first_other(table, first, last) or last + 1) - 1
+        entries = map(table.entry, range(first + 1, end + 1))
+        reshaped = next((entry.version for entry in entries if entry is not None and reshapes(table, entry)), None)
+        if reshaped is not None:  # which may be why columns are the same at both ends
+            end = (first_other(table, first, reshaped - 1) or reshaped) - 1
+        yield first, end
+        first = end + 1
 
-    Delta hands over no changes from before to behind it.
-    """
+
+def reshapes(table: Reading, entry: Entry) -> bool:
+    """Whether a commit, as it says, has changed columns that were there; of others `first_other` knows."""
+    if entry.operation != "RESTORE":
+        return entry.operation in RESHAPES
     try:
-        for version in range(first + 1, last + 1):
-            if table.operation(version) in RESHAPES:
-                return version
-            if table.tells_columns(version) and _is_other(table.schema_at(version - 1), table.schema_at(version)):
-                return version
-    except (PySparkException, Py4JJavaError, TableError):  # the log has it no longer; whoever reads it tells better
-        pass
-    return None
+        return _is_other(table.schema_at(entry.version - 1), table.schema_at(entry.version))
+    except UNKNOWN:
+        return False
+
+
+def first_other(table: Reading, first: int, last: int) -> int | None:
+    """The first version behind `first` that has not its columns, as the last one has not; None: none is known."""
+    if first >= last:
+        return None
+    try:
+        columns = table.schema_at(first)
+        if not _is_other(columns, table.schema_at(last)):
+            return None
+        return next((v for v in range(first + 1, last + 1) if _is_other(columns, table.schema_at(v))), None)
+    except UNKNOWN:
+        return None
 
 
 def _is_other(before: T.StructType, after: T.StructType) -> bool:
-    names = {physical(field): field.name for field in after.fields}
-    return any(names.get(physical(f)) != f.name for f in before.fields) or bool(retyped(before, after))
+    """Whether columns, or parts of them, have another name or type, or are gone."""
+    theirs = dict(_named(after))
+    return any(theirs.get(place) != name for place, name in _named(before)) or bool(retyped(before, after))
+
+
+def _named(kind: T.DataType, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The names of fields, by where the files have them."""
+    match kind:
+        case T.StructType():
+            for field in kind.fields:
+                yield (*place, physical(field)), field.name
+                yield from _named(field.dataType, (*place, physical(field)))
+        case T.ArrayType():
+            yield from _named(kind.elementType, (*place, "element"))
+        case T.MapType():
+            yield from _named(kind.keyType, (*place, "key"))
+            yield from _named(kind.valueType, (*place, "value"))
 
 
 def retyped(one: T.StructType, other: T.StructType) -> list[str]:

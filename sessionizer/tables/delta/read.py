@@ -57,15 +57,6 @@ class Reading(DeltaLog):
             found = found.with_rows_of(self._parsed(line, version) for line in self._actions(version, whole=True))
         return found if lines else None
 
-    def operation(self, version: int) -> str | None:
-        """What a commit calls itself; None: the log has it no longer."""
-        infos = self._found("commitInfo", version, self._actions(version))
-        return entry_of(version, infos[0]).operation if infos else None
-
-    def tells_columns(self, version: int) -> bool:
-        """Whether a commit says which columns the table has: as they were, maybe."""
-        return bool(self._found("metaData", version, self._actions(version, whole=True)))
-
     def removes_rows(self, version: int) -> bool:
         """Whether a commit takes rows away or writes them anew, as updates do; False: the log has it no longer."""
         return any(map(takes_rows_away, self.actions(version)))

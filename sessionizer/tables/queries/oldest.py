@@ -81,19 +81,17 @@ def _watermark(manifest: Manifest, key: Mapping[str, str | None], own: int | Non
     if per == "table":
         return manifest.watermark_after
     wanted = {name.lower(): text for name, text in key.items()}
-    for scope in (json.loads(line, parse_float=Decimal) for line in manifest.scopes_after or ()):
-        if all(_is_same(_text(scope.get(name)), wanted.get(name.lower())) for name in per):
-            return None if (found := scope.get(C.SCOPE_WATERMARK)) is None else int(found)
+    scopes = [json.loads(line, parse_float=Decimal) for line in manifest.scopes_after or ()]
+    for as_read in (lambda text: text, _plain):  # JSON writes times by ISO-8601, as texts may be, too
+        for scope in scopes:
+            if all(as_read(_text(scope.get(name))) == as_read(wanted.get(name.lower())) for name in per):
+                return None if (found := scope.get(C.SCOPE_WATERMARK)) is None else int(found)
     return None
 
 
-def _is_same(told: str | None, text: str | None) -> bool:
-    """Whether a value of a scope, as JSON tells it, is that of a key: JSON writes times by ISO-8601."""
-    return told == text or (None not in (told, text) and _plain(told or "") == _plain(text or ""))
-
-
-def _plain(text: str) -> str:
-    if not _TIME.match(text):
+def _plain(text: str | None) -> str | None:
+    """A time as Spark writes it."""
+    if text is None or not _TIME.match(text):
         return text
     time = text.replace("T", " ").removesuffix("Z")
     return time.rstrip("0").rstrip(".") if "." in time else time

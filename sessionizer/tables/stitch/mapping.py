@@ -17,7 +17,7 @@ from sessionizer.lib.bags import GOES, own_columns, undone
 from sessionizer.lib.config import EventSource, Stitch, field_of
 from sessionizer.lib.errors import SourceError, SourceMismatch
 from sessionizer.lib.expressions import column_problems, is_ordered, nearest
-from sessionizer.tables.delta import CHANGE_FEED, GONE, Table, changed, first_reshaped
+from sessionizer.tables.delta import CHANGE_FEED, GONE, Table, changed, parts
 from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Read
 from sessionizer.tables.source import ANEW, check_same, first_line, gone
@@ -167,6 +167,10 @@ class MappingTable:
             return gone(increment.last, error, THE_TABLE) if is_told else self.unreadable(increment, error)
         return None
 
+    def is_lacking(self, increment: Increment, error: Exception) -> bool:
+        """Whether Delta says that it has no changes of these versions, or of some of them read together."""
+        return any(f"[{first} , {last}]" in str(error) for first, last in self._parts(increment))
+
     def has_changes(self, done: Read) -> bool:
         """Whether there are changes that no run has read, and that can be read."""
         latest = self.table.version
@@ -199,17 +203,15 @@ class MappingTable:
 
     def _changes(self, increment: Increment) -> DataFrame:
         """The pairs of the change feed, with their `_change_type`: read in parts where columns change in between."""
-        assert increment.first is not None
-        parts, first, names = list[DataFrame](), increment.first, (self.of.from_, self.of.to, C.CHANGE_TYPE)
+        names = (self.of.from_, self.of.to, C.CHANGE_TYPE)
         try:
-            while first <= increment.last:
-                reshaped = first_reshaped(self.table, first, increment.last)
-                last = increment.last if reshaped is None else reshaped - 1
-                parts.append(changed(self.table, first, last).select(*C.cols(names)))
-                first = last + 1
+            read = [changed(self.table, *part).select(*C.cols(names)) for part in self._parts(increment)]
         except PySparkException as error:
             raise self.unreadable(increment, error) from error
-        return reduce(DataFrame.unionByName, parts)
+        return reduce(DataFrame.unionByName, read)
+
+    def _parts(self, increment: Increment) -> list[tuple[int, int]]:
+        return [] if increment.first is None else list(parts(self.table, increment.first, increment.last))
 
     def _as_of(self, version: int | None) -> DataFrame:
         try:

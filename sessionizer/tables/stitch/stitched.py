@@ -116,9 +116,9 @@ class StitchedTable(EventTable):
         if (mapping := increment.mapping) is None:
             return None
         # Delta says which versions lack changes, and not of which table.
-        ranges = [f"[{one.first} , {one.last}]" for one in (mapping, increment)]
-        if any(sign in str(error) for sign in NO_CHANGES) and increment.stitches and ranges[0] != ranges[1]:
-            return self.mapping.unreadable(mapping, error) if ranges[0] in str(error) else None
+        same = (mapping.first, mapping.last) == (increment.first, increment.last)
+        if any(sign in str(error) for sign in NO_CHANGES) and increment.stitches and not same:
+            return self.mapping.unreadable(mapping, error) if self.mapping.is_lacking(mapping, error) else None
         return self.mapping.lost(mapping, error)
 
 
