@@ -22,7 +22,8 @@ _RESHAPING = re.compile("window|_metadata", re.IGNORECASE)
 _WORDS = "(?:now|today|tomorrow|yesterday)"
 _NOW = re.compile(rf"\b(?:date|timestamp\w*)\s*(?:'\s*{_WORDS}\s*'|\"\s*{_WORDS}\s*\")", re.IGNORECASE)
 _ENCRYPTS = re.compile(r"`?\baes_encrypt\b`?\s*\(", re.IGNORECASE)
-_WITH_VECTOR, _ECB = 5, {"'ecb'", '"ecb"'}  # with fewer arguments, and another mode, it takes a new vector each time
+# Where its fifth argument is none, and its third not this mode, it takes a new vector each time.
+_VECTOR, _NONE, _ECB = 4, {"''", '""'}, {"'ecb'", '"ecb"'}
 _NAME = re.compile(r"[A-Za-z_]\w*")
 # Names that mean something where no column has them.
 _LITERALS = (
@@ -133,15 +134,15 @@ def _check_repeatable(parsed: Column, text: str, frame: DataFrame, field: str) -
 def _is_by_chance(text: str) -> bool:
     """Whether a call of `aes_encrypt` takes a vector of its own."""
     calls = [_arguments(text[found.end() :]) for found in _ENCRYPTS.finditer(text)]
-    return any(len(call) < _WITH_VECTOR and _ECB.isdisjoint(call[2:3]) for call in calls)
+    return any(_NONE.issuperset(call[_VECTOR : _VECTOR + 1]) and _ECB.isdisjoint(call[2:3]) for call in calls)
 
 
 def _arguments(text: str) -> list[str]:
     """What stands up to the closing bracket, parted by its commas; in lower case."""
-    found, depth, quote = [""], 0, ""
+    found, depth, quote, before = [""], 0, "", ""
     for letter in text:
         if quote or letter in "'\"":
-            quote = "" if letter == quote else quote or letter
+            quote = "" if letter == quote and before != "\\" else quote or letter
         elif letter in "()":
             depth += 1 if letter == "(" else -1
             if depth < 0:
@@ -149,7 +150,7 @@ def _arguments(text: str) -> list[str]:
         elif letter == "," and not depth:
             found.append("")
             continue
-        found[-1] += letter
+        found[-1], before = found[-1] + letter, "" if before == "\\" else letter
     return [argument.strip().lower() for argument in found]
 
 

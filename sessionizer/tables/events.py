@@ -270,8 +270,6 @@ class EventTable:
             last = min(last, first + limits.max_versions_per_run - 1)
         if self.policies.one_by_one and self.table.removes_rows(first):
             last = first
-        if (other := first_other(self.table, first, last)) is not None:
-            last = other - 1
         read, rows, adds = list[Entry](), 0, True
         for version in range(first, last + 1):
             entry = self.table.entry(version)
@@ -286,6 +284,8 @@ class EventTable:
                 break
             read += [entry] if entry else []
             adds = adds and (_appends(entry) or not self.table.removes_rows(version))
+        if (other := first_other(self.table, first, last)) is not None:
+            return self._within(first, other - 1, limits)
         files, size = (sum(entry.metric(name) for entry in read) for name in (FILES_WRITTEN, BYTES_WRITTEN))
         return Increment(first, last, files, size, adds=adds)
 

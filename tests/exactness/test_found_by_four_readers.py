@@ -201,7 +201,7 @@ def test_late_sessions_of_one_time_are_forgotten_together(play: Plays) -> None:
     done.assert_clean()
 
 
-@pytest.mark.parametrize("time", ["CAST(at AS TIMESTAMP)", "try_to_timestamp(`at`)", "at :: timestamp"])
+@pytest.mark.parametrize("time", ["(CAST (at AS TIMESTAMP))", "try_to_timestamp(`at`)", "at :: timestamp"])
 def test_a_time_of_day_is_no_event_time(spark: SparkSession, tmp_path: Path, time: str) -> None:
     done = Play(spark, tmp_path, "u STRING, at STRING, n INT", source={"event_time": time})
     done.append([("a", "08:15:00", 1), ("b", "2026-01-01", 1), ("c", "T8:15", 1)], done.schema)
@@ -278,3 +278,25 @@ def test_sources_that_swap_their_names_are_told(spark: SparkSession, tmp_path: P
         done.config = Config.model_validate(told)
         with pytest.raises(UsageError, match=r"have changed, or the name of one.*calls, clicks"):
             rebuilt(done)
+
+
+def test_a_mapping_whose_column_goes_and_comes_back_is_not_gone_on_with(spark: SparkSession, tmp_path: Path) -> None:
+    done = Devices(spark, tmp_path).maps("d1=ann").mapping(BY_NAME)
+    done.runs("d1@0 tick@100")
+    done.mapping("ALTER TABLE {} RENAME COLUMN user_id TO old").mapping("ALTER TABLE {} ADD COLUMN user_id STRING")
+    done.mapping("UPDATE {} SET user_id = 'bob'")
+    with pytest.raises(SourceError, match="the columns of these names were others before"):
+        done.run()
+    done.rebuild().assert_sessions("who | start \n bob | 0 \n tick | 100")
+
+
+def test_a_time_of_day_is_no_event_time_of_one_of_several_sources(spark: SparkSession, tmp_path: Path) -> None:
+    with in_memory():
+        calls = {"schema": "u STRING, t STRING, n INT", "key": ["u"], "event_time": "CAST(t AS TIMESTAMP)"}
+        done = Several(spark, tmp_path, {"clicks": CLICKS, "calls": calls}, aggregates=[]).comes(clicks="a@0")
+        told = [{"u": name, "t": text, "n": 1} for name, text in (("b", "2026-01-01 00:05:00"), ("c", "08:15:00"))]
+        done.there["calls"] += told
+        done._changed("calls", insert=told)
+        done.runs()
+        done.assert_sessions("u | start \n a | 0 \n b | 5")
+        done.assert_rejected("u | reason \n c | null_time")

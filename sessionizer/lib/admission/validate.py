@@ -1,7 +1,6 @@
 """Valid events: which rows of the source could be part of a session at all (SEMANTICS §1, §4, §6)."""
 
 import hashlib
-import re
 from collections.abc import Iterator
 from functools import reduce
 from operator import or_
@@ -27,6 +26,7 @@ from sessionizer.lib.admission.verdicts import (
 )
 from sessionizer.lib.bags import own_columns
 from sessionizer.lib.config import DynamicGap
+from sessionizer.lib.config.sources import WITHOUT_DATE, cast_column
 from sessionizer.lib.errors import ConfigError, SourceError, SourceMismatch
 from sessionizer.lib.expressions import (
     column_problems,
@@ -41,12 +41,6 @@ from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import steady
 from sessionizer.lib.time.watermarks import WatermarkState
 
-_CAST = re.compile(
-    r"(?:try_)?cast\(\s*(`[^`]+`|\w+)\s+as\s+timestamp\s*\)|(?:timestamp|(?:try_)?to_timestamp)\(\s*(`[^`]+`|\w+)\s*\)"
-    r"|(`[^`]+`|\w+)\s*::\s*timestamp",
-    re.IGNORECASE,
-)
-_WITHOUT_DATE = r"^\s*[Tt]?\d{1,2}:"  # Spark reads it as a time of today
 MADE_BY = "2"  # another one whenever the same rule and source come to other columns of the table, state included
 KEY_TYPES = (
     T.StringType,
@@ -164,7 +158,7 @@ def event_time_us(events: DataFrame, rule: Rule) -> Column:
     match time_type:
         case T.TimestampType():
             text = _text_cast(rule.event_time, events)
-            return F.unix_micros(time if text is None else F.when(~text.rlike(_WITHOUT_DATE), time))
+            return F.unix_micros(time if text is None else F.when(~text.rlike(WITHOUT_DATE), time))
         case T.TimestampNTZType():
             return F.unix_micros(time.cast("timestamp"))
     # A time without a date would otherwise be read as a time of today.
@@ -174,11 +168,9 @@ def event_time_us(events: DataFrame, rule: Rule) -> Column:
 
 def _text_cast(expression: str, events: DataFrame) -> Column | None:
     """The column of texts that an expression does no more than make times of."""
-    if (found := _CAST.fullmatch(expression.strip())) is None:
-        return None
-    name = next(part for part in found.groups() if part).strip("`").lower()
     kinds = {field.name.lower(): field.dataType for field in events.schema.fields}
-    return C.col(name) if isinstance(kinds.get(name), T.StringType) else None
+    name = cast_column(expression)
+    return C.col(name) if name and isinstance(kinds.get(name.lower()), T.StringType) else None
 
 
 def passing(events: DataFrame, rule: Rule) -> Column | None:

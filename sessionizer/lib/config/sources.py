@@ -1,5 +1,6 @@
 """`sources`: several tables of events, whose events make sessions together; `events`: what these have alike."""
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
@@ -13,6 +14,12 @@ from sessionizer.lib.config.source import ABOUT_DEDUPE, ABOUT_NULL_KEYS, Dedupe,
 from sessionizer.lib.config.types import Section, Text, broken_rule, first_repeated, plain_name
 
 TRUE = "true"
+_CAST = re.compile(
+    r"\(*\s*(?:(?:try_)?cast\s*\(\s*(`[^`]+`|\w+)\s+as\s+timestamp(?:_ltz)?\s*\)"
+    r"|(?:timestamp|(?:try_)?to_timestamp(?:_ltz)?)\s*\(\s*(`[^`]+`|\w+)\s*\)|(`[^`]+`|\w+)\s*::\s*timestamp(?:_ltz)?)\s*\)*",
+    re.IGNORECASE,
+)
+WITHOUT_DATE = r"^\s*[Tt]?\d{1,2}:"  # such a text Spark reads as a time of today
 
 
 class NamedSource(EventSource):
@@ -94,7 +101,7 @@ def together(
         return Source.model_construct(**values)
     sources = sorted(sources, key=lambda source: source.name)  # whatever their order in the file
     texts = {source.name: source.event_time for source in sources}
-    times = {source.name: as_sql(source, source.event_time) for source in sources}
+    times = {source.name: _dated(as_sql(source, source.event_time)) for source in sources}
     filters = {source.name: as_sql(source, source.where) for source in sources if source.where is not None}
     order = dict.fromkeys(name for source in sources for name in source.order_by)
     dedupe = events.dedupe
@@ -107,6 +114,19 @@ def together(
         "dedupe": None if dedupe is None else dedupe.model_copy(update={"by": (C.SOURCE, *dedupe.by)}),
     }
     return Source.model_construct(**values)
+
+
+def cast_column(expression: str) -> str | None:
+    """The column that an expression makes times of, and does no more."""
+    found = _CAST.fullmatch(expression.strip())
+    return None if found is None else next(part for part in found.groups() if part).strip("`")
+
+
+def _dated(expression: str) -> str:
+    """SQL for an event time, null where it is no more than a time of day."""
+    if (column := cast_column(expression)) is None:
+        return expression
+    return f"CASE WHEN NOT ({C.quoted(column)} RLIKE r'{WITHOUT_DATE}') THEN {expression} END"
 
 
 def of_each(texts: Mapping[str, str], otherwise: str | None = None) -> str:

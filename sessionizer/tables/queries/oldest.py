@@ -3,9 +3,10 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -82,7 +83,7 @@ def _watermark(manifest: Manifest, key: Mapping[str, str | None], own: int | Non
         return manifest.watermark_after
     wanted = {name.lower(): text for name, text in key.items()}
     scopes = [json.loads(line, parse_float=Decimal) for line in manifest.scopes_after or ()]
-    for as_read in (lambda text: text, _plain):  # JSON writes times by ISO-8601, as texts may be, too
+    for as_read in (lambda text: text, _plain):  # JSON writes times by ISO-8601, as texts may be
         for scope in scopes:
             if all(as_read(_text(scope.get(name))) == as_read(wanted.get(name.lower())) for name in per):
                 return None if (found := scope.get(C.SCOPE_WATERMARK)) is None else int(found)
@@ -90,8 +91,10 @@ def _watermark(manifest: Manifest, key: Mapping[str, str | None], own: int | Non
 
 
 def _plain(text: str | None) -> str | None:
-    """A time as Spark writes it."""
+    """A time as Spark writes it, a number without what does not matter."""
     if text is None or not _TIME.match(text):
+        with suppress(InvalidOperation):
+            return text and str(Decimal(text).normalize())
         return text
     time = text.replace("T", " ").removesuffix("Z")
     return time.rstrip("0").rstrip(".") if "." in time else time

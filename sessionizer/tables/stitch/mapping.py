@@ -15,9 +15,10 @@ from sessionizer.lib.admission.retold import PHYSICAL
 from sessionizer.lib.admission.united import is_widened
 from sessionizer.lib.bags import GOES, own_columns, undone
 from sessionizer.lib.config import EventSource, Stitch, field_of
-from sessionizer.lib.errors import SourceError, SourceMismatch
+from sessionizer.lib.errors import SourceError, SourceMismatch, TableError
 from sessionizer.lib.expressions import column_problems, is_ordered, nearest
 from sessionizer.tables.delta import CHANGE_FEED, GONE, Table, changed, parts
+from sessionizer.tables.delta.settings import physical
 from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Read
 from sessionizer.tables.source import ANEW, check_same, first_line, gone
@@ -167,10 +168,6 @@ class MappingTable:
             return gone(increment.last, error, THE_TABLE) if is_told else self.unreadable(increment, error)
         return None
 
-    def is_lacking(self, increment: Increment, error: Exception) -> bool:
-        """Whether Delta says that it has no changes of these versions, or of some of them read together."""
-        return any(f"[{first} , {last}]" in str(error) for first, last in self._parts(increment))
-
     def has_changes(self, done: Read) -> bool:
         """Whether there are changes that no run has read, and that can be read."""
         latest = self.table.version
@@ -203,15 +200,27 @@ class MappingTable:
 
     def _changes(self, increment: Increment) -> DataFrame:
         """The pairs of the change feed, with their `_change_type`: read in parts where columns change in between."""
-        names = (self.of.from_, self.of.to, C.CHANGE_TYPE)
+        each, names = self.parts(increment), (self.of.from_, self.of.to, C.CHANGE_TYPE)
+        places = {self._places(version) for version in (each[0][0] - 1, *dict(each).values())} - {None}
+        if len(places) > 1:
+            raise self.unreadable(increment, ValueError("the columns of these names were others before"))
         try:
-            read = [changed(self.table, *part).select(*C.cols(names)) for part in self._parts(increment)]
+            return reduce(DataFrame.unionByName, [changed(self.table, *p).select(*C.cols(names)) for p in each])
         except PySparkException as error:
             raise self.unreadable(increment, error) from error
-        return reduce(DataFrame.unionByName, read)
 
-    def _parts(self, increment: Increment) -> list[tuple[int, int]]:
+    def parts(self, increment: Increment) -> list[tuple[int, int]]:
+        """The versions of an increment, in the parts in which they are read."""
         return [] if increment.first is None else list(parts(self.table, increment.first, increment.last))
+
+    def _places(self, version: int) -> tuple[str, ...] | None:
+        """Where files have the two columns, as of a version; None: nobody knows."""
+        try:
+            columns = self.table.schema if version == self.table.version else self.table.schema_at(version)
+        except (PySparkException, Py4JJavaError, TableError):
+            return None
+        there = {field.name.lower(): physical(field) for field in columns.fields}
+        return tuple(there.get(name.lower(), "") for name in (self.of.from_, self.of.to))
 
     def _as_of(self, version: int | None) -> DataFrame:
         try:

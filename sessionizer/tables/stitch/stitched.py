@@ -116,9 +116,11 @@ class StitchedTable(EventTable):
         if (mapping := increment.mapping) is None:
             return None
         # Delta says which versions lack changes, and not of which table.
-        same = (mapping.first, mapping.last) == (increment.first, increment.last)
-        if any(sign in str(error) for sign in NO_CHANGES) and increment.stitches and not same:
-            return self.mapping.unreadable(mapping, error) if self.mapping.is_lacking(mapping, error) else None
+        parts = self.mapping.parts(mapping)
+        is_told = any(sign in str(error) for sign in NO_CHANGES) and increment.stitches
+        if is_told and (increment.first, increment.last) not in parts:
+            is_lacking = any(f"[{first} , {last}]" in str(error) for first, last in parts)
+            return self.mapping.unreadable(mapping, error) if is_lacking else None
         return self.mapping.lost(mapping, error)
 
 
