@@ -27,7 +27,7 @@ check: lint types ## check style, layers and types, and run the tests that need 
 test: setup java ## run the tests, without the broad and the slow ones; eight to twelve minutes
 	$(PYTEST) -m "not slow and not broad"
 
-test-broad: setup java ## run the broad ones, half an hour or more; PART=1/4 a quarter of them, as CI does
+test-broad: setup java ## run the broad ones, half an hour or more; PART=1/6 a sixth of them, as CI does
 	SESSIONIZER_TEST_PART=$(PART) $(PYTEST) -m "broad and not slow"
 
 test-all: setup java ## run the slow ones, which both leave out; an hour or more
