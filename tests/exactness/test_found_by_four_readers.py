@@ -180,15 +180,11 @@ def test_a_source_by_another_name_does_not_lose_what_stays_out(spark: SparkSessi
         done.there["phone"] = []
         done.config = done.configured()
         with pytest.raises(UsageError, match=r"have changed, or the name of one.*calls"):
-            rebuilt(done)
+            done.rebuild()
         del done.sources["phone"]
         done.config = done.configured()
-        rebuilt(done)
+        done.rebuild()
         done.assert_sessions("u | start | count \n a | 0 | 1")
-
-
-def rebuilt(done: Several) -> None:
-    done.rebuild()
 
 
 def test_late_sessions_of_one_time_are_forgotten_together(play: Plays) -> None:
@@ -277,7 +273,7 @@ def test_sources_that_swap_their_names_are_told(spark: SparkSession, tmp_path: P
             source["name"] = name
         done.config = Config.model_validate(told)
         with pytest.raises(UsageError, match=r"have changed, or the name of one.*calls, clicks"):
-            rebuilt(done)
+            done.rebuild()
 
 
 def test_a_mapping_whose_column_goes_and_comes_back_is_not_gone_on_with(spark: SparkSession, tmp_path: Path) -> None:
