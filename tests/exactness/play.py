@@ -23,6 +23,7 @@ from sessionizer.jobs.run.phases import RunOptions, RunReport
 from sessionizer.lib.config import Config
 from sessionizer.lib.errors import SessionizerError, SourceError, UsageError
 from sessionizer.lib.time.watermarks import WatermarkOverride
+from sessionizer.tables.delta.settings import having
 from tests import quick_tables
 from tests.kills import killed_at
 from tests.oracle import us
@@ -46,6 +47,11 @@ SHORT = {
     "final": "is_final",
     "late": "is_late",
     "why": "end_reason",
+}
+BY_NAME = "ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+AT_ONCE = {
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",  # 10,000 tasks list the folders else
 }
 MICROSECOND = timedelta(microseconds=1)
 
@@ -115,6 +121,11 @@ class Play(Warehouse):
         """SQL that changes the source, which is `{}` in it."""
         self.spark.sql(statement.replace("{}", f"delta.`{self.config.source.table}`"))
         return self
+
+    def vacuumed(self) -> "Play":
+        """No file is there that the source's latest version does not have."""
+        with having(self.spark, AT_ONCE):
+            return self.source("VACUUM {} RETAIN 0 HOURS")
 
     def damage(self, statement: str, table: str = "sessions") -> None:
         """SQL that changes one of our own tables by hand, which is `{}` in it."""

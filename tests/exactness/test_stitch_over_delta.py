@@ -17,7 +17,7 @@ from sessionizer.tables.delta.settings import having
 from sessionizer.tables.queries.local import LocalTableSet
 from tests import quick_tables
 from tests.exactness.ageing import age
-from tests.exactness.play import Play
+from tests.exactness.play import AT_ONCE, Play
 from tests.warehouse import SOURCE
 
 pytestmark = pytest.mark.broad
@@ -42,11 +42,7 @@ class Devices(Play):
 
     def vacuumed(self) -> "Devices":
         """Of both tables no version but the latest can be read."""
-        at_once = {
-            "spark.databricks.delta.retentionDurationCheck.enabled": "false",
-            "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",  # 10,000 tasks list the folders else
-        }
-        with having(self.spark, at_once):
+        with having(self.spark, AT_ONCE):
             for name in ("events", "devices"):
                 self.spark.sql(f"OPTIMIZE delta.`{self.folder / name}`")
                 self.spark.sql(f"VACUUM delta.`{self.folder / name}` RETAIN 0 HOURS")

@@ -1,4 +1,4 @@
-"""Wrong rows and dead ends of several sources that readers of the code have found."""
+"""Several sources that come, go, lag, or change their columns and keys beside each other."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,0 +1,263 @@
+"""Columns that get wider, another name or other parts, before or behind what has been read."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+
+from sessionizer.jobs.commands.init import init
+from sessionizer.jobs.commands.look_back import LookBack, backfill
+from sessionizer.jobs.commands.maintain import Asked as Upkeep
+from sessionizer.jobs.commands.maintain import maintain
+from sessionizer.jobs.commands.verify import Asked, verify
+from sessionizer.jobs.run.driver import run
+from sessionizer.jobs.run.phases import RunOptions
+from sessionizer.lib.admission.retold import PHYSICAL
+from sessionizer.lib.admission.united import as_united, together
+from sessionizer.lib.config import Config
+from sessionizer.lib.durations import DAY, MINUTE
+from sessionizer.lib.errors import SourceError, SourceMismatch
+from tests.exactness.play import BY_NAME, Play, at, minute
+from tests.exactness.several import Several, several
+from tests.exactness.test_retyped_columns import WIDENING
+from tests.exactness.test_stitch_over_delta import Devices
+from tests.kills import Killed, die
+from tests.warehouse import NOW
+
+Plays = Callable[..., Play]
+SHIFTED = "timestampadd(MINUTE, n * 1000000 div 5000000000, at)"  # of INT 5000 fails, and is a minute more of BIGINT
+MILLIONS: dict[str, Any] = {"aggregates": [{"name": "total", "fn": "sum", "of": "n * 1000000"}]}
+WIDER = "ALTER TABLE {} ALTER COLUMN n TYPE BIGINT"
+
+
+def widened(done: Play) -> Play:
+    """The source once n is BIGINT, and read as such."""
+    done.source(WIDENING).source("ALTER TABLE {} ALTER COLUMN n TYPE BIGINT").run()
+    return done
+
+
+@pytest.mark.broad
+def test_changes_of_a_mapping_table_are_read_around_a_column_of_another_name(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    done = Devices(spark, tmp_path, start="latest").maps("d1=ann").mapping(BY_NAME)
+    done.mapping("ALTER TABLE {} ADD COLUMNS (note STRING, cnt INT)")
+    done.add("d1@0").init().run()
+    done.runs("d1@10 d2@12")
+    done.mapping("INSERT INTO {} VALUES ('d2', 'ann', 'new', 1)")
+    done.mapping("ALTER TABLE {} RENAME COLUMN note TO remark")
+    done.mapping("INSERT INTO {} VALUES ('d3', 'ann', 'newer', 2)")
+    done.run()
+    done.assert_sessions("who | start | end | count \n ann | 10 | 12 | 2")
+    done.assert_clean()
+
+
+@pytest.mark.broad
+def test_a_column_that_is_renamed_and_named_back_by_a_restore_is_read_around(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    done = Play(spark, tmp_path, "u STRING, at TIMESTAMP, n INT, note INT").add("u | at | n | note \n a | 0 | 1 | 1")
+    done.source(BY_NAME).init().run()
+    before = done.tables.events.table.version
+    done.source("ALTER TABLE {} RENAME COLUMN note TO remark")
+    done.source(f"INSERT INTO {{}} VALUES ('a', TIMESTAMP'{minute(5)}', 1, 1)")
+    done.source(f"RESTORE {{}} TO VERSION AS OF {before}")
+    done.source(f"INSERT INTO {{}} VALUES ('a', TIMESTAMP'{minute(7)}', 1, 1)").run()
+    done.assert_sessions("u | start | end | count \n a | 0 | 7 | 2")
+    done.assert_clean()
+
+
+@pytest.mark.broad
+def test_so_is_a_part_that_is_renamed(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path, "u STRING, at TIMESTAMP, n INT, w STRUCT<a: INT>").runs("a@0").source(BY_NAME)
+    done.run()
+    before, row = (
+        done.tables.events.table.version,
+        "INSERT INTO {{}} VALUES ('a', TIMESTAMP'{}', 1, named_struct('a', 1))",
+    )
+    done.source("ALTER TABLE {} RENAME COLUMN w.a TO b").source(row.format(minute(5)))
+    done.source(f"RESTORE {{}} TO VERSION AS OF {before}").source(row.format(minute(7))).run()
+    done.assert_sessions("u | start | end | count \n a | 0 | 7 | 2")
+    done.assert_clean()
+
+
+@pytest.mark.broad
+def test_a_mapping_whose_column_goes_and_comes_back_is_not_gone_on_with(spark: SparkSession, tmp_path: Path) -> None:
+    done = Devices(spark, tmp_path).maps("d1=ann").mapping(BY_NAME)
+    done.runs("d1@0 tick@100")
+    done.mapping("ALTER TABLE {} RENAME COLUMN user_id TO old").mapping("ALTER TABLE {} ADD COLUMN user_id STRING")
+    done.mapping("UPDATE {} SET user_id = 'bob'")
+    with pytest.raises(SourceError, match="the columns of these names were others before"):
+        done.run()
+    done.rebuild().assert_sessions("who | start \n bob | 0 \n tick | 100")
+
+
+@pytest.mark.slow
+def test_an_event_whose_time_failed_is_rejected_at_its_time_once_it_has_one(play: Plays) -> None:
+    done = play("a@5 b@5=5000 tick@100", source={"event_time": SHIFTED})
+    done.assert_rejected("u | event_time | reason \n b | - | expression_failed")
+    widened(done).assert_rejected("u | event_time | reason \n b | 6 | expression_failed")
+    done.backfill(0, 50).assert_sessions("u | start | count \n a | 5 | 1 \n b | 6 | 1 \n tick | 100 | 1")
+    done.assert_rejected("u | reason")
+    done.assert_clean()
+    done.source("DELETE FROM {} WHERE u = 'b'").run()
+    done.assert_sessions("u | start | count \n a | 5 | 1 \n tick | 100 | 1")
+    done.assert_clean()
+
+
+@pytest.mark.slow
+def test_what_lies_before_the_start_stays_out_once_it_has_a_time(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path, source={"event_time": SHIFTED, "start": {"version": 1}}).add("b@5=5000").add("a@5")
+    done.init().run()
+    done.add("tick@100").run()
+    widened(done).assert_rejected("u | event_time | reason \n b | 6 | before_start")
+    told = "u | start | count \n a | 5 | 1 \n tick | 100 | 1"
+    done.backfill(0, 50).assert_sessions(told)
+    done.assert_clean()
+    done.source("DELETE FROM {} WHERE u = 'b'").run()
+    done.assert_rejected("u | reason")
+    done.assert_clean()
+
+
+@pytest.mark.slow
+def test_a_row_that_where_leaves_out_once_it_has_a_value_is_rejected_no_longer(play: Plays) -> None:
+    done = play("a@5 b@5=-5000 tick@100", source={"where": "n * 1000000 > 0"})
+    done.assert_rejected("u | reason \n b | expression_failed")
+    widened(done).assert_rejected("u | reason")
+    done.source("DELETE FROM {} WHERE u = 'b'").run()
+    done.assert_rejected("u | reason")
+    done.assert_sessions("u | start | count \n a | 5 | 1 \n tick | 100 | 1")
+    done.assert_clean()
+
+
+@pytest.mark.slow
+def test_upkeep_keeps_what_an_expression_failed_for_as_it_may_have_a_value_one_day(play: Plays) -> None:
+    done = play("a@5 b@5=5000 tick@100", **MILLIONS)
+    maintain(done.spark, done.config, Upkeep(keep={"rejected_events": DAY}, now=done.now + 400 * DAY))
+    done.assert_rejected("u | reason | event \n b | expression_failed | -")
+    widened(done).assert_sessions("u | start | count \n a | 5 | 1 \n tick | 100 | 1")
+    done.readmit().assert_sessions("u | start | count \n a | 5 | 1 \n b | 5 | 1 \n tick | 100 | 1")
+    done.assert_rejected("u | reason")
+    done.assert_clean()
+
+
+@pytest.mark.slow
+def test_a_backfill_that_was_cut_off_begins_anew_where_columns_are_wider_by_now(play: Plays) -> None:
+    done = play("a@5 b@5=5000 a@65 tick@300", **MILLIONS)
+    asked = LookBack(at(0), at(120), chunk=60 * MINUTE, now=done.now)
+    with pytest.raises(Killed):
+        backfill(done.kind, asked, on_chunk=die)
+    widened(done)
+    assert len(backfill(done.kind, asked)) == 2
+    done.assert_rejected("u | reason")
+    done.assert_clean()
+
+
+@pytest.mark.broad
+def test_sources_of_which_one_lags_are_read_as_they_were_when_a_column_is_widened(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def does(name: str, statement: str) -> None:
+        spark.sql(statement.replace("{}", f"delta.`{tmp_path / name}`"))
+
+    def comes(name: str, user: str, minute: int) -> None:
+        time = f"TIMESTAMP'2026-01-01' + INTERVAL {minute} MINUTES"
+        does(name, f"INSERT INTO {{}} VALUES ('{user}', {time}, {minute}, named_struct('x', 1))")
+
+    def sessions() -> list[tuple[Any, ...]]:
+        return [tuple(row[n] for n in ("u", "numbers", "event_count")) for row in read(config.sessions.table).collect()]
+
+    read = spark.read.format("delta").load
+    sources = [{"name": n, "table": str(tmp_path / n), "key": ["u"], "event_time": "at"} for n in ("calls", "clicks")]
+    config = Config.model_validate(
+        {
+            "sources": sources,
+            "sessions": {"table": str(tmp_path / "sessions")},
+            "session": {"gap": "10m"},
+            "aggregates": [{"name": "numbers", "fn": "count", "of": "n"}],
+            "corrections": {"deletes": "ignore"},
+        }
+    )
+    kept = "'delta.enableChangeDataFeed' = 'true', 'delta.enableTypeWidening' = 'true'"
+    for name in ("calls", "clicks"):
+        does(
+            name,
+            f"CREATE TABLE {{}} (u STRING, at TIMESTAMP, n INT, s STRUCT<x: INT>) USING delta TBLPROPERTIES ({kept})",
+        )
+        comes(name, "a", 0)
+    init(spark, config, None, lambda _: None)
+    run(spark, config, RunOptions(now=NOW))
+    comes("calls", "a", 5)
+    for name in ("calls", "clicks"):
+        does(name, WIDER)
+    run(spark, config, RunOptions(now=NOW))
+    assert sessions() == [("a", 3, 3)]
+    comes("clicks", "a", 7)
+    does("clicks", "DELETE FROM {} WHERE n = 0")
+    for name in ("calls", "clicks"):
+        does(name, "ALTER TABLE {} ADD COLUMN s.y INT")
+    run(spark, config, RunOptions(now=NOW))
+    assert sessions() == [("a", 4, 4)]
+    assert verify(spark, config, Asked()).clean
+
+
+@pytest.mark.broad
+def test_a_part_of_a_column_that_is_widened_stops_no_run(spark: SparkSession, tmp_path: Path) -> None:
+    schema = "u STRING, at TIMESTAMP, s STRUCT<x: INT, of: ARRAY<FLOAT>>"
+    done = Play(spark, tmp_path, schema, aggregates=[])
+
+    def came(minute: int) -> str:
+        part = f"named_struct('x', {minute}, 'of', array(CAST(0.5 AS FLOAT)))"
+        return f"INSERT INTO {{}} SELECT 'a', TIMESTAMP'2026-01-01' + INTERVAL {minute} MINUTES, {part}"
+
+    made = "'delta.enableChangeDataFeed' = 'true', 'delta.enableTypeWidening' = 'true'"
+    done.source(f"CREATE TABLE {{}} ({schema}) USING delta TBLPROPERTIES ({made})").source(came(0))
+    done.init().run()
+    done.source(came(5)).source("ALTER TABLE {} ALTER COLUMN s.x TYPE BIGINT")
+    done.source("ALTER TABLE {} ALTER COLUMN s.of.element TYPE DOUBLE").source("ALTER TABLE {} ADD COLUMN s.z INT")
+    done.source(came(7).replace("))) ", ")))").replace("array(CAST(0.5 AS FLOAT))", "array(0.5D), 'z', 1")).run()
+    done.assert_sessions("u | start | end | count \n a | 0 | 7 | 3")
+    done.assert_clean()
+
+
+@pytest.mark.broad
+def test_types_of_parts_are_those_of_all_sources_under_names_of_their_own() -> None:
+    def source(name: str, kind: T.DataType, *more: T.StructField) -> T.StructType:
+        part = T.StructField("x", kind, True, {PHYSICAL: f"col-{name}"})
+        return T.StructType([T.StructField("s", T.StructType([part, *more]))])
+
+    calls, clicks = source("calls", T.IntegerType()), source("clicks", T.LongType(), T.StructField("y", T.StringType()))
+    told = as_united({"calls": calls, "clicks": clicks})
+    assert told["clicks"] == clicks
+    assert told["calls"] == source("calls", T.LongType())
+
+
+@pytest.mark.broad
+def test_parts_that_grow_in_another_order_in_each_source_go_together() -> None:
+    kinds = [
+        "struct<a: bigint, b: int>",
+        "struct<a: int, b: bigint, c: string>",
+        "struct<a: int, b: int, d: array<int>>",
+    ]
+    rows = [T.StructType.fromDDL(f"s {kind.replace(': ', ':')}") for kind in kinds]
+    all_of_them = together(rows, widest=True)  # type: ignore[arg-type]
+    assert all_of_them["s"].dataType.simpleString() == "struct<a:bigint,b:bigint,c:string,d:array<int>>"
+    with pytest.raises(SourceMismatch):
+        together([rows[0], T.StructType.fromDDL("s struct<a:string>")], widest=True)  # type: ignore[list-item]
+
+
+@pytest.mark.broad
+def test_columns_of_a_source_that_no_run_has_begun_may_change(spark: SparkSession, tmp_path: Path) -> None:
+    with several(spark, tmp_path) as made:
+        done: Several = made()
+        schema = done.sources["calls"]["schema"]
+        done.sources["calls"] = {**done.sources["calls"], "start": {"version": 5}, "schema": schema + ", note STRING"}
+        done.config = done.configured()
+        done.runs(clicks="a@5")
+        done.reshaped("calls", schema)
+        done.runs(clicks="a@9")
+        done.assert_sessions("u | start | end | count \n a | 5 | 9 | 2")
+        done.assert_clean()
