@@ -12,7 +12,7 @@ from tests.machine.oracle import World
 from tests.machine.places import Place
 from tests.machine.rule import Key, Rule
 from tests.machine.telling import who
-from tests.machine.walk import aggregates, nearly
+from tests.machine.walk import aggregates, later, nearly
 from tests.oracle import session_id
 
 
@@ -61,6 +61,7 @@ class Comparison:
                 yield Difference("sessions", f"too much: {shown} {state}", who(row, self.rule))
                 continue
             same = wanted[shown]
+            yield from self._of_later(shown, row, same)
             fitting = next((s for s in same if state in s.states), None)
             if fitting is None:
                 right = [s.states for s in same]
@@ -74,6 +75,15 @@ class Comparison:
                 yield Difference("states", f"{shown} is {state}, is_final {row['is_final']}", who(row, self.rule))
         for shown, missing in wanted.items():
             yield from (Difference("sessions", f"missing: {shown} {s.states}", s.key) for s in missing)
+
+    def _of_later(self, shown: str, row: dict[str, Any], same: list[Session]) -> Iterable[Difference]:
+        """Aggregates that come later: those of one of these sessions, or none where no run has written it since."""
+        if not self.world.has_later:
+            return
+        found = {name: row[name] for name in later(self.rule, same[0])}
+        right = [later(self.rule, s) for s in same]
+        if found not in right and not (set(found.values()) == {None} and any(map(self.world.may_lack, same))):
+            yield Difference("sessions", f"{shown} has {found}, and not {right}", who(row, self.rule))
 
     def _shown(self, s: Session) -> str:
         made = {

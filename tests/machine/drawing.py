@@ -11,7 +11,9 @@ from tests.machine.rule import FIRST, MINUTE, Key, Row, Rule
 from tests.machine.steps import (
     Add,
     AddColumn,
+    Aggregates,
     Backfill,
+    Beside,
     Change,
     Crash,
     Delete,
@@ -132,12 +134,11 @@ def written(step: Step, world: World, rule: Rule) -> list[str]:
             return _beside(step, world)
 
 
-def _beside(step: AddColumn | Change | Maintain | Restore, world: World) -> list[str]:
-    """What is neither a change of rows nor a job."""
+def _beside(step: Beside, world: World) -> list[str]:
     match step:
         case AddColumn():
             return ['done.source("ALTER TABLE {} ADD COLUMN added INT")']
-        case Change():
+        case Change() | Aggregates():
             return [f"rule = {world.rule}", "done.change(**sections(rule, tmp_path))"]
         case Maintain():
             return ["# `maintain`"]

@@ -10,6 +10,7 @@ from tests.machine.steps import (
     OWN,
     Add,
     AddColumn,
+    Aggregates,
     Backfill,
     Change,
     Changes,
@@ -64,6 +65,7 @@ class Teller:
         self.aside = Random(str(random.getstate()))  # for what changes no row
         self.now = 45 if rule.skew < DAYS_LATER else DAYS_LATER
         self.base = 0
+        self.gains = rule.gains
 
     def tell(self) -> list[Step]:
         first = Add(tuple(row for user in self.users for row in self._events(user, 3, 0, 25)))
@@ -89,7 +91,10 @@ class Teller:
         if self.shifting:
             return [change]
         steps: list[Step] = [AddColumn(), Maintain(FIRST + self.now * MINUTE)]
-        return [self.aside.choice([*steps, *([change] * 2 if self.rule.lateness == "event" else [])])]
+        steps += [] if self.rule.fails else [Aggregates(not self.gains)] * 2
+        told = self.aside.choice([*steps, *([change] * 2 if self.rule.lateness == "event" else [])])
+        self.gains ^= isinstance(told, Aggregates)
+        return [told]
 
     # The source.
 

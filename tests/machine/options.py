@@ -122,6 +122,7 @@ def sections(rule: Rule, folder: Path) -> dict[str, Any]:
         "revive": rule.revive,
         "max_future_skew": f"{rule.skew}m",
     }
+    erasing = {} if rule.erases is None else {"erase_when": f"x = {rule.erases}"}
     if rule.idle_after is not None:
         clock = "processing_time" if rule.idle_by_arrival else "event_time"
         time["idle_timeout"] = {"after": f"{rule.idle_after}m", "clock": clock}
@@ -134,8 +135,8 @@ def sections(rule: Rule, folder: Path) -> dict[str, Any]:
         "time": time,
         "late_events": rule.late,
         "invalid_events": rule.invalid,
-        "corrections": {"deletes": "ignore"} if rule.corrections == "ignore" else rule.corrections,
-        "aggregates": aggregates(rule) + ([FAILING] if rule.fails else []),
+        "corrections": {"deletes": "ignore"} | erasing if rule.corrections == "ignore" else rule.corrections,
+        "aggregates": aggregates(rule) + (LATER if rule.gains else []) + ([FAILING] if rule.fails else []),
         "outputs": {name: str(folder / name) for name in TRACES} if rule.traced else {},
         "limits": {"max_versions_per_run": 1} if rule.one_by_one else {},
     }
@@ -159,6 +160,7 @@ LAID: dict[Laid, dict[str, Any]] = {
     "with vectors": {"deletion_vectors": True},
 }
 FAILING = {"name": "odd", "fn": "max", "of": "CASE WHEN x = 4 THEN 1 DIV (x - 4) ELSE x END"}
+LATER = [{"name": "later_kinds", "fn": "count_distinct", "of": "x"}, {"name": "later_exit", "fn": "last", "of": "x"}]
 TRACES = ("event_sessions", "session_updates")
 
 

@@ -55,6 +55,8 @@ class World:
         self.apart: Bag[Event] = Bag(alike)
         self.rejected: Bag[Rejected] = Bag(alike)
         self.walked: list[Session] | None = None  # the sessions of these events, as long as none comes or goes
+        self.without: set[Event] = set()  # events of sessions that were final before aggregates were taken up
+        self.takes_up = False  # whether the next run takes aggregates up
 
     # The source.
 
@@ -110,6 +112,7 @@ class World:
         world.told, world.source = self.told, self.source
         world.run_seq = world.unsure_since = self.run_seq + 1
         world.change_rule(self.rule.allowed, self.rule.late)
+        world.change_aggregates(self.rule.gains)
         return world
 
     def change_rule(self, allowed: int, late: Late) -> None:
@@ -118,12 +121,27 @@ class World:
             scope.mark = scope.horizon(self.rule.allowed * MINUTE)
         self.rule = replace(self.rule, allowed=allowed, late=late)
 
+    def change_aggregates(self, added: bool) -> None:
+        """The next run takes them up: sessions that live then have them, others once they are written again."""
+        self.rule, self.takes_up = replace(self.rule, gains=added), True
+
+    @property
+    def has_later(self) -> bool:
+        return self.rule.gains and not self.takes_up
+
+    def may_lack(self, s: Session) -> bool:
+        """Whether it may be NULL in an aggregate that came later."""
+        return (s.late or self._is_final(s)) and self.without.issuperset(s.events)
+
     # The jobs.
 
     def run(self, now: int, flush: bool = False, advance: int | None = None) -> list[Counts]:
         """One increment, or one for each version; only the last is pushed."""
         if self.consumed is None and self.rule.from_version is not None:
             self._begin(self.rule.from_version)
+        if self.takes_up:
+            self.without |= {e for s in self._made() if s.late or self._is_final(s) for e in s.events}
+            self.takes_up = False
         parts, first, self.versions = self._parts(), len(self.told) - len(self.versions), []
         done = []
         for number, part in enumerate(parts, 1):
@@ -262,7 +280,9 @@ class World:
         corrected = Counter({r: n for r, n in corrected.items() if r in in_place or not self._is_forgotten(r)})
         ignored = self.rule.corrections == "ignore" and any(version.deletes for version in versions)
         stay = ignored or self.rule.corrections == "quarantine"
-        freed = self._keep(gone, made_by) if stay else self._withdraw(gone, last=True)
+        kept = [row for row in gone if stay and not self._erases(row)]
+        self._keep(kept, made_by)
+        freed = self._withdraw((Counter(gone) - Counter(kept)).elements(), last=True)
         if self.rule.corrections == "quarantine":
             unmade = Counter({row: times for row, times in corrected.items() if row.at is not None})
             self.rejected.extend(
@@ -309,12 +329,14 @@ class World:
             self.rejected.remove(r)
         return freed
 
-    def _keep(self, rows: Iterable[Row], made_by: dict[Row, int]) -> list[Rejected]:
+    def _erases(self, row: Row) -> bool:
+        return self.rule.corrections == "ignore" and self.rule.erases is not None and row.x == self.rule.erases
+
+    def _keep(self, rows: Iterable[Row], made_by: dict[Row, int]) -> None:
         """Leave the events of deleted rows where they are."""
         reason = "ignored_delete" if self.rule.corrections == "ignore" else "correction"
         kept = [Rejected(row, reason, "in", self.run_seq, made_by[row]) for row in self._not_out(rows)]
         self.rejected.extend(kept)
-        return []
 
     @staticmethod
     def _made_by(before: Rows, versions: list[Version], first: int) -> dict[Row, int]:

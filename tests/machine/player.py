@@ -19,6 +19,7 @@ from tests.machine.rule import Rule
 from tests.machine.steps import (
     Add,
     AddColumn,
+    Aggregates,
     Backfill,
     Change,
     Crash,
@@ -68,7 +69,7 @@ class Player:
                     return []
                 do(self.world, step.job)
                 return self._compared()
-            case Change():
+            case Change() | Aggregates():
                 do(self.world, step)
                 self.place.follow(self.world.rule)
                 return []

@@ -97,6 +97,8 @@ class Rule:
     is_made: bool = False  # whether SQL makes k1 of what the source has
     filters: bool = False  # whether `where` lets through but what has another x than 5
     fails: bool = False  # whether an aggregate has no value for an event with x = 4
+    erases: int | None = None  # with corrections: ignore: a delete of a row with this x is made all the same
+    gains: bool = False  # whether the aggregates that come later are there
     earlier: int = 0  # microseconds: all times of the tables are so much earlier than those that are told here
 
     @property

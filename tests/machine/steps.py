@@ -53,6 +53,13 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Aggregates:
+    """From now on with those aggregates that come later, or without them."""
+
+    added: bool
+
+
+@dataclass(frozen=True)
 class Run:
     now: int
     flush: bool = False
@@ -121,7 +128,8 @@ class Restore:
     jobs: int
 
 
-Step = Add | Update | Delete | Overwrite | AddColumn | Change | Job | Crash | Maintain | Restore
+Beside = AddColumn | Change | Aggregates | Maintain | Restore  # what is neither a change of rows nor a job
+Step = Add | Update | Delete | Overwrite | Job | Crash | Beside
 
 
 def do(world: World, step: Step) -> list[Counts]:
@@ -139,6 +147,8 @@ def do(world: World, step: Step) -> list[Counts]:
             world.reshape()
         case Change():
             world.change_rule(step.allowed, step.late)
+        case Aggregates():
+            world.change_aggregates(step.added)
         case Crash() if step.nth > 1:
             do(world, step.job)
         case Run() | Backfill() | Readmit() | Erase() | Rebuild() | Forget():

@@ -49,7 +49,7 @@ def play(
     is_made: bool = False,
     odd: bool = False,
 ) -> None:
-    rule = replace(rule_of(CHOICES[number]), is_made=is_made, filters=odd, fails=odd)
+    rule = replace(rule_of(CHOICES[number]), is_made=is_made, filters=odd, fails=odd, erases=3 if odd else None)
     steps = Teller(rule, Random(f"{SEED} {number}"), users, rounds, shifting=shifting).tell()
     with for_few_rows(spark):
         played = Played(spark, folder, over_memory, rule, verifies=False)

@@ -124,6 +124,12 @@ def aggregates(rule: Rule, s: Session) -> dict[str, Any]:
     }
 
 
+def later(rule: Rule, s: Session) -> dict[str, Any]:
+    """Those that come later, see `LATER` in options."""
+    values = in_order(rule, s.events, lambda r: r.x)
+    return {"later_kinds": len({v for v in values if v is not None}), "later_exit": values[-1]}
+
+
 def nearly(rule: Rule, s: Session) -> dict[str, Callable[[Any], bool]]:
     """Whether what is found in a column is right: of those that are right within an error."""
     if rule.aggregates != "near":
