@@ -28,7 +28,6 @@ from sessionizer.tables.delta import (
     Unreadable,
     appended,
     changed,
-    first_other,
     reshapes,
 )
 from sessionizer.tables.increments import Increment
@@ -284,8 +283,6 @@ class EventTable:
                 break
             read += [entry] if entry else []
             adds = adds and (_appends(entry) or not self.table.removes_rows(version))
-        if (other := first_other(self.table, first, last)) is not None:
-            return self._within(first, other - 1, limits)
         files, size = (sum(entry.metric(name) for entry in read) for name in (FILES_WRITTEN, BYTES_WRITTEN))
         return Increment(first, last, files, size, adds=adds)
 

@@ -260,3 +260,19 @@ def test_windows_leave_out_what_lies_a_part_of_a_unit_before_the_start(spark: Sp
         610+5001000us | 1
         """,
     )
+
+
+@pytest.mark.broad
+def test_a_session_takes_over_no_ids_of_one_that_begins_as_it_ends(play: Plays) -> None:
+    header = "u | at | n | o"
+    done = play(
+        f"{header} \n a | 5 | 1 | 1 \n a | 10 | 9 | 1 \n a | 12 | 1 | 1 \n tick | 1000 | 1 | 1",
+        schema="u STRING, at TIMESTAMP, n INT, o INT",
+        source={"order_by": ["o"]},
+        session={"gap": "30m", "ends_when": "n = 9"},
+        late_events="amend",
+    )
+    (gone,) = (row["session_id"] for row in done.told("start | session_id", u="a") if row["start"] == "12")
+    for event in ("a | 10 | 1 | 2", "a | 7 | 1 | 1"):
+        done.add(f"{header} \n {event}").run()
+    done.assert_sessions(f"start | end | count | supersedes \n 5 | 10 | 3 | \n 10 | 12 | 2 | {gone}", u="a")

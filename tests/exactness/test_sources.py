@@ -67,6 +67,7 @@ def test_a_source_that_lags_holds_the_watermark_until_it_is_idle(play: Plays) ->
     assert done.run() == []
 
 
+@pytest.mark.broad
 def test_rows_of_two_sources_are_never_the_same_row(play: Plays) -> None:
     """An event of each at one time of one key, of one content: one is deleted, one of the other is an original."""
     events = {"dedupe": {"by": ["n"], "within": "1h"}}

@@ -107,6 +107,7 @@ def test_events_that_come_with_the_mapping_are_of_the_user_at_once(play: Plays) 
     done.assert_clean()
 
 
+@pytest.mark.broad
 def test_what_is_deleted_goes_with_the_user_that_it_had(play: Plays) -> None:
     done = play().plays("d1=ann d1@0=1 d1@3=2 d2@5=4 x@100=9")
     done.remaps("d1", "bob").goes("events", 2).run()
@@ -131,6 +132,7 @@ def test_what_is_deleted_goes_with_the_user_that_it_had(play: Plays) -> None:
     done.assert_clean()
 
 
+@pytest.mark.broad
 def test_copies_are_told_by_user(play: Plays) -> None:
     """Two devices of one user have sent the same event; apart they are no copies of each other."""
     dedupe = {"source": {"dedupe": {"by": ["n"], "within": "1h"}}}
@@ -147,6 +149,7 @@ def test_copies_are_told_by_user(play: Plays) -> None:
     done.assert_clean()
 
 
+@pytest.mark.broad
 def test_a_mapping_in_quarantine_moves_nothing_until_it_is_readmitted(play: Plays) -> None:
     done = play(corrections="quarantine").plays("d1@0=1 d2@3=2 x@100=1 | d1=ann x@101=1 | d2=ann")
     before = """
@@ -216,6 +219,7 @@ def test_readmitted_events_are_of_their_user(play: Plays) -> None:
     done.assert_clean()
 
 
+@pytest.mark.broad
 def test_a_run_that_was_cut_off_is_finished_by_the_mapping_that_it_has_read(play: Plays, tmp_path: Path) -> None:
     traces = {"outputs": {"event_sessions": str(tmp_path / "event_sessions")}}
     done = play(**traces).plays("d1@0=1 d2@5=2 x@100=1").comes(events="d1@3=4").maps("d1=ann d2=ann")

@@ -157,6 +157,7 @@ def test_a_table_that_was_restored_and_one_whose_files_are_gone(lake: Warehouse,
     assert answer(without_spark, copy, Asked("update")) == answer(document, copy.kind, Asked("update"))
 
 
+@pytest.mark.broad
 def test_what_was_changed_by_hand_and_taken_back_is_told_as_spark_tells_it(lake: Warehouse, tmp_path: Path) -> None:
     copy = copied(lake, tmp_path / "copy")
     now, last = copy.tables.sessions.table.version, str(copy.position().run_seq)
@@ -214,6 +215,7 @@ def test_changes_that_were_not_recorded_and_those_of_other_columns_are_left_to_s
     assert LocalTable(str(place), "sessions.table").at(6).dataset().count_rows() == 4
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize(("place", "why"), [("db.sessions", "is a name"), ("gs://lake/sessions", "is a url")])
 def test_tables_elsewhere_are_left_to_spark(lake: Warehouse, place: str, why: str) -> None:
     config = lake.configured(**sections(lake.folder), sessions={"table": place})

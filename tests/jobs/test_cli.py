@@ -185,6 +185,7 @@ def test_a_bug_is_a_document_too_and_no_check_that_has_found_something(
     assert (code, json.loads(err.splitlines()[-1])["exit_code"]) == (70, 70)
 
 
+@pytest.mark.broad
 def test_a_spark_that_dies_amid_a_commit_is_told_in_a_sentence(tmp_path: Path) -> None:
     done = process("-c", DEADLY, cwd=tmp_path)
     document = json.loads(done.stdout)

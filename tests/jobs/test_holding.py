@@ -121,6 +121,7 @@ def test_the_watermark_is_that_of_the_scope_of_the_session(
         assert [held["by"] for held in without["oldest_closed"]["held_by"]] == ["quiet_source", "lateness"]
 
 
+@pytest.mark.broad
 def test_windows_and_metrics_name_theirs(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -84,7 +84,8 @@ def traced(warehouse: Warehouse) -> list[str]:
     return [str(warehouse.folder / name) for name in TRACED]
 
 
-@pytest.mark.parametrize("traces", [False, pytest.param(True, marks=pytest.mark.broad)])
+@pytest.mark.broad
+@pytest.mark.parametrize("traces", [False, True])
 def test_updates_and_deletes_of_the_source_recompute_final_sessions(
     spark: SparkSession, made: Made, traces: bool
 ) -> None:
@@ -238,6 +239,7 @@ def test_backfill_takes_late_events_of_its_span_in_and_moves_nothing(spark: Spar
     assert_right(warehouse)
 
 
+@pytest.mark.broad
 def test_a_session_that_begins_earlier_is_told_as_changed_and_not_as_one_more_and_one_less(
     made: Made, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from sessionizer.lib import columns as C
+from sessionizer.lib.admission.united import as_type, together
 from sessionizer.tables import event_outputs, events, runs, table_set
 from sessionizer.tables.delta import Commit, Entry, Superseded, Table
 from sessionizer.tables.delta.commits import BARRIER
@@ -186,7 +187,13 @@ class MemoryTable(Table):
     def append(
         self, rows: DataFrame, commit: Commit, *, add_columns: bool = False, rows_per_file: int | None = None
     ) -> None:
-        self._commit(commit, "WRITE", lambda: pa.concat_tables([self._last.rows, self._arrow(rows)]))
+        schema = self._grown(rows) if add_columns else self.schema
+
+        def made() -> pa.Table:
+            there = self._last.rows if schema == self.schema else self._arrow(_as(self.read(), schema), schema)
+            return pa.concat_tables([there, self._arrow(_as(rows, schema), schema)])
+
+        self._commit(commit, "WRITE", made, schema)
 
     def append_few(self, rows: pa.Table, commit: Commit) -> None:
         self._commit(commit, "WRITE", lambda: pa.concat_tables([self._last.rows, rows]))
@@ -199,8 +206,9 @@ class MemoryTable(Table):
             self._put("WRITE", self._arrow(rows, schema), schema, commit)
 
     def replace(self, condition: str, rows: DataFrame, commit: Commit, *, add_columns: bool = False) -> None:
-        stay = self.read().where(~F.expr(condition))
-        self._commit(commit, "WRITE", lambda: self._arrow(stay.unionByName(rows)))
+        schema = self._grown(rows) if add_columns else self.schema
+        both = _as(self.read().where(~F.expr(condition)), schema).union(_as(rows, schema))
+        self._commit(commit, "WRITE", lambda: self._arrow(both, schema), schema)
 
     def delete(self, condition: str, commit: Commit | None = None) -> None:
         if commit is not None and self.has_fence(commit):
@@ -230,8 +238,11 @@ class MemoryTable(Table):
         """As Delta's MERGE, by a full join."""
         if self.has_fence(commit):
             raise Superseded(f"transaction {commit.txn} of {commit.app_id} was there already")
-        table = self.read().withColumn("__there", F.lit(True)).alias("t")
-        met = table.join(source.withColumn("__comes", F.lit(True)).alias("s"), F.expr(condition), "full_outer")
+        schema = self._grown(source) if add_columns else self.schema
+        told = tuple(name for name in source.columns if name.startswith("__"))
+        news = _as(source, schema, told).withColumn("__comes", F.lit(True)).alias("s")
+        table = _as(self.read(), schema).withColumn("__there", F.lit(True)).alias("t")
+        met = table.join(news, F.expr(condition), "full_outer")
         there, comes = F.col("t.__there").isNotNull(), F.col("s.__comes").isNotNull()
         stays = (
             F.when(there & comes, ~F.expr(delete_when))
@@ -239,12 +250,12 @@ class MemoryTable(Table):
             .otherwise(F.lit(True))
         )
         changed = []
-        for name in self.schema.fieldNames():
+        for name in schema.fieldNames():
             mine, new = F.col(f"t.{C.quoted(name)}"), F.col(f"s.{C.quoted(name)}")
             is_new = comes if update is None or name in update else comes & ~there
             changed.append(F.when(is_new, new).otherwise(mine).alias(name))
-        rows = self._arrow(met.where(stays).select(*changed))
-        self._put("MERGE", rows, commit=commit)
+        rows = self._arrow(met.where(stays).select(*changed), schema)
+        self._put("MERGE", rows, schema, commit)
 
     def restore(self, undoing: Commit, last: int) -> None:
         if (version := self.version_before(undoing, last)) is not None:
@@ -283,9 +294,16 @@ class MemoryTable(Table):
         in_order = rows.select(*[_nullable(f) for f in wanted.fields])
         return in_order.toArrow().cast(to_arrow_schema(wanted, timezone="UTC"))
 
-    def _commit(self, commit: Commit, operation: str, made: Callable[[], pa.Table]) -> None:
+    def _grown(self, rows: DataFrame) -> T.StructType:
+        """The columns with those of the rows that are not there yet, parts of them as well: last, as Delta has it."""
+        told = T.StructType([field for field in rows.schema.toNullable().fields if not field.name.startswith("__")])
+        return together([self.schema, told], widest=True)
+
+    def _commit(
+        self, commit: Commit, operation: str, made: Callable[[], pa.Table], schema: T.StructType | None = None
+    ) -> None:
         if not self.has_fence(commit):
-            self._put(operation, made(), commit=commit)
+            self._put(operation, made(), schema, commit)
 
     def _put(
         self,
@@ -307,6 +325,17 @@ class MemoryTable(Table):
         versions.append(Version(self.schema if schema is None else schema, rows, entry, feed, fence))
         if commit is not None:
             self._content.fences[commit.app_id] = commit.txn
+
+
+def _as(rows: DataFrame, schema: T.StructType, beside: tuple[str, ...] = ()) -> DataFrame:
+    """The rows with these columns, and parts of them: null what they have not."""
+    kinds = {field.name: field.dataType for field in rows.schema.fields}
+    told = [
+        as_type(C.col(f.name), kinds[f.name], f.dataType) if f.name in kinds else F.lit(None).cast(f.dataType)
+        for f in schema.fields
+    ]
+    named = [column.alias(field.name) for column, field in zip(told, schema.fields, strict=True)]
+    return rows.select(*named, *C.cols(beside))
 
 
 def _dated(changes: DataFrame) -> DataFrame:

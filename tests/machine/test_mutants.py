@@ -18,7 +18,9 @@ from tests.summary import Tally
 SEED, USERS = 1, 300
 
 
-@pytest.mark.parametrize("mutant", QUICK, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize(
+    "mutant", [*[pytest.param(m, marks=pytest.mark.broad) for m in QUICK[:-1]], QUICK[-1]], ids=lambda m: m.name
+)
 def test_a_fault_is_found(spark: SparkSession, tmp_path: Path, tally: Tally, mutant: Mutant) -> None:
     told = assert_found(spark, tmp_path, tally, mutant)
     with for_few_rows(spark):  # without the fault the same histories are right

@@ -1,7 +1,7 @@
 """The few Delta primitives; nothing else in the project reads or writes a table."""
 
 from sessionizer.tables.delta.appends import Unreadable, appended
-from sessionizer.tables.delta.changes import as_typed, changed, first_other, parts, reshapes
+from sessionizer.tables.delta.changes import as_typed, changed, parts, reshapes
 from sessionizer.tables.delta.commits import (
     BYTES_WRITTEN,
     CUT_OFF,
@@ -46,7 +46,6 @@ __all__ = [
     "as_typed",
     "changed",
     "cores_of",
-    "first_other",
     "parts",
     "read_any_version",
     "reshapes",

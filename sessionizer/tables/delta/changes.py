@@ -15,7 +15,6 @@ from sessionizer.tables.delta.read import Reading
 from sessionizer.tables.delta.settings import COLUMN_MAPPING, THOUGH_RETYPED, physical
 
 UNKNOWN = (PySparkException, Py4JJavaError, TableError)  # the log has it no longer; whoever reads it tells better
-RESHAPES = ("RENAME COLUMN", "DROP COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS", "REPLACE COLUMNS")
 
 
 def changed(table: Reading, first: int, last: int) -> DataFrame:
@@ -41,37 +40,23 @@ def as_typed(spark: SparkSession) -> None:
 
 def parts(table: Reading, first: int, last: int) -> Iterator[tuple[int, int]]:
     """These versions, both inclusive, in parts across which Delta hands over changes."""
-    while first <= last:
-        end = (first_other(table, first, last) or last + 1) - 1
-        entries = map(table.entry, range(first + 1, end + 1))
-        reshaped = next((entry.version for entry in entries if entry is not None and reshapes(table, entry)), None)
-        if reshaped is not None:  # which may be why columns are the same at both ends
-            end = (first_other(table, first, reshaped - 1) or reshaped) - 1
-        yield first, end
-        first = end + 1
+    for version in range(first + 1, last + 1):
+        entry = table.entry(version)
+        if entry is not None and reshapes(table, entry):
+            yield first, version - 1
+            first = version
+    if first <= last:
+        yield first, last
 
 
 def reshapes(table: Reading, entry: Entry) -> bool:
-    """Whether a commit, as it says, has changed columns that were there; of others `first_other` knows."""
-    if entry.operation != "RESTORE":
-        return entry.operation in RESHAPES
+    """Whether a commit has changed columns that were there, by whatever operation; False: nobody knows any more."""
+    if entry.columns is None:
+        return False
     try:
-        return _is_other(table.schema_at(entry.version - 1), table.schema_at(entry.version))
+        return _is_other(table.schema_at(entry.version - 1), entry.columns)
     except UNKNOWN:
         return False
-
-
-def first_other(table: Reading, first: int, last: int) -> int | None:
-    """The first version behind `first` that has not its columns, as the last one has not; None: none is known."""
-    if first >= last:
-        return None
-    try:
-        columns = table.schema_at(first)
-        if not _is_other(columns, table.schema_at(last)):
-            return None
-        return next((v for v in range(first + 1, last + 1) if _is_other(columns, table.schema_at(v))), None)
-    except UNKNOWN:
-        return None
 
 
 def _is_other(before: T.StructType, after: T.StructType) -> bool:

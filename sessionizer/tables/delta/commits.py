@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import delta.exceptions
+from pyspark.sql import types as T
 
 # What Spark and Delta say of a version whose files, or whose place in the log, are there no more.
 GONE = (
@@ -22,6 +23,7 @@ OVERTAKEN = tuple(getattr(delta.exceptions, name) for name in delta.exceptions._
 ROWS_WRITTEN = ("numTargetRowsInserted", "numOutputRows", "numCopiedRows")
 BARRIER = "sessionizer: nothing older from here on"  # what a commit says that holds a fence alone
 REARRANGES = {"OPTIMIZE", "RESTORE"}
+FIRST_LINES = 8  # of a commit of Spark's: what it says of itself, the columns, what it needs; files come behind
 FILES_WRITTEN = ("numFiles", "numTargetFilesAdded")
 BYTES_WRITTEN = ("numOutputBytes", "numTargetBytesAdded")
 
@@ -49,7 +51,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class Entry:
-    """One commit in a table's history."""
+    """One commit in a table's history. columns: the table's; None: the commit changes none of them."""
 
     version: int
     timestamp_us: int
@@ -57,11 +59,16 @@ class Entry:
     parameters: Mapping[str, str]
     metrics: Mapping[str, str]
     metadata: str | None
+    columns: T.StructType | None = None
 
     @property
     def tells_rows(self) -> bool:
         """Whether the commit itself says how many rows are new, or there are none."""
         return self.operation in REARRANGES or any(name in self.metrics for name in ROWS_WRITTEN)
+
+    def with_columns_of(self, table: Mapping[str, Any]) -> "Entry":
+        """With the columns that this `metaData` of the commit tells."""
+        return replace(self, columns=T.StructType.fromJson(json.loads(table["schemaString"])))
 
     def with_rows_of(self, actions: Iterable[Mapping[str, Any]]) -> "Entry":
         """With what its files say of rows, files and bytes written: writers other than Spark leave it to them."""

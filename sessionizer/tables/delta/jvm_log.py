@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from sessionizer.lib.engine import with_flag
-from sessionizer.tables.delta.commits import CUT_OFF, told
+from sessionizer.tables.delta.commits import CUT_OFF, FIRST_LINES, told
 from sessionizer.tables.delta.place import Place
 
 
@@ -91,9 +91,8 @@ class JvmLog:
             raise
         if lines.isEmpty():
             return []
-        first = str(lines.head())
-        if first.startswith('{"commitInfo"') and not whole:
-            return [first]
+        if str(lines.head()).startswith('{"commitInfo"') and not whole:
+            lines = lines.take(FIRST_LINES)
         return str(lines.mkString("\n")).split("\n")
 
     def _snapshot(self) -> Any:

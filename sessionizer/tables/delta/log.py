@@ -96,7 +96,7 @@ class DeltaLog(Place):
             self._log.checkpoint()
 
     def _actions(self, version: int, *, whole: bool = False) -> list[str]:
-        """The lines of a commit; of a long one the first is mostly enough. None where it is not there."""
+        """The lines of a commit; the first are enough for what Spark says of one. None where it is not there."""
         lines = self._log.lines(version, whole=whole)
         if lines == []:
             raise self.damaged(version)

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.lib.engine import sees_this_disk
-from sessionizer.tables.delta.commits import CUT_OFF, told
+from sessionizer.tables.delta.commits import CUT_OFF, FIRST_LINES, told
 from sessionizer.tables.delta.place import LOG, Place
 from sessionizer.tables.delta.settings import physical
 
@@ -166,7 +166,7 @@ class PublicLog:
             if "PATH_NOT_FOUND" in str(error):
                 return None
             raise
-        return lines if whole or not lines or not lines[0].startswith('{"commitInfo"') else lines[:1]
+        return lines if whole or not lines or not lines[0].startswith('{"commitInfo"') else lines[:FIRST_LINES]
 
     def _state(self) -> State:
         """As of the latest version: entries are numbered, so that what is new is found by its name."""

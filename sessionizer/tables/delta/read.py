@@ -50,12 +50,15 @@ class Reading(DeltaLog):
 
     def entry(self, version: int) -> Entry | None:
         """One commit, or None if the log no longer has it. Reads one small file, without a Spark job."""
-        lines = self._actions(version)
+        if not (lines := self._actions(version)):
+            return None
         infos = self._found("commitInfo", version, lines)
         found = entry_of(version, infos[0] if infos else {})
-        if lines and not found.tells_rows:  # of another writer
-            found = found.with_rows_of(self._parsed(line, version) for line in self._actions(version, whole=True))
-        return found if lines else None
+        if not found.tells_rows:  # of another writer
+            lines = self._actions(version, whole=True)
+            found = found.with_rows_of(self._parsed(line, version) for line in lines)
+        table = self._found("metaData", version, lines)
+        return found.with_columns_of(table[0]) if table else found
 
     def removes_rows(self, version: int) -> bool:
         """Whether a commit takes rows away or writes them anew, as updates do; False: the log has it no longer."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -83,19 +83,31 @@ def _watermark(manifest: Manifest, key: Mapping[str, str | None], own: int | Non
         return manifest.watermark_after
     wanted = {name.lower(): text for name, text in key.items()}
     scopes = [json.loads(line, parse_float=Decimal) for line in manifest.scopes_after or ()]
-    for as_read in (lambda text: text, _plain):  # JSON writes times by ISO-8601, as texts may be
+    for is_same in (_is, _is_nearly):  # JSON writes times by ISO-8601, as texts may be
         for scope in scopes:
-            if all(as_read(_text(scope.get(name))) == as_read(wanted.get(name.lower())) for name in per):
+            if all(is_same(scope.get(name), wanted.get(name.lower())) for name in per):
                 return None if (found := scope.get(C.SCOPE_WATERMARK)) is None else int(found)
     return None
 
 
-def _plain(text: str | None) -> str | None:
-    """A time as Spark writes it, a number without what does not matter."""
-    if text is None or not _TIME.match(text):
-        with suppress(InvalidOperation):
-            return text and str(Decimal(text).normalize())
-        return text
+def _is(value: object, text: str | None) -> bool:
+    """Whether this is how Spark writes a value."""
+    return _text(value) == text
+
+
+def _is_nearly(value: object, text: str | None) -> bool:
+    """The same, but for how times and numbers are written."""
+    match value, text:
+        case str(), str() if _TIME.match(value) and _TIME.match(text):
+            return _time(value) == _time(text)
+        case ((int() | Decimal()), str()) if not isinstance(value, bool):
+            with suppress(ArithmeticError):
+                return value == Decimal(text)
+    return _is(value, text)
+
+
+def _time(text: str) -> str:
+    """As Spark writes it."""
     time = text.replace("T", " ").removesuffix("Z")
     return time.rstrip("0").rstrip(".") if "." in time else time
 

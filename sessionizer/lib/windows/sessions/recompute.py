@@ -173,7 +173,7 @@ def with_absorbed(merged: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
     names = (*identity, OLD, *((NEWS,) if NEWS in ranges.columns else ()))
     overlapping = F.filter(OLD, lambda row: overlaps(row[C.LIVE][C.START], row[C.END]))
     met = joined(merged, F.broadcast(ranges.select(*C.cols(names))), identity, "inner")
-    met = met.withColumn(C.ABSORBED, F.transform(overlapping, lambda row: row[C.LIVE]))
+    met = met.withColumn(C.ABSORBED, F.transform(overlapping, lambda row: _absorbed(row, rule)))
     if C.ARRIVED in met.columns:
         before = F.array_max(C.col(C.ABSORBED)[C.ARRIVED])
         if rule.by_content:  # of those that share but one microsecond nothing is known
@@ -188,6 +188,16 @@ def with_absorbed(merged: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
         met = met.withColumn(C.ARRIVED, F.when(is_new, C.col(C.ARRIVED)).otherwise(before))
         met = met.withColumn(C.LAST_ARRIVAL, F.array_max(C.col(C.ABSORBED)[C.LAST_ARRIVAL]))
     return met.drop(OLD, NEWS)
+
+
+def _absorbed(row: Column, rule: Rule) -> Column:
+    """The session of the table; one beyond a microsecond that both share hands on no ids that it took over."""
+    start, end, live = C.col(C.START), C.col(C.END), row[C.LIVE]
+    if not rule.by_content:
+        return live
+    is_beyond = (start < end) & (live[C.START] < row[C.END]) & ((row[C.END] == start) | (live[C.START] == end))
+    none = F.array().cast("array<string>")
+    return F.when(is_beyond, live.withField(C.SUPERSEDES, none)).otherwise(live)
 
 
 def old_rows(ranges: DataFrame) -> DataFrame:
