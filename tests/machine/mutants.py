@@ -223,6 +223,15 @@ OTHERS = (
         Rule(longest=2, allowed=30),
     ),
     Mutant(
+        "live sessions are not made again for an aggregate that is taken up",
+        sessions.Sessions._with_places,
+        "if not stored.lacks_state or stored.live is None:",
+        "if True:",
+        Rule(allowed=30, lateness="session", late="amend"),
+        jobs=("run",),
+        rounds=8,
+    ),
+    Mutant(
         "the trail of ids ends after one step",
         lifecycle._supersedes,
         "F.concat(absorbed[C.SESSION_ID], F.flatten(absorbed[C.SUPERSEDES]))",
