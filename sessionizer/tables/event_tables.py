@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from sessionizer.lib.admission.retold import bare
-from sessionizer.lib.admission.united import as_united, together, united
+from sessionizer.lib.admission.united import as_begun, as_united, together, united, with_types
 from sessionizer.lib.config import Config
 from sessionizer.lib.errors import ConfigError, SourceError, TableError, UsageError
 from sessionizer.lib.expressions import expression, key_field, of_event, require_columns
@@ -135,7 +135,8 @@ class Events:
     def read(self, increments: Increments) -> DataFrame:
         """The rows of increments with their `_commit_version` and, from the change feed, `_change_type`."""
         as_typed(self.spark)
-        return self._united(self._of_all(lambda one: one.read(increments.of[one.of.label])), increments)
+        frames = _as_begun(self._of_all(lambda one: one.read(increments.of[one.of.label])), increments)
+        return self._united(frames, increments)
 
     def deletion(self, increments: Increments) -> Entry | None:
         """The commit that increments are, if it is one DELETE alone."""
@@ -150,7 +151,8 @@ class Events:
 
     def as_of(self, ends: Increments, spans: Spans | None) -> DataFrame:
         """All rows at the ends of increments that lie in these spans of time, and maybe others."""
-        return self._united(self._of_all(lambda one: one.as_of(ends.of[one.of.label], spans)), None)
+        frames = _as_begun(self._of_all(lambda one: one.as_of(ends.of[one.of.label], spans)), ends)
+        return self._united(frames, None)
 
     def as_they_stand(self) -> DataFrame:
         """All rows of the latest versions."""
@@ -158,7 +160,7 @@ class Events:
 
     def columns_told(self, ends: Increments) -> dict[str, str]:
         """The columns of each at the end of its increment, as manifests keep them."""
-        columns = self._of_all(lambda one: one.columns_told(ends.of[one.of.label]))
+        columns = as_begun(self._of_all(lambda one: one.columns_told(ends.of[one.of.label])), ends.begun)
         return {name: bare(of).json() for name, of in as_united(columns).items()}
 
     def check_same(self, done: Manifest) -> None:
@@ -268,3 +270,9 @@ class Events:
             with naming(name):
                 found[name] = of(one)
         return found
+
+
+def _as_begun(frames: Mapping[str, DataFrame], ends: Increments) -> dict[str, DataFrame]:
+    """The frames, those of sources that no run has begun with the types of the others."""
+    kinds = as_begun({name: rows.schema for name, rows in frames.items()}, ends.begun)
+    return {name: with_types(rows, kinds[name]) for name, rows in frames.items()}

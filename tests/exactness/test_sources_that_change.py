@@ -60,6 +60,24 @@ def test_what_came_before_the_start_of_the_only_source_stays_out_when_it_becomes
         done.rebuild()
 
 
+def test_types_of_a_source_that_waits_for_its_start_are_those_of_no_rows(play: Plays) -> None:
+    """A number as a double is another text, by which rejected rows are no longer known."""
+    calls: dict[str, Any] = {"schema": "u STRING, begun TIMESTAMP, n INT", "key": ["u"], "event_time": "begun"}
+    counted = [{"name": "clicks", "fn": "count", "source": "clicks"}]
+    done = play(
+        {"clicks": CLICKS, "calls": calls | {"start": {"version": 9}}},
+        events={"dedupe": {"by": ["u"], "within": "1h"}},
+        aggregates=counted,
+    ).runs(clicks="a@0 a@0")
+    for name, of in {"clicks": CLICKS, "calls": calls}.items():
+        done.reshaped(name, of["schema"].replace("INT", "DOUBLE"))
+    for job in (lambda: done.backfill(0, 60), done.run):
+        job()
+        done.assert_sessions("u | start | count \n a | 0 | 1")
+        done.assert_rejected("u | source | reason \n a | clicks | duplicate")
+        done.assert_clean()
+
+
 def test_a_column_that_is_widened_in_all_sources_is_read_as_it_was_in_each(play: Plays) -> None:
     """The increments of two sources meet a change of columns at different times."""
     calls: dict[str, Any] = {"schema": "u STRING, begun TIMESTAMP, n INT", "key": ["u"], "event_time": "begun"}

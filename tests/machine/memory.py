@@ -320,7 +320,8 @@ class MemoryTable(Table):
         versions = self._content.versions
         counted = {"numOutputRows": str(rows.num_rows)}
         told = commit.metadata if commit else metadata
-        entry = Entry(len(versions), time.time_ns() // 1000, operation, parameters, counted, told)
+        columns = schema if not versions or schema != self.schema else None
+        entry = Entry(len(versions), time.time_ns() // 1000, operation, parameters, counted, told, columns)
         fence = None if commit is None else (commit.app_id, commit.txn)
         versions.append(Version(self.schema if schema is None else schema, rows, entry, feed, fence))
         if commit is not None:

@@ -1,6 +1,6 @@
 """United: rows of several sources as those of one table, by the columns of all and `source`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -69,6 +69,23 @@ def as_united(columns: Mapping[str, T.StructType]) -> dict[str, T.StructType]:
     """The columns of each source, with the types that its rows have in the union of all, and parts of its own."""
     all_of_them = together([*columns.values()], widest=True)
     return {name: _widest(of, all_of_them) for name, of in columns.items()}
+
+
+def as_begun(columns: Mapping[str, T.StructType], begun: Collection[str]) -> dict[str, T.StructType]:
+    """The columns of each source; those that have not begun have no rows yet, and the types of the others."""
+    if not begun or len(begun) == len(columns):
+        return dict(columns)
+    known = {field.name: field.dataType for field in together([columns[name] for name in begun], widest=True).fields}
+
+    def typed(of: T.StructType) -> T.StructType:
+        return T.StructType([T.StructField(f.name, known.get(f.name, f.dataType), f.nullable, f.metadata) for f in of])
+
+    return {name: of if name in begun else typed(of) for name, of in columns.items()}
+
+
+def with_types(rows: DataFrame, columns: T.StructType) -> DataFrame:
+    """The rows with these types of their columns."""
+    return rows if columns == rows.schema else rows.select(*[_as(rows, field) for field in columns])
 
 
 def _of_both(one: T.DataType, other: T.DataType) -> T.DataType | None:
