@@ -24,11 +24,11 @@ from sessionizer.tables.delta import (
     GONE,
     ROWS_WRITTEN,
     Entry,
+    Shape,
     Table,
     Unreadable,
     appended,
     changed,
-    reshapes,
 )
 from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Consumed
@@ -269,10 +269,10 @@ class EventTable:
             last = min(last, first + limits.max_versions_per_run - 1)
         if self.policies.one_by_one and self.table.removes_rows(first):
             last = first
-        read, rows, adds = list[Entry](), 0, True
+        read, rows, adds, shape = list[Entry](), 0, True, Shape(self.table)
         for version in range(first, last + 1):
             entry = self.table.entry(version)
-            if version > first and entry is not None and reshapes(self.table, entry):
+            if shape.is_changed(entry) and version > first:
                 return self._within(first, version - 1, limits)
             if version > first and self.policies.one_by_one and self.table.removes_rows(version):
                 last = version - 1

@@ -262,17 +262,35 @@ def test_windows_leave_out_what_lies_a_part_of_a_unit_before_the_start(spark: Sp
     )
 
 
+OF_ORDER = "u STRING, at TIMESTAMP, n INT, o INT"
+ENDED: dict[str, Any] = {
+    "source": {"order_by": ["o"]},
+    "session": {"gap": "30m", "ends_when": "n = 9"},
+    "late_events": "amend",
+}
+
+
 @pytest.mark.broad
 def test_a_session_takes_over_no_ids_of_one_that_begins_as_it_ends(play: Plays) -> None:
     header = "u | at | n | o"
-    done = play(
-        f"{header} \n a | 5 | 1 | 1 \n a | 10 | 9 | 1 \n a | 12 | 1 | 1 \n tick | 1000 | 1 | 1",
-        schema="u STRING, at TIMESTAMP, n INT, o INT",
-        source={"order_by": ["o"]},
-        session={"gap": "30m", "ends_when": "n = 9"},
-        late_events="amend",
-    )
+    events = f"{header} \n a | 5 | 1 | 1 \n a | 10 | 9 | 1 \n a | 12 | 1 | 1 \n tick | 1000 | 1 | 1"
+    done = play(events, schema=OF_ORDER, **ENDED)
     (gone,) = (row["session_id"] for row in done.told("start | session_id", u="a") if row["start"] == "12")
     for event in ("a | 10 | 1 | 2", "a | 7 | 1 | 1"):
         done.add(f"{header} \n {event}").run()
     done.assert_sessions(f"start | end | count | supersedes \n 5 | 10 | 3 | \n 10 | 12 | 2 | {gone}", u="a")
+
+
+@pytest.mark.broad
+def test_a_session_takes_over_the_ids_of_one_that_is_gone_but_for_its_last_event(play: Plays) -> None:
+    header = "u | at | n | o"
+    events = f"{header} \n a | 5 | 1 | 1 \n a | 10 | 9 | 1 \n a | 10 | 2 | 2 \n a | 20 | 1 | 1 \n tick | 1000 | 1 | 1"
+    done = play(events, schema=OF_ORDER, **ENDED)
+    done.add(f"{header} \n a | 0 | 3 | 1").run()
+    before = done.told("session_id | supersedes", u="a")
+    gone = {name for row in before for name in row.values() if name}
+    assert len(gone) == 3, "both, and the one that had begun at 5"
+    done.source("DELETE FROM {} WHERE at < TIMESTAMP'2026-01-01 00:10:00'")
+    done.source("UPDATE {} SET n = 4 WHERE n = 9").run()
+    (left,) = done.told("start | count | supersedes", u="a")
+    assert (left["start"], left["count"], set(left["supersedes"].split(","))) == ("10", "3", gone)

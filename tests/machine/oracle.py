@@ -45,6 +45,8 @@ class World:
         self.flushes_unsure = False  # whether a flush came with a change of history
         self.frozen = 0
         self.forgotten = -ABOVE_ALL  # what ended before it is gone for good
+        self.had = rule.gains  # whether the last run had the aggregates that come later
+        self.takes_up = False  # whether the next one takes up, or drops, some
         self.open_keys: set[Key] = set()  # which of their events a final session holds cannot be told any more
 
     def _empty(self) -> None:
@@ -55,8 +57,8 @@ class World:
         self.apart: Bag[Event] = Bag(alike)
         self.rejected: Bag[Rejected] = Bag(alike)
         self.walked: list[Session] | None = None  # the sessions of these events, as long as none comes or goes
-        self.without: set[Event] = set()  # events of sessions that were final before aggregates were taken up
-        self.takes_up = False  # whether the next run takes aggregates up
+        self.without: set[Event] = set()  # events of final sessions that may lack the aggregates that came later
+        self.kept: set[Event] = set()  # where these are dropped: events of final sessions that have them still
 
     # The source.
 
@@ -112,7 +114,8 @@ class World:
         world.told, world.source = self.told, self.source
         world.run_seq = world.unsure_since = self.run_seq + 1
         world.change_rule(self.rule.allowed, self.rule.late)
-        world.change_aggregates(self.rule.gains)
+        if world.rule.gains != self.rule.gains:
+            world.change_aggregates(self.rule.gains)
         return world
 
     def change_rule(self, allowed: int, late: Late) -> None:
@@ -124,6 +127,24 @@ class World:
     def change_aggregates(self, added: bool) -> None:
         """The next run takes them up: sessions that live then have them, others once they are written again."""
         self.rule, self.takes_up = replace(self.rule, gains=added), True
+
+    def _take_up(self) -> None:
+        self.takes_up = False
+        if self.rule.gains == self.had:
+            return
+        final, self.had = [s.events for s in self._made() if s.late or self._is_final(s)], self.rule.gains
+        if self.had:
+            self.without = {e for events in final if not self.kept.issuperset(events) for e in events}
+        else:
+            self.kept = {e for events in final if not self.without.issuperset(events) for e in events}
+
+    def _whole(self) -> dict[Event, list[Event]]:
+        """By event, all of its session, where that matters: it is written again if one of them goes."""
+        return {e: s.events for s in self._made() for e in s.events} if self.without or self.kept else {}
+
+    def _is_written(self, events: Iterable[Event]) -> None:
+        """A session of these events is: with the aggregates that there are now."""
+        (self.without if self.had else self.kept).difference_update(events)
 
     @property
     def has_later(self) -> bool:
@@ -139,9 +160,7 @@ class World:
         """One increment, or one for each version; only the last is pushed."""
         if self.consumed is None and self.rule.from_version is not None:
             self._begin(self.rule.from_version)
-        if self.takes_up:
-            self.without |= {e for s in self._made() if s.late or self._is_final(s) for e in s.events}
-            self.takes_up = False
+        self._take_up()
         parts, first, self.versions = self._parts(), len(self.told) - len(self.versions), []
         done = []
         for number, part in enumerate(parts, 1):
@@ -180,6 +199,9 @@ class World:
                 and (keys is None or self.rule.who(r.row) in keys)
             )
         )
+        for s in self._made():
+            if self.had and (keys is None or s.key in keys) and any(low <= e.t < high for e in s.events):
+                self._is_written(s.events)
 
     def readmit(self, now: int, low: int, high: int) -> None:
         self._look_back(now)
@@ -234,6 +256,7 @@ class World:
     def rebuild(self, now: int) -> None:
         self._look_back(now)
         self.versions, self.consumed = [], self._passing(self.source)
+        self.had, self.takes_up = self.rule.gains, False
         old = [r for r in self.rejected if r.reason in BY_MARK and self._is_forgotten(r.row)]
         lasting = [r for r in self.rejected if r.reason in ("before_start", "correction", "ignored_delete")]
         lasting += [replace(r, reason="late", kept="out") for r in old]
@@ -310,14 +333,16 @@ class World:
 
         last: of those apart what came last goes first.
         """
-        accepted = []
+        accepted, whole = [], self._whole()
         for row in self._not_out(rows):
             aparts = [r for r in self.rejected.of(row) if r.kept == "apart"]
             apart = (max if last else min)(aparts, key=lambda r: r.run, default=None)
             if apart is not None:
-                self._leave(apart)
+                self._leave(apart, whole)
             else:
-                self.main.remove(self.main.of(row)[0])
+                gone = self.main.of(row)[0]
+                self.main.remove(gone)
+                self._is_written(whole.get(gone, ()))
                 self.walked = None
             accepted.append(row)
         return [r for row in accepted for r in self._copies_freed(row)]
@@ -358,10 +383,13 @@ class World:
                 found.append(row)
         return found
 
-    def _leave(self, rejected: Rejected) -> None:
+    def _leave(self, rejected: Rejected, whole: dict[Event, list[Event]]) -> None:
+        """whole: by event, all of its session, as it was before any went."""
         self.rejected.remove(rejected)
         if rejected.kept == "apart":
-            self.apart.remove(next(e for e in self.apart.of(rejected.row) if e.run == rejected.run))
+            gone = next(e for e in self.apart.of(rejected.row) if e.run == rejected.run)
+            self.apart.remove(gone)
+            self._is_written(whole.get(gone, ()))
             self.walked = None
 
     # Looking back.
@@ -369,6 +397,7 @@ class World:
     def _look_back(self, now: int) -> None:
         self.run_seq += 1
         self.now, self.unsure_since = now, self.run_seq
+        self.kept = set()  # which rows this writes again, and so without what has been dropped, is left open
 
     def _take_in(
         self,
@@ -376,9 +405,9 @@ class World:
         freed: Iterable[Rejected] = (),
         left: Collection[tuple[Key, int | None]] = (),
     ) -> None:
-        taken, copies = [r for r in self.rejected if wanted(r)], dict.fromkeys(freed)
+        taken, copies, whole = [r for r in self.rejected if wanted(r)], dict.fromkeys(freed), self._whole()
         for r in taken:
-            self._leave(r)
+            self._leave(r, whole)
         for apart in [r for r in taken if r.kept == "apart"]:
             copies |= dict.fromkeys(self._copies_freed(apart.row))
         rows = [r.row for r in (*taken, *copies)]

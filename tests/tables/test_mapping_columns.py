@@ -1,9 +1,15 @@
-"""By which columns events and a mapping table can meet."""
+"""By which columns events and a mapping table can meet, and what commits tell of columns."""
 
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from sessionizer.lib.config import Stitch
+from sessionizer.tables.delta import Table
 from sessionizer.tables.stitch.mapping import stitch_problems
 
 OF = Stitch.model_validate({"table": "devices", "from": "device", "to": "user_id"})
@@ -27,3 +33,13 @@ def test_events_meet_a_mapping_by_one_type_or_a_wider_one(ours: T.DataType, thei
 def test_others_are_refused_before_spark_compares_them(ours: T.DataType, theirs: T.DataType) -> None:
     (problem,) = problems(ours, theirs)
     assert "must have one type in the source and in the mapping table" in problem
+
+
+def test_columns_are_known_wherever_a_commit_tells_them(spark: SparkSession, tmp_path: Path) -> None:
+    """Other writers than Spark tell them last, behind all files."""
+    for n in range(7):
+        deltalake.write_deltalake(tmp_path, pa.table({"x": [n]}), mode="append")
+    deltalake.DeltaTable(tmp_path).restore(0)
+    entry = Table(spark, str(tmp_path), "source.table").entry(7)
+    assert entry is not None
+    assert (entry.operation, entry.columns) == ("RESTORE", T.StructType().add("x", BIGINT))

@@ -1,7 +1,7 @@
 """The few Delta primitives; nothing else in the project reads or writes a table."""
 
 from sessionizer.tables.delta.appends import Unreadable, appended
-from sessionizer.tables.delta.changes import as_typed, changed, parts, reshapes
+from sessionizer.tables.delta.changes import Shape, as_typed, changed, parts
 from sessionizer.tables.delta.commits import (
     BYTES_WRITTEN,
     CUT_OFF,
@@ -38,6 +38,7 @@ __all__ = [
     "STATISTICS",
     "Commit",
     "Entry",
+    "Shape",
     "Superseded",
     "Table",
     "Unreadable",
@@ -48,6 +49,5 @@ __all__ = [
     "cores_of",
     "parts",
     "read_any_version",
-    "reshapes",
     "told",
 ]

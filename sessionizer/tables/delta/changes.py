@@ -40,23 +40,31 @@ def as_typed(spark: SparkSession) -> None:
 
 def parts(table: Reading, first: int, last: int) -> Iterator[tuple[int, int]]:
     """These versions, both inclusive, in parts across which Delta hands over changes."""
-    for version in range(first + 1, last + 1):
-        entry = table.entry(version)
-        if entry is not None and reshapes(table, entry):
+    shape = Shape(table)
+    for version in range(first, last + 1):
+        if shape.is_changed(table.entry(version)) and version > first:
             yield first, version - 1
             first = version
     if first <= last:
         yield first, last
 
 
-def reshapes(table: Reading, entry: Entry) -> bool:
-    """Whether a commit has changed columns that were there, by whatever operation; False: nobody knows any more."""
-    if entry.columns is None:
-        return False
-    try:
-        return _is_other(table.schema_at(entry.version - 1), entry.columns)
-    except UNKNOWN:
-        return False
+class Shape:
+    """The columns of a table, commit after commit: some tell them with every row, though none is another."""
+
+    def __init__(self, table: Reading) -> None:
+        self.table = table
+        self.columns: T.StructType | None = None  # known by the last commit that told them
+
+    def is_changed(self, entry: Entry | None) -> bool:
+        """Whether the next commit has changed columns that were there; False: nobody knows any more."""
+        if entry is None or entry.columns is None:
+            return False
+        before, self.columns = self.columns, entry.columns
+        try:
+            return _is_other(before or self.table.schema_at(entry.version - 1), entry.columns)
+        except UNKNOWN:
+            return False
 
 
 def _is_other(before: T.StructType, after: T.StructType) -> bool:

@@ -57,6 +57,8 @@ class Reading(DeltaLog):
         if not found.tells_rows:  # of another writer
             lines = self._actions(version, whole=True)
             found = found.with_rows_of(self._parsed(line, version) for line in lines)
+        elif found.operation == "RESTORE":  # others tell the columns last
+            lines = self._actions(version, whole=True)
         table = self._found("metaData", version, lines)
         return found.with_columns_of(table[0]) if table else found
 

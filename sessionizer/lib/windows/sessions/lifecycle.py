@@ -17,7 +17,7 @@ from sessionizer.lib.windows.sessions.intervals import keeps_arrival, keeps_arri
 
 OPEN, CLOSED, FINAL = "open", "closed", "final"
 GAP, FLUSH, IDLE = "gap", "flush", "idle"
-TRAIL = (C.ABSORBED, C.FRESH, C.BUCKETS, C.RANGE, C.ISLAND)
+TRAIL = (C.ABSORBED, C.BEYOND, C.FRESH, C.BUCKETS, C.RANGE, C.ISLAND)
 
 
 def settle(
@@ -74,7 +74,7 @@ def settle(
         F.when(~final, _state(rule, aggregates)).alias(C.STATE),
         *[C.col(name) for name in TRAIL if name in sessions.columns],
     )
-    trail = _supersedes() if C.ABSORBED in sessions.columns else no_ids()
+    trail = _supersedes(C.col(C.ABSORBED)) if C.ABSORBED in sessions.columns else no_ids()
     return with_sql_columns(_without_stayers(rows.withColumn(C.SUPERSEDES, trail), rule), aggregates)
 
 
@@ -118,12 +118,22 @@ def _salted(sessions: DataFrame, rule: Rule, before: WatermarkState) -> DataFram
 
 
 def _without_stayers(rows: DataFrame, rule: Rule) -> DataFrame:
-    """Of recomputed sessions: an id that stays in its island has not been taken over."""
+    """Of recomputed sessions: an id that stays in its island has not been taken over, nor what one beyond took over."""
     if C.RANGE not in rows.columns:
         return rows
     stay = F.collect_set(C.col(C.SESSION_ID)).over(Window.partitionBy(*C.cols(rule.key), C.col(C.RANGE)))
-    vanished = F.filter(C.col(C.SUPERSEDES), lambda i: ~F.array_contains(F.col("__stay"), i))
-    return rows.withColumn("__stay", stay).withColumn(C.SUPERSEDES, vanished).drop("__stay")
+
+    def stays(name: Column) -> Column:
+        return F.array_contains(F.col("__stay"), name)
+
+    def is_other(row: Column) -> Column:
+        return F.array_contains(C.col(C.BEYOND), row[C.SESSION_ID]) & stays(row[C.SESSION_ID])
+
+    trail = C.col(C.SUPERSEDES)
+    if C.BEYOND in rows.columns:
+        trail = _supersedes(F.filter(C.col(C.ABSORBED), lambda row: ~is_other(row)))
+    vanished = F.filter(trail, lambda name: ~stays(name))
+    return rows.withColumn("__stay", stay).withColumn(C.SUPERSEDES, vanished).drop("__stay", C.BEYOND)
 
 
 def table_columns(rule: Rule, aggregates: tuple[Aggregate, ...]) -> tuple[str, ...]:
@@ -186,8 +196,7 @@ def _spelled(names: tuple[str, ...], frame: DataFrame) -> list[str]:
     return [known[name.lower()] for name in names]
 
 
-def _supersedes() -> Column:
+def _supersedes(absorbed: Column) -> Column:
     """The ids that this session took over, and those that they had taken over, without its own."""
-    absorbed = C.col(C.ABSORBED)
     vanished = F.concat(absorbed[C.SESSION_ID], F.flatten(absorbed[C.SUPERSEDES]))
     return F.array_sort(F.array_distinct(F.filter(vanished, lambda i: i != C.col(C.SESSION_ID))))

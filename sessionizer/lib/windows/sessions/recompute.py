@@ -163,6 +163,8 @@ def may_span_others(rule: Rule) -> bool:
 def with_absorbed(merged: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame:
     """Recomputed sessions with `__absorbed`: the sessions of the table whose time they overlap.
 
+    By content with `__beyond`, too: the ids of those that share a microsecond at an edge, and no more.
+
     Where nothing has come to them, `__arrived` stays what these remember.
     """
     identity = (*apart(ranges, rule), C.RANGE)
@@ -173,7 +175,9 @@ def with_absorbed(merged: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
     names = (*identity, OLD, *((NEWS,) if NEWS in ranges.columns else ()))
     overlapping = F.filter(OLD, lambda row: overlaps(row[C.LIVE][C.START], row[C.END]))
     met = joined(merged, F.broadcast(ranges.select(*C.cols(names))), identity, "inner")
-    met = met.withColumn(C.ABSORBED, F.transform(overlapping, lambda row: _absorbed(row, rule)))
+    met = met.withColumn(C.ABSORBED, F.transform(overlapping, lambda row: row[C.LIVE]))
+    if rule.by_content:
+        met = met.withColumn(C.BEYOND, F.filter(overlapping, _is_beyond)[C.LIVE][C.SESSION_ID])
     if C.ARRIVED in met.columns:
         before = F.array_max(C.col(C.ABSORBED)[C.ARRIVED])
         if rule.by_content:  # of those that share but one microsecond nothing is known
@@ -190,14 +194,10 @@ def with_absorbed(merged: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
     return met.drop(OLD, NEWS)
 
 
-def _absorbed(row: Column, rule: Rule) -> Column:
-    """The session of the table; one beyond a microsecond that both share hands on no ids that it took over."""
-    start, end, live = C.col(C.START), C.col(C.END), row[C.LIVE]
-    if not rule.by_content:
-        return live
-    is_beyond = (start < end) & (live[C.START] < row[C.END]) & ((row[C.END] == start) | (live[C.START] == end))
-    none = F.array().cast("array<string>")
-    return F.when(is_beyond, live.withField(C.SUPERSEDES, none)).otherwise(live)
+def _is_beyond(row: Column) -> Column:
+    """Whether a session of the table lies beyond a microsecond that both share."""
+    start, end, other = C.col(C.START), C.col(C.END), row[C.LIVE][C.START]
+    return (start < end) & (other < row[C.END]) & ((row[C.END] == start) | (other == end))
 
 
 def old_rows(ranges: DataFrame) -> DataFrame:
