@@ -61,12 +61,15 @@ class Comparison:
                 yield Difference("sessions", f"too much: {shown} {state}", who(row, self.rule))
                 continue
             same = wanted[shown]
-            yield from self._of_later(shown, row, same)
-            fitting = next((s for s in same if state in s.states), None)
-            if fitting is None:
+            fitting = [s for s in same if state in s.states]
+            one = next((s for s in fitting if self._has_later(row, s)), (fitting or same)[0])
+            if not fitting:
                 right = [s.states for s in same]
                 yield Difference("states", f"{shown} is {state}, and not {right}", who(row, self.rule))
-            one = fitting or same[0]
+            elif not self._has_later(row, one):
+                found = {name: row[name] for name in later(self.rule, one)}
+                told = f"{shown} has {found}, and not {[later(self.rule, s) for s in fitting]}"
+                yield Difference("sessions", told, who(row, self.rule))
             same.remove(one)
             near = nearly(self.rule, one)
             if wrong := [name for name, is_right in near.items() if not is_right(row[name])]:
@@ -76,14 +79,13 @@ class Comparison:
         for shown, missing in wanted.items():
             yield from (Difference("sessions", f"missing: {shown} {s.states}", s.key) for s in missing)
 
-    def _of_later(self, shown: str, row: dict[str, Any], same: list[Session]) -> Iterable[Difference]:
-        """Aggregates that come later: those of one of these sessions, or none where no run has written it since."""
+    def _has_later(self, row: dict[str, Any], s: Session) -> bool:
+        """Whether it has this session's aggregates that come later, or none where no run has written it since."""
         if not self.world.has_later:
-            return
-        found = {name: row[name] for name in later(self.rule, same[0])}
-        right = [later(self.rule, s) for s in same]
-        if found not in right and not (set(found.values()) == {None} and any(map(self.world.may_lack, same))):
-            yield Difference("sessions", f"{shown} has {found}, and not {right}", who(row, self.rule))
+            return True
+        right = later(self.rule, s)
+        found = {name: row[name] for name in right}
+        return found == right or (set(found.values()) == {None} and self.world.may_lack(s))
 
     def _shown(self, s: Session) -> str:
         made = {
