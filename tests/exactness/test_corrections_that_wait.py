@@ -16,17 +16,6 @@ from tests.exactness.test_forgetting import keep
 Plays = Callable[..., Play]
 WAITING: dict[str, Any] = {"corrections": "quarantine"}
 BY_N: dict[str, Any] = {"session": {"gap": {"expr": "make_dt_interval(0, 0, n, 0)"}}}
-WITH_IDS = "u STRING, at TIMESTAMP, id INT, n INT"
-
-
-@pytest.fixture
-def one_event(play: Plays) -> Play:
-    return play(
-        "u | at | id | n \n a | 5 | 1 | 3",
-        schema=WITH_IDS,
-        corrections="quarantine",
-        source={"dedupe": {"by": ["id"], "within": "1h"}},
-    )
 
 
 @pytest.mark.broad
@@ -187,16 +176,3 @@ def test_what_waits_of_a_session_across_what_has_been_forgotten_is_made(play: Pl
     done.run()
     done.assert_sessions("u | start \n tick | 1446")
     done.assert_clean()
-
-
-@pytest.mark.slow
-def test_an_event_is_a_copy_of_one_whose_delete_of_the_same_run_is_in_quarantine(one_event: Play) -> None:
-    one_event.source("DELETE FROM {}").runs("u | at | id | n \n a | 6 | 1 | 8")
-    one_event.assert_sessions("u | start | end | count | total \n a | 5 | 5 | 1 | 3")
-    one_event.assert_rejected(
-        """
-        u | event_time | reason     | kept
-        a | 5          | correction | in
-        a | 6          | duplicate  | out
-        """
-    )

@@ -27,11 +27,6 @@ from tests.warehouse import NOW
 Plays = Callable[..., Play]
 
 
-@pytest.fixture
-def play(spark: SparkSession, tmp_path: Path) -> Plays:
-    return lambda events, **sections: Play(spark, tmp_path, **sections).runs(events)
-
-
 @pytest.mark.broad
 def test_a_run_is_finished_though_the_log_has_lost_the_one_before_it(
     play: Plays, copied: Plays, tmp_path: Path

@@ -2,11 +2,9 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from sessionizer.jobs.commands.look_back import LookBack, readmit
 from sessionizer.lib.errors import RunFailed, SessionizerError
@@ -17,11 +15,6 @@ Plays = Callable[..., Play]
 WAITING: dict[str, Any] = {"corrections": "quarantine"}
 FAILING: dict[str, Any] = {"aggregates": [{"name": "total", "fn": "sum", "of": "CAST(6 / n AS INT)"}]}
 WITH_IDS = "u STRING, at TIMESTAMP, id INT, n INT"
-
-
-@pytest.fixture
-def play(spark: SparkSession, tmp_path: Path) -> Plays:
-    return lambda events, **sections: Play(spark, tmp_path, **sections).runs(events)
 
 
 @pytest.fixture
@@ -148,3 +141,16 @@ def test_a_readmitted_update_is_no_copy_of_what_it_replaces(one_event: Play) -> 
     one_event.readmit()
     one_event.assert_sessions("u | start | end | count | total \n a | 5 | 5 | 1 | 4")
     one_event.assert_rejected("u | reason")
+
+
+@pytest.mark.slow
+def test_an_event_is_a_copy_of_one_whose_delete_of_the_same_run_is_in_quarantine(one_event: Play) -> None:
+    one_event.source("DELETE FROM {}").runs("u | at | id | n \n a | 6 | 1 | 8")
+    one_event.assert_sessions("u | start | end | count | total \n a | 5 | 5 | 1 | 3")
+    one_event.assert_rejected(
+        """
+        u | event_time | reason     | kept
+        a | 5          | correction | in
+        a | 6          | duplicate  | out
+        """
+    )

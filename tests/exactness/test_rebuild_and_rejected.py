@@ -37,11 +37,6 @@ def _named(done: Play) -> set[str]:
     return {Path(row[0]).name for row in files.collect()}
 
 
-@pytest.fixture
-def play(spark: SparkSession, tmp_path: Path) -> Plays:
-    return lambda events, **sections: Play(spark, tmp_path, **sections).runs(events)
-
-
 def forgotten(done: Play) -> Play:
     forget_rows(done.kind, DAY, done.now, done.said.append)
     return done
