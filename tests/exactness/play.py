@@ -48,6 +48,10 @@ SHORT = {
     "late": "is_late",
     "why": "end_reason",
 }
+WAITING: dict[str, Any] = {"corrections": "quarantine"}
+WIDER = "ALTER TABLE {} ALTER COLUMN n TYPE BIGINT"
+BY_N: dict[str, Any] = {"session": {"gap": {"expr": "make_dt_interval(0, 0, n, 0)"}}}
+STAYING: dict[str, Any] = {"allowed_lateness": "0s", "lateness": "session"}
 BY_NAME = "ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
 AT_ONCE = {
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",

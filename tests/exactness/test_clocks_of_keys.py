@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionizer.lib.time.watermarks import WatermarkOverride
-from tests.exactness.play import Play, at
+from tests.exactness.play import WAITING, Play, at
 
 Plays = Callable[..., Play]
 OF_KEYS = {
@@ -17,7 +17,6 @@ OF_KEYS = {
     "idle_timeout": {"after": "30d", "clock": "processing_time"},
 }
 IDLE_KEYS = {"watermark": {"per": "key"}, "idle_timeout": {"after": "30m", "clock": "processing_time"}}
-WAITING: dict[str, Any] = {"corrections": "quarantine"}
 PATIENT_KEYS: dict[str, Any] = {
     "allowed_lateness": "0s",
     "watermark": {"per": "key"},

@@ -20,7 +20,7 @@ from sessionizer.lib.admission.united import as_united, together
 from sessionizer.lib.config import Config
 from sessionizer.lib.durations import DAY, MINUTE
 from sessionizer.lib.errors import SourceError, SourceMismatch
-from tests.exactness.play import BY_NAME, Play, at, minute
+from tests.exactness.play import BY_NAME, WIDER, Play, at, minute
 from tests.exactness.several import Several, several
 from tests.exactness.test_retyped_columns import WIDENING
 from tests.exactness.test_stitch_over_delta import Devices
@@ -30,7 +30,6 @@ from tests.warehouse import NOW
 Plays = Callable[..., Play]
 SHIFTED = "timestampadd(MINUTE, n * 1000000 div 5000000000, at)"  # of INT 5000 fails, and is a minute more of BIGINT
 MILLIONS: dict[str, Any] = {"aggregates": [{"name": "total", "fn": "sum", "of": "n * 1000000"}]}
-WIDER = "ALTER TABLE {} ALTER COLUMN n TYPE BIGINT"
 
 
 def widened(done: Play) -> Play:

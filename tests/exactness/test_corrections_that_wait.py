@@ -1,7 +1,6 @@
 """Corrections in quarantine: what waits, what hangs together, and what is not made while it waits."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -10,12 +9,10 @@ from sessionizer.jobs.commands.maintain import maintain
 from sessionizer.jobs.run.phases import wall_clock
 from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import SourceError
-from tests.exactness.play import Play, minute
+from tests.exactness.play import BY_N, WAITING, Play, minute
 from tests.exactness.test_forgetting import keep
 
 Plays = Callable[..., Play]
-WAITING: dict[str, Any] = {"corrections": "quarantine"}
-BY_N: dict[str, Any] = {"session": {"gap": {"expr": "make_dt_interval(0, 0, n, 0)"}}}
 
 
 @pytest.mark.broad

@@ -17,7 +17,7 @@ from sessionizer.lib.durations import DAY, MINUTE
 from sessionizer.tables.delta import Superseded
 from sessionizer.tables.rejected_events import RejectedEvents
 from tests import quick_tables
-from tests.exactness.play import Play, at
+from tests.exactness.play import BY_N, STAYING, Play, at
 from tests.exactness.slides import Slides, slides
 from tests.exactness.test_forgetting import forget, keep
 
@@ -27,8 +27,6 @@ OF_KEYS: dict[str, Any] = {
     "watermark": {"per": "key"},
     "idle_timeout": {"after": "365d", "clock": "processing_time"},
 }
-BY_N: dict[str, Any] = {"session": {"gap": {"expr": "make_dt_interval(0, 0, n, 0)"}}}
-STAYING: dict[str, Any] = {"allowed_lateness": "0s", "lateness": "session"}
 
 
 @pytest.fixture

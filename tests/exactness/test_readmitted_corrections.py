@@ -8,11 +8,10 @@ import pytest
 
 from sessionizer.jobs.commands.look_back import LookBack, readmit
 from sessionizer.lib.errors import RunFailed, SessionizerError
-from tests.exactness.play import Play, at
+from tests.exactness.play import WAITING, Play, at
 from tests.exactness.test_forgetting import forget
 
 Plays = Callable[..., Play]
-WAITING: dict[str, Any] = {"corrections": "quarantine"}
 FAILING: dict[str, Any] = {"aggregates": [{"name": "total", "fn": "sum", "of": "CAST(6 / n AS INT)"}]}
 WITH_IDS = "u STRING, at TIMESTAMP, id INT, n INT"
 

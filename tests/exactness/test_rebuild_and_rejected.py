@@ -19,16 +19,13 @@ from sessionizer.lib.errors import (
     TableError,
     UsageError,
 )
-from tests.exactness.play import Play, at
+from tests.exactness.play import STAYING, WAITING, WIDER, Play, at
 from tests.exactness.test_forgetting import forget, keep
 from tests.exactness.test_retyped_columns import WIDENING
 from tests.kills import killed_at
 
 Plays = Callable[..., Play]
-WAITING: dict[str, Any] = {"corrections": "quarantine"}
 IGNORED: dict[str, Any] = {"corrections": {"deletes": "ignore"}}
-WIDER = "ALTER TABLE {} ALTER COLUMN n TYPE BIGINT"
-STAYING: dict[str, Any] = {"allowed_lateness": "0s", "lateness": "session"}
 
 
 def _named(done: Play) -> set[str]:
