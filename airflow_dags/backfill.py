@@ -67,11 +67,11 @@ for of in SETTINGS:
             return any(_changes(looked["runs"]).values()) and not get_current_context()["params"]["only_dry_run"]
 
         @task
-        def chunks() -> list[list[str]]:
-            """The arguments of each chunk."""
+        def chunks(looked: dict[str, Any]) -> list[list[str]]:
+            """The arguments of each chunk, from where something is left."""
             asked = get_current_context()["params"]
             low, high = (_utc(asked[name]) for name in ("from", "to"))
-            edges = [low]
+            edges = [max([low, *(_utc(run["from"]) for run in looked["runs"])])]  # what is forgotten stays so
             while edges[-1] < high:
                 edges.append(min(edges[-1] + timedelta(days=asked["chunk_days"]), high))
             return [backfill(one.isoformat(), other.isoformat(), asked["keys"]) for one, other in pairwise(edges)]
@@ -81,7 +81,7 @@ for of in SETTINGS:
             outlets=[Asset(of.sessions_asset)],
             map_index_template="{{ task.arguments[2] }} to {{ task.arguments[4] }}",
             **of.of_tasks(),
-        ).expand(arguments=chunks())
+        ).expand(arguments=chunks(dry_run.output))
 
         @task(trigger_rule="none_failed")
         def summary() -> dict[str, Any]:

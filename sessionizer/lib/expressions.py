@@ -261,6 +261,18 @@ def is_ordered(kind: T.DataType) -> bool:
     return not isinstance(kind, T.MapType | T.VariantType)
 
 
+def is_collated(kind: T.DataType) -> bool:
+    """Whether it holds texts of which several are equal."""
+    match kind:
+        case T.StringType():
+            return kind != T.StringType()
+        case T.StructType():
+            return any(is_collated(field.dataType) for field in kind.fields)
+        case T.ArrayType():
+            return is_collated(kind.elementType)
+    return False
+
+
 def first_line(error: Exception) -> str:
     """What Spark says first; the rest is plan and stack."""
     return str(error).strip().splitlines()[0]

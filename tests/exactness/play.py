@@ -49,6 +49,7 @@ SHORT = {
     "why": "end_reason",
 }
 WAITING: dict[str, Any] = {"corrections": "quarantine"}
+WIDENING = "ALTER TABLE {} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
 WIDER = "ALTER TABLE {} ALTER COLUMN n TYPE BIGINT"
 BY_N: dict[str, Any] = {"session": {"gap": {"expr": "make_dt_interval(0, 0, n, 0)"}}}
 STAYING: dict[str, Any] = {"allowed_lateness": "0s", "lateness": "session"}

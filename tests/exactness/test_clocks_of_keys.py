@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionizer.lib.time.watermarks import WatermarkOverride
-from tests.exactness.play import WAITING, Play, at
+from tests.exactness.play import WAITING, WIDENING, WIDER, Play, at
 
 Plays = Callable[..., Play]
 OF_KEYS = {
@@ -51,6 +51,18 @@ def test_a_rebuild_does_not_set_the_clock_of_a_key_back(play: Plays) -> None:
 def test_a_rebuild_leaves_flushed_sessions_of_a_key_final(play: Plays) -> None:
     done = play("a@5", time=OF_KEYS).flush().rebuild()
     done.assert_sessions("u | start | status \n a | 5 | final")
+
+
+@pytest.mark.broad
+@pytest.mark.parametrize("beside", ["", "b@900=2"], ids=["alone", "beside a live one"])
+def test_a_rebuild_leaves_them_final_where_the_key_has_become_wider(play: Plays, beside: str) -> None:
+    done = play("a@5=1", time=PATIENT_KEYS, source={"key": ["n"]}).flush()
+    if beside:
+        done.runs(beside)
+    done.source(WIDENING).source(WIDER).rebuild()
+    done.assert_sessions("n | start | status \n 1 | 5 | final", n=1)
+    done.runs("a@9=1").assert_rejected("n | event_time | reason \n 1 | 9 | late")
+    done.assert_clean()
 
 
 @pytest.mark.slow

@@ -20,9 +20,8 @@ from sessionizer.lib.admission.united import as_united, together
 from sessionizer.lib.config import Config
 from sessionizer.lib.durations import DAY, MINUTE
 from sessionizer.lib.errors import SourceError, SourceMismatch
-from tests.exactness.play import BY_NAME, WIDER, Play, at, minute
+from tests.exactness.play import BY_NAME, WIDENING, WIDER, Play, at, minute
 from tests.exactness.several import Several, several
-from tests.exactness.test_retyped_columns import WIDENING
 from tests.exactness.test_stitch_over_delta import Devices
 from tests.kills import Killed, die
 from tests.warehouse import NOW

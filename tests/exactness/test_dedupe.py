@@ -155,6 +155,18 @@ def test_a_copy_that_stays_one_brings_no_late_event_in_reach_when_another_event_
     done.assert_clean()
 
 
+def test_a_copy_whose_original_goes_is_rejected_as_one_of_the_future_where_it_is_by_now(play: Plays) -> None:
+    dedupe = {"dedupe": {"by": ["n"], "within": "1h"}}
+    done = play("a@500=1 a@501=1 a@503=1 b@500=2", now=100, source=dedupe, time={"max_future_skew": "10d"})
+    done.assert_rejected("u | event_time | reason \n a | 501 | duplicate \n a | 503 | duplicate")
+    done.change(time={"max_future_skew": "1h"}).source("DELETE FROM {} WHERE at = TIMESTAMP'2026-01-01 08:20:00'").run()
+    done.assert_rejected("u | event_time | reason \n a | 501 | in_the_future \n a | 503 | in_the_future")
+    done.assert_clean()
+    done.at(600).backfill(490, 510).assert_sessions("u | start | end | count \n a | 501 | 501 | 1")
+    done.assert_rejected("u | event_time | reason \n a | 503 | duplicate")
+    done.assert_clean()
+
+
 def test_copies_of_what_lay_apart_are_judged_again_where_it_is_one_itself(play: Plays) -> None:
     dedupe = {"dedupe": {"by": ["n"], "within": "3m"}}
     skew = {"allowed_lateness": "0s", "max_future_skew": "1h"}

@@ -13,7 +13,7 @@ from sessionizer.jobs.reporting.run_output import show
 from sessionizer.jobs.run.phases import wall_clock
 from sessionizer.lib.durations import DAY
 from sessionizer.lib.expressions import of_event
-from tests.exactness.play import Play
+from tests.exactness.play import WIDENING, Play
 
 OF_N: dict[str, dict[str, Any]] = {
     "time": {"source": {"event_time": "timestampadd(SECOND, 0 div n, at)"}},
@@ -115,7 +115,7 @@ def test_what_an_expression_has_failed_for_stays_rejected_though_wider_columns_w
 ) -> None:
     of = [{"name": "total", "fn": "sum", "of": "n * 1000000"}]
     play = Play(spark, tmp_path, aggregates=of).runs("a@0 b@5=5000 tick@100")
-    play.source("ALTER TABLE {} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+    play.source(WIDENING)
     play.source("ALTER TABLE {} ALTER COLUMN n TYPE BIGINT").run()
     play.assert_rejected("u | reason \n b | expression_failed")
     play.assert_clean()
@@ -129,7 +129,7 @@ def test_a_time_that_wider_columns_give_is_taken_in_by_readmit(spark: SparkSessi
     play = Play(spark, tmp_path, source={"event_time": time}).runs("a@0 b@5=5000 tick@100=6000")
     old = Asked(keep={"rejected_events": DAY}, now=wall_clock() + 9 * DAY)
     maintain(play.spark, play.config, old)
-    play.source("ALTER TABLE {} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+    play.source(WIDENING)
     play.source("ALTER TABLE {} ALTER COLUMN n TYPE BIGINT").run()
     maintain(play.spark, play.config, old)
     play.assert_rejected("u | reason \n b | null_time \n tick | null_time")
@@ -146,7 +146,7 @@ def test_a_gap_that_wider_columns_would_give_is_taken_in_by_readmit_and_no_diffe
 ) -> None:
     gap = {"expr": "make_dt_interval(0, 0, 0, try_add(n, CAST(2147483000 AS INT)) - 2147483000)"}
     play = Play(spark, tmp_path, session={"gap": gap}).runs("a@0 b@5=5000 tick@100")
-    play.source("ALTER TABLE {} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+    play.source(WIDENING)
     play.source("ALTER TABLE {} ALTER COLUMN n TYPE BIGINT").run()
     play.assert_rejected("u | reason \n b | non_positive_gap")
     play.assert_clean()

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionizer.jobs.commands.forget import forget as forget_rows
+from sessionizer.jobs.commands.look_back import LookBack, backfill, lacking
 from sessionizer.jobs.commands.maintain import Asked, maintain
 from sessionizer.jobs.run import side_tables
 from sessionizer.jobs.run.kinds import sessions_of
@@ -119,10 +120,26 @@ def test_a_backfill_and_a_rebuild_leave_forgotten_sessions_out(play: Plays) -> N
     done = forget(play(OLD)).backfill(0, 2000)
     done.assert_sessions(LEFT)
     with pytest.raises(UsageError, match="have been forgotten"):
-        done.backfill(0, 11)
+        done.backfill(0, 1)
     done.rebuild().assert_sessions(LEFT)
     assert done.position().forgotten == at(11)
     done.runs("a@11").assert_clean()
+
+
+def test_a_backfill_mends_what_ended_within_a_gap_of_the_mark_and_fills_its_columns(play: Plays) -> None:
+    done = forget(play(OLD))
+    done.damage("UPDATE {} SET total = 9 WHERE u = 'b'")
+    done.backfill(0, 11).assert_sessions(LEFT)
+    done.assert_clean()
+    aggregates = [{"name": "total", "fn": "sum", "of": "n"}, {"name": "least", "fn": "min", "of": "n"}]
+    done.change(aggregates=aggregates).run()
+    wanted = "u | start | total | least \n b | 1 | 2 | {} \n tick | 1441 | 3 | 3"
+    done.assert_sessions(wanted.format("-"))
+    span = lacking(done.kind, ("least",), None, None)
+    assert span == (at(1), at(1) + 1)
+    backfill(done.kind, LookBack(*span, columns=("least",), now=done.now))
+    done.assert_sessions(wanted.format("2"))
+    done.assert_clean()
 
 
 def test_chains_that_max_duration_cuts_go_on_from_what_is_left(spark: SparkSession, tmp_path: Path) -> None:

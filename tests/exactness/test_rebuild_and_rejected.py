@@ -19,9 +19,8 @@ from sessionizer.lib.errors import (
     TableError,
     UsageError,
 )
-from tests.exactness.play import STAYING, WAITING, WIDER, Play, at
+from tests.exactness.play import STAYING, WAITING, WIDENING, WIDER, Play, at
 from tests.exactness.test_forgetting import forget, keep
-from tests.exactness.test_retyped_columns import WIDENING
 from tests.kills import killed_at
 
 Plays = Callable[..., Play]

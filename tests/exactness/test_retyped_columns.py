@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.exactness.play import Play, SessionizerError
+from tests.exactness.play import WIDENING, Play, SessionizerError
 
 pytestmark = pytest.mark.slow
 
@@ -15,7 +15,6 @@ FIRST = """
     u    | at  | n | w
     tick | 100 | 1 | 0.1
     """
-WIDENING = "ALTER TABLE {} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
 WIDER = "ALTER TABLE {} ALTER COLUMN w TYPE DOUBLE"
 BY_N = {"dedupe": {"by": ["n"], "within": "1h"}}
 

@@ -1,5 +1,6 @@
 """Several sources as real tables: what only Delta does to a table, done to one of them."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +8,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionizer.jobs.commands.init import init
-from sessionizer.jobs.commands.look_back import rebuild
+from sessionizer.jobs.commands.look_back import LookBack, rebuild
 from sessionizer.jobs.commands.verify import Asked, verify
+from sessionizer.jobs.plans import backfill as of_backfill
 from sessionizer.jobs.run.driver import run
 from sessionizer.jobs.run.kinds import kind_of
 from sessionizer.jobs.run.phases import RunOptions
 from sessionizer.lib.config import Config
+from sessionizer.lib.durations import DAY
+from sessionizer.tables.queries.local import LocalTableSet
 from tests.warehouse import NOW
 
 pytestmark = pytest.mark.broad
@@ -99,6 +103,28 @@ def test_a_restore_takes_the_positions_of_all_sources_back(spark: SparkSession, 
     lake.run()
     assert lake.rows(lake.config.sessions.table, "u", "numbers") == [("a", [1, 2, 3, 4])]
     assert lake.rows(lake.config.outputs.rejected_events, "source", "reason") == [("clicks", "duplicate")]
+    lake.assert_clean()
+
+
+def test_what_would_be_made_again_is_told_though_a_source_that_waits_for_its_start_was_made_anew(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = Lake(spark, tmp_path)
+    made = "CREATE TABLE {} (u STRING, at TIMESTAMP, n INT) USING delta"
+    made += " TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+    for name in ("clicks", "calls"):  # logs alone do not tell of columns that are mapped
+        shutil.rmtree(tmp_path / name)
+        lake.does(name, made)
+    lake.does("clicks", "INSERT INTO {} VALUES ('a', TIMESTAMP'2026-01-01', 1)")
+    told = lake.config.model_dump(mode="json", exclude_unset=True)
+    told["sources"][1]["start"] = {"version": 9}
+    lake.config = Config.model_validate(told)
+    init(spark, lake.config, None, lambda _: None)
+    lake.run()
+    shutil.rmtree(tmp_path / "calls")
+    lake.does("calls", made)
+    plan = of_backfill.plan(LocalTableSet(lake.config), kind_of(spark, lake.config), LookBack(NOW - DAY, NOW))
+    assert plan.part.versions == {"clicks": 2, "calls": -1}  # init is a version
     lake.assert_clean()
 
 

@@ -9,7 +9,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sessionizer.lib.errors import ConfigError, SourceError, SourceMismatch, UsageError
+from sessionizer.lib.time.watermarks import WatermarkOverride
 from sessionizer.tables.increments import Increment, Increments
+from tests.exactness.play import at
 from tests.exactness.several import CALLS, CLICKS, Several, several
 
 pytestmark = pytest.mark.broad
@@ -218,3 +220,15 @@ def test_an_error_of_the_change_feed_is_of_a_source_that_was_read(play: Plays) -
         said = f"sources, {whose}: the source's changes of versions 0 to 0"
         with pytest.raises(SourceError, match=said), events.reading(read):
             raise PySparkException(text)
+
+
+def test_the_watermark_is_advanced_by_hand_though_a_source_waits_for_its_start(play: Plays) -> None:
+    done = play({"clicks": CLICKS | {"start": "latest"}, "calls": CALLS | {"start": {"version": 9}}})
+    done.comes(clicks="a@0", calls="a@1").init().run(override=WatermarkOverride(advance_to=at(60)))
+    assert done.position().watermark_after == at(60)
+    done.comes(clicks="a@5 b@90")
+    (report,) = done.run(override=WatermarkOverride(flush=True))
+    assert report.manifest.arguments["flush"]
+    done.assert_sessions("u | start | end | is_final \n b | 90 | 90 | yes")
+    done.assert_rejected("u | source | event_time | reason \n a | clicks | 0 | before_start \n a | clicks | 5 | late")
+    done.assert_clean()

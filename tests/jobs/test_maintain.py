@@ -209,6 +209,11 @@ def test_what_may_not_be_asked(asked: dict[str, Any], rule: str) -> None:
         Asked(**asked)
 
 
+def test_what_is_kept_must_be_there(warehouse: Warehouse) -> None:
+    with pytest.raises(UsageError, match="--keep names a table that is not there: got 'windows'"):
+        maintain(warehouse.spark, warehouse.config, Asked(keep={"windows": 30 * DAY}))
+
+
 @pytest.mark.slow
 def test_how_long_removed_files_are_kept(warehouse: Warehouse) -> None:
     table = warehouse.tables.runs.table

@@ -8,6 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from sessionizer.jobs.commands.rebuild_plan import plan
+from sessionizer.jobs.queries.changes import Asked
+from sessionizer.jobs.queries.changes_duckdb import changes
 from sessionizer.jobs.queries.lookups import WindowLookUp, as_documents, look_up
 from sessionizer.jobs.queries.sql import query_frame
 from sessionizer.jobs.run.driver import slide as slide_windows
@@ -252,3 +255,19 @@ def test_aggregates_of_windows_may_be_called_as_columns_of_sessions_are(spark: S
     totals = read_totals(lake.tables.windows, lake.tables.window_runs, lake.tables.events.tables)
     assert (totals.oldest, totals.keys, totals.idle_keys) == (by_one.oldest, 1, 0)
     assert set(by_one.by_status) == {"open", "final"}
+
+
+@pytest.mark.broad
+def test_what_is_hidden_of_sessions_is_shown_and_compared_where_it_is_an_aggregate_of_windows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    named = [{"name": name, "fn": "sum", "of": "n"} for name in ("supersedes", "end_reason", "is_late")]
+    lake = warehouse(spark, tmp_path, {"aggregates": named})
+    lake.append(FIRST)
+    lake.init()
+    slide(lake)
+    _, shown = changes(lake.config, Asked("complete"), windows=True, whole=False)
+    assert {"supersedes", "end_reason", "is_late", "is_final"} < set(shown.names)
+    other = [*named[1:], named[0] | {"fn": "max"}]
+    anew = warehouse(spark, tmp_path, {"aggregates": other})
+    assert plan(anew.windows, print).total("changes") > 0

@@ -35,6 +35,13 @@ def test_others_are_refused_before_spark_compares_them(ours: T.DataType, theirs:
     assert "must have one type in the source and in the mapping table" in problem
 
 
+def test_of_texts_that_are_equal_by_a_collation_none_is_the_smallest() -> None:
+    columns = T.StructType().add("device", INT)
+    mapping = columns.add("user_id", T.StringType("UTF8_LCASE"))
+    (problem,) = stitch_problems(T.StructType().add("device", INT), mapping, OF, "source.stitch")
+    assert "several are one by STRING COLLATE UTF8_LCASE" in str(problem)
+
+
 def test_columns_are_known_wherever_a_commit_tells_them(spark: SparkSession, tmp_path: Path) -> None:
     """Other writers than Spark tell them last, behind all files."""
     for n in range(7):

@@ -78,6 +78,7 @@ def runs(
     """List the last runs: when, how many events, what they changed, how long they took."""
     from sessionizer.jobs.commands.status import show_runs, status_without_spark
     from sessionizer.jobs.commands.status import status as look
+    from sessionizer.jobs.run.kinds import kind_of
     from sessionizer.tables.queries.local import NeedsSpark
 
     before = opt.ready(config, "runs", windows=windows)
@@ -85,6 +86,8 @@ def runs(
         found = status_without_spark(before.config, limit)
     except NeedsSpark as reason:
         with opt.session(before, f"starting Spark, since {reason}", quiet=as_json) as (spark, loaded, _):
+            if windows:  # of a table by name nobody has looked yet whether it is there
+                kind_of(spark, loaded, windows=True).require()
             found = look(spark, loaded, limit)
     of = "windows" if windows else "sessions"
     last = (found["windows"] if windows else found)["last_runs"]

@@ -27,6 +27,7 @@ from sessionizer.jobs.run.scopes import keys_from_json
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.freed import Readmission, asked_for
 from sessionizer.lib.admission.verdicts import IN_THE_FUTURE, LATE
+from sessionizer.lib.config import DynamicGap
 from sessionizer.lib.errors import SessionizerError, UsageError
 from sessionizer.tables.manifest import Manifest, Mode
 from sessionizer.tables.position import Log, Position, changed_by_others, in_force
@@ -117,7 +118,7 @@ def lacking(kind: Kind, columns: tuple[str, ...], low: int | None, high: int | N
     layout, is_session = kind.home.layout, kind.name == "sessions"
     start, end = (F.unix_micros(C.col(n)) for n in (layout.start, C.SESSION_END if is_session else layout.end))
     rows = kind.home.table.read().where(C.col(C.IS_FINAL) & nothing)
-    rows = rows if done.forgotten is None else rows.where(end >= done.forgotten)
+    rows = rows if done.forgotten is None else rows.where(F.unix_micros(C.col(layout.end)) >= done.forgotten)
     rows = rows if low is None else rows.where(end >= low)
     rows = rows if high is None else rows.where(start < high)
     first, last = rows.agg(F.min(start), F.max(end)).collect()[0]
@@ -168,8 +169,10 @@ def left(of: Ruled, done: Manifest | None, asked: LookBack) -> LookBack:
 
     Errors: UsageError where nothing is left.
     """
-    forgotten = None if done is None else done.forgotten
-    found = asked if forgotten is None or asked.low >= forgotten else replace(asked, low=forgotten)
+    begin = None if done is None else done.forgotten
+    if begin is not None and of.name == "sessions" and not isinstance(of.rule.gap, DynamicGap):
+        begin -= of.rule.gap  # they are forgotten by when they expire
+    found = asked if begin is None or asked.low >= begin else replace(asked, low=begin)
     if found.low >= found.high:
         raise UsageError(
             f"--to must be later than {iso(found.low)}: {of.name} that ended before it have been forgotten",

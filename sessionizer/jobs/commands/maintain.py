@@ -112,6 +112,7 @@ def maintain(spark: SparkSession, config: Config, asked: Asked, say: Say = lambd
     """
     tables = TableSet(spark, config)
     tables.require()
+    _check_kept(_charges(tables, asked), asked)
     kinds = [sessions_of(tables), *([sliding_of(tables)] if _slides(tables) else [])]
     for kind in kinds if not asked.dry_run else ():
         settled(kind, say)
@@ -123,6 +124,16 @@ def maintain(spark: SparkSession, config: Config, asked: Asked, say: Say = lambd
         if kind.name in asked.keep
     }
     return [_upkeep(charge, asked, say, forgotten.get(charge.name, 0)) for charge in _charges(tables, asked)]
+
+
+def _check_kept(there: list[_Charge], asked: Asked) -> None:
+    names = [charge.name for charge in there]
+    if unknown := [name for name in asked.keep if name not in names]:
+        raise UsageError(
+            "--keep names a table that is not there",
+            value=", ".join(unknown),
+            remedy=f"of this config there are: {', '.join(name for name in names if name in (*ROWS, *FORGET))}",
+        )
 
 
 def show(done: list[Upkeep], asked: Asked) -> None:

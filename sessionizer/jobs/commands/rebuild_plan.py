@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sessionizer.jobs.console import print_rows
@@ -22,7 +22,8 @@ from sessionizer.tables.position import Position
 
 COMES, GOES, CHANGES, STAYS = "comes", "goes", "changes", "stays"
 WHAT, DAY, BEFORE, AFTER = "what", "day", "before", "after"
-HOW = (C.RUN_ID, C.SUPERSEDES, C.STATE)  # say how a row came about, not what it is
+# What says how a row came about, not what it is.
+HOW = {"sessions": (C.RUN_ID, C.SUPERSEDES, C.STATE), "windows": (C.RUN_ID, C.STATE)}
 EXAMPLES = 10
 
 
@@ -58,9 +59,9 @@ def plan(kind: Kind, say: Say, now: int | None = None) -> Plan:
         result = context.result()
         check_policies(result, context)
         check_expectations(context, result, Phases())
-        rows = outlasting(result.changes.drop(C.CHANGE))
+        rows = outlasting(result.changes.drop(C.CHANGE, *HOW[kind.name]))
     say("comparing")
-    table = kind.home.table.read(position.version)
+    table = kind.home.table.read(position.version).drop(*HOW[kind.name])
     key = kind.summary["key"] if position.manifest is None else position.manifest.rule.get("key")
     there = {field.name: field.dataType for field in table.schema.fields}
     is_typed_so = all(there.get(name) == rows.schema[name].dataType for name in kind.home.layout.identity)
@@ -73,7 +74,7 @@ def plan(kind: Kind, say: Say, now: int | None = None) -> Plan:
             day = days.setdefault(str(row[DAY]), {DAY: str(row[DAY]), COMES: 0, GOES: 0, CHANGES: 0})
             day[row[WHAT]] = row["count"]
     first = told.where(F.col(WHAT) != STAYS).orderBy(DAY, WHAT, F.to_json(AFTER), F.to_json(BEFORE)).limit(EXAMPLES)
-    new, old = (set(frame.columns) - set(HOW) for frame in (rows, table))
+    new, old = (set(frame.columns) for frame in (rows, table))
     return Plan(
         of=kind.name,
         changed=[] if position.manifest is None else position.manifest.differs(kind.summary),
@@ -136,7 +137,7 @@ def _told(rows: DataFrame, table: DataFrame, kind: Kind, *, is_comparable: bool)
     identity, start = kind.home.layout.identity, kind.home.layout.start
     types = {f.name: f.dataType for f in table.schema.fields}
     made = {f.name: f.dataType.simpleString() for f in rows.schema.fields}  # which knows nothing of nulls within
-    both = [n for n in rows.columns if n in types and n not in HOW and made[n] == types[n].simpleString()]
+    both = [n for n in types if made.get(n) == types[n].simpleString()]
     if not is_comparable:  # by another key no row is one of the others
         goes = (
             _packed(table, (), BEFORE).withColumn(WHAT, F.lit(GOES)).withColumn(DAY, F.col(BEFORE)[start].cast("date"))
@@ -157,8 +158,7 @@ def _told(rows: DataFrame, table: DataFrame, kind: Kind, *, is_comparable: bool)
 
 
 def _packed(rows: DataFrame, identity: Sequence[str], name: str) -> DataFrame:
-    shown: list[Column] = [C.col(n) for n in rows.columns if n not in HOW]
-    return rows.select(*C.cols(tuple(identity)), F.struct(*shown).alias(name))
+    return rows.select(*C.cols(tuple(identity)), F.struct(*C.cols(tuple(rows.columns))).alias(name))
 
 
 def _example(row: dict[str, Any]) -> list[str]:

@@ -130,7 +130,7 @@ def show(kind: Kind, asked: Asked, limit: int, *, as_csv: bool = False, wide: bo
         if as_csv:
             print_csv(sql.text_rows(rows))
         else:
-            sql.show(rows.drop(*NOT_SHOWN), limit, wide=wide)
+            sql.show(rows.drop(*NOT_SHOWN[kind.name]), limit, wide=wide)
     say_next(last)
 
 

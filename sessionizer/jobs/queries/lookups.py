@@ -17,7 +17,10 @@ from sessionizer.lib.windows.sliding.rule import sliding_of
 from sessionizer.tables.queries.history import History
 from sessionizer.tables.table_set import TableSet
 
-NOT_SHOWN = (C.EXPIRES_AT, C.END_REASON, C.IS_FINAL, C.IS_LATE, C.SUPERSEDES, C.SESSION_DATE, C.RUN_ID)
+NOT_SHOWN = {
+    "sessions": (C.EXPIRES_AT, C.END_REASON, C.IS_FINAL, C.IS_LATE, C.SUPERSEDES, C.SESSION_DATE, C.RUN_ID),
+    "windows": (C.RUN_ID,),
+}
 SHOWN = 200
 
 
@@ -104,7 +107,7 @@ def as_documents(tables: TableSet, asked: LookUp | WindowLookUp) -> list[Any]:
 
 def show(tables: TableSet, asked: LookUp | WindowLookUp, *, wide: bool = False) -> None:
     """A table of the columns that a person wants to see."""
-    hidden = NOT_SHOWN if isinstance(asked, LookUp) else (C.RUN_ID,)
+    hidden = NOT_SHOWN["sessions" if isinstance(asked, LookUp) else "windows"]
     with _reading(tables, asked):
         sql.show(asked.first(look_up(tables, asked).drop(*hidden)), asked.limit or SHOWN, wide=wide)
 

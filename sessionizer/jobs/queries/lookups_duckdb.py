@@ -45,7 +45,7 @@ def look_up(config: Config, asked: LookUp | WindowLookUp, *, whole: bool) -> sql
                 value=name,
                 remedy=nearest(name, [n for n in types if n != C.STATE]),
             )
-    hidden = {C.STATE} if whole else {C.STATE, *(NOT_SHOWN if of_sessions else (C.RUN_ID,))}
+    hidden = {C.STATE} if whole else {C.STATE, *NOT_SHOWN["sessions" if of_sessions else "windows"]}
     check_told_alike(T.StructType([field for field in table.schema.fields if field.name not in hidden]))
     conditions = [*of_keys(asked, key, table.schema), *_of_times(asked)]
     longest = section.retention if asked.retention is None else asked.retention

@@ -195,7 +195,8 @@ def _show_changes(report: RunReport, order: tuple[str, ...]) -> None:
     """Some rows that a dry run would change, the first by these columns."""
     if (changes := report.changes) is None:
         return
-    shown = [C.CHANGE, *[c for c in changes.columns if c not in (C.CHANGE, C.STATE, C.IS_LATE)]]
+    hidden = (C.CHANGE, C.STATE, *((C.IS_LATE,) if report.of == "sessions" else ()))
+    shown = [C.CHANGE, *[c for c in changes.columns if c not in hidden]]
     first = changes.orderBy(*C.cols(order)).limit(SHOWN)
     rows = first.select(*[C.col(c).cast("string").alias(f"c{i}") for i, c in enumerate(shown)]).collect()
     number = report.manifest.sessions["rows"]

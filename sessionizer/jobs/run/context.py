@@ -13,7 +13,7 @@ from sessionizer.jobs.run.compute import Checkpoints, held_if_few, read_once_if_
 from sessionizer.jobs.run.kinds import Kind
 from sessionizer.jobs.run.pipeline import NO_OVERRIDE, RunResult, compute_run
 from sessionizer.jobs.run.retelling import of_sources, still_waiting, told_anew, told_otherwise
-from sessionizer.jobs.run.scopes import clock_of, has_scopes_of, keys_from_json, scoped
+from sessionizer.jobs.run.scopes import as_keyed_now, clock_of, has_scopes_of, keys_from_json, scoped
 from sessionizer.lib import columns as C
 from sessionizer.lib.accepted import Again
 from sessionizer.lib.admission.accepted import Past, kept_in
@@ -243,10 +243,9 @@ class RunContext:
         if self.rule.watermark_per != "key" or table.is_empty or not has_scopes_of(done, self.kind):
             return self.clock
         events = with_keys(self._events(), self.rule.made) if self.mode == "run" else self._keys_touched()
-        then, now = ({f.name.lower(): f.dataType for f in of} for of in (self.kind.home.table.schema, events.schema))
-        if any(then[name] != now[name] for name in map(str.lower, self.rule.key)):
+        if (live_and_final := as_keyed_now((table.live, table.final), events, self.rule)) is None:
             return self.clock
-        return replace(self.clock, scopes=clocks_of_keys(table.live, table.final, events, self.rule))
+        return replace(self.clock, scopes=clocks_of_keys(*live_and_final, events, self.rule))
 
     def _keys_touched(self) -> DataFrame:
         if self.mode == "rebuild":

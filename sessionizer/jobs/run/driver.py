@@ -186,8 +186,8 @@ def _more_is_left(kind: Kind, increment: Increments, options: RunOptions) -> boo
     """Whether there is something to read behind this increment."""
     if options.to_version is not None:
         return increment.last < options.to_version
-    versions = kind.tables.events.versions
-    return bool(increment.more) or any(increment.lasts[name] < latest for name, latest in versions.items())
+    versions = kind.tables.events.versions  # of one that waits for its start nothing is read
+    return bool(increment.more) or any(increment.lasts[name] < versions[name] for name in increment.begun)
 
 
 def _by_clock(kind: Kind, done: Manifest | None, options: RunOptions, now: int) -> WatermarkOverride | None:

@@ -11,6 +11,7 @@ from pyspark.sql import types as T
 from sessionizer.jobs.run.compute import Checkpoints
 from sessionizer.jobs.run.kinds import Kind
 from sessionizer.lib import columns as C
+from sessionizer.lib.admission.united import as_type, is_widened
 from sessionizer.lib.canonical import JSON_OPTIONS, READING_OPTIONS, from_text
 from sessionizer.lib.errors import UsageError
 from sessionizer.lib.expressions import with_keys
@@ -63,6 +64,23 @@ def clock_of(done: Manifest | None, kind: Kind, events: DataFrame, now: int, num
     if kind.rule.scope:
         return scoped(clock, done.scopes_after, kind.rule, events) if has_scopes_of(done, kind) else clock
     return replace(clock, watermark=done.watermark_after, flush_mark=latest(done.flush_mark_after, done.horizon_after))
+
+
+def as_keyed_now(
+    tables: tuple[DataFrame | None, DataFrame | None], events: DataFrame, rule: Rule
+) -> tuple[DataFrame | None, DataFrame | None] | None:
+    """Rows of the table with their keys of the types that those of events have now; None where they are no wider."""
+
+    def typed(rows: DataFrame | None) -> DataFrame | None:
+        return None if rows is None else rows.withColumns({n: as_type(C.col(n), *both) for n, both in kinds.items()})
+
+    wanted = events.select(*C.cols(rule.key)).schema
+    there = next((rows.select(*C.cols(rule.key)).schema for rows in tables if rows is not None), wanted)
+    kinds = {name: (one.dataType, other.dataType) for name, one, other in zip(rule.key, there, wanted, strict=True)}
+    kinds = {name: (then, now) for name, (then, now) in kinds.items() if then.simpleString() != now.simpleString()}
+    if not kinds:
+        return tables
+    return (typed(tables[0]), typed(tables[1])) if all(is_widened(*both) for both in kinds.values()) else None
 
 
 def has_scopes_of(done: Manifest | None, kind: Kind) -> bool:

@@ -175,7 +175,8 @@ def freed(  # noqa: PLR0913
 ) -> DataFrame | None:
     """The events of these rejected rows, as `validate` returns them; None where there are none.
 
-    They are valid, or corrections: these are made, and what is of the future, or invalid, is rejected for that.
+    They are valid; or corrections, which are made, and copies: what of these is of the future, or invalid, is rejected
+    for that.
     They are in the source, or gone from it and in their session still: of the latter those that `made`, deletions of
     the same run, takes away are `forgotten`, as they are no originals.
     `__freed` tells which row of rejected_events each was: event_hash, ordinal, run_seq, reason, kept.
@@ -195,7 +196,7 @@ def freed(  # noqa: PLR0913
     spots = rejects.select(*C.cols(rule.key), time.alias(C.RAW_US))
     near = joined(there.withColumn(C.RAW_US, raw_us(there)), spots, places, "left_semi")
     found = matched(near.select(*C.cols(tuple(there.columns))), rejects, C.col(STILL_IN))
-    found = found.where(C.col(C.VERDICT).isNull() | (C.col(C.FREED)[C.REASON] == CORRECTION))
+    found = found.where(C.col(C.VERDICT).isNull() | C.col(C.FREED)[C.REASON].isin(CORRECTION, DUPLICATE))
     return (found if made is None else _forgetting(found, made)).drop(STILL_IN)
 
 

@@ -12,6 +12,8 @@ from sessionizer.lib.config import EventSource
 from sessionizer.lib.errors import SourceMismatch
 from sessionizer.lib.expressions import key_field, made_problems, of_event
 
+OLDER_ROWS = "if a run still meets rows from before that, `sessionizer rebuild` takes the source as it stands"
+RENAME_IT = f"rename it in the source (ALTER TABLE … RENAME COLUMN, or ingest --rename); {OLDER_ROWS}"
 WHOLE = [T.ByteType, T.ShortType, T.IntegerType, T.LongType]
 
 
@@ -60,7 +62,7 @@ def together(schemas: Sequence[T.StructType], *, widest: bool = False) -> T.Stru
                 "a column that several sources have must have one type in all, and one spelling",
                 value=f"{has[0]}, {has[1]}",
                 remedy="retype or rename it in one of the tables (ALTER TABLE …); a key column may be told by "
-                "{name, expr} in one source",
+                f"{{name, expr}} in one source; {OLDER_ROWS}",
             )
     return T.StructType(list(found.values()))
 
@@ -129,7 +131,7 @@ def name_problems(columns: T.StructType) -> Iterator[SourceMismatch]:
         yield SourceMismatch(
             f"of several sources none must have a column {C.SOURCE}: it says which of them an event is of",
             value=taken,
-            remedy="rename it in the source (ALTER TABLE … RENAME COLUMN, or ingest --rename)",
+            remedy=RENAME_IT,
         )
 
 

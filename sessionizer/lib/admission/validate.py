@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
+from sessionizer.lib.admission.united import RENAME_IT
 from sessionizer.lib.admission.verdicts import (
     BEFORE_START,
     CORRECTED,
@@ -249,7 +250,7 @@ def _check_names(events: DataFrame, in_flight: tuple[str, ...]) -> None:
             raise SourceError(
                 "the source must have no column whose name begins with __: such names are kept for what is computed",
                 value=name,
-                remedy="rename it in the source (ALTER TABLE … RENAME COLUMN, or ingest --rename)",
+                remedy=RENAME_IT,
             )
 
 

@@ -12,6 +12,7 @@ from sessionizer.lib.aggregates.decimals import mean
 from sessionizer.lib.config import Aggregate as Spec
 from sessionizer.lib.engine import has_heaps
 from sessionizer.lib.errors import ConfigError
+from sessionizer.lib.expressions import is_collated
 
 Parts = list[Column]
 Counts = Callable[[Column], Column | None]  # whether a value counts; None: all do
@@ -97,7 +98,7 @@ def not_null(value: Column) -> Column:
 
 def _check_type(spec: Spec, value_type: T.DataType) -> None:
     needed, named = NEEDS.get(spec.fn or "", (T.DataType, ""))
-    if spec.fn in (*PICKING, "approx_count_distinct") and _is_collated(value_type):
+    if spec.fn in (*PICKING, "approx_count_distinct") and is_collated(value_type):
         raise ConfigError(
             f"aggregates.{spec.name}: several values are equal by {value_type.simpleString().upper()}, and {spec.fn} "
             "would take any of them, or tell them apart",
@@ -114,18 +115,6 @@ def _check_type(spec: Spec, value_type: T.DataType) -> None:
         value=spec.of,
         remedy=remedy,
     )
-
-
-def _is_collated(kind: T.DataType) -> bool:
-    """Whether it holds texts of which several are equal."""
-    match kind:
-        case T.StringType():
-            return kind != T.StringType()
-        case T.StructType():
-            return any(_is_collated(field.dataType) for field in kind.fields)
-        case T.ArrayType():
-            return _is_collated(kind.elementType)
-    return False
 
 
 def _own_state(partial: Over, merge: Over, shape: Over = lambda result: result) -> Triple:

@@ -16,7 +16,7 @@ from sessionizer.lib.admission.united import is_widened
 from sessionizer.lib.bags import GOES, own_columns, undone
 from sessionizer.lib.config import EventSource, Stitch, field_of
 from sessionizer.lib.errors import SourceError, SourceMismatch, TableError
-from sessionizer.lib.expressions import column_problems, is_ordered, nearest
+from sessionizer.lib.expressions import column_problems, is_collated, is_ordered, nearest
 from sessionizer.tables.delta import CHANGE_FEED, GONE, Table, changed, parts
 from sessionizer.tables.delta.settings import physical
 from sessionizer.tables.increments import Increment
@@ -66,6 +66,12 @@ def stitch_problems(columns: T.StructType, mapping: T.StructType, of: Stitch, fi
                 f"{where} must name a column whose values can be compared, and this is {kind.simpleString().upper()}",
                 value=name,
                 remedy="name another column of the mapping table",
+            )
+        elif name == of.to and is_collated(kind):
+            yield SourceMismatch(
+                f"{where} must tell texts apart by their letters, and several are one by {kind.simpleString().upper()}",
+                value=name,
+                remedy="write them to a column without a collation",
             )
     here, there = ours.get(of.from_.lower()), theirs.get(of.from_.lower())
     if here is not None and there is not None and not _meet(here, there):
