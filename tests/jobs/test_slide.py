@@ -268,6 +268,6 @@ def test_what_is_hidden_of_sessions_is_shown_and_compared_where_it_is_an_aggrega
     slide(lake)
     _, shown = changes(lake.config, Asked("complete"), windows=True, whole=False)
     assert {"supersedes", "end_reason", "is_late", "is_final"} < set(shown.names)
-    other = [*named[1:], named[0] | {"fn": "max"}]
+    other = [*named[1:], named[0] | {"of": "n + 1"}]
     anew = warehouse(spark, tmp_path, {"aggregates": other})
     assert plan(anew.windows, print).total("changes") > 0

@@ -28,7 +28,7 @@ from tests.summary import Tally
 
 SEED = int(os.environ.get("SESSIONIZER_MACHINE_SEED", "1"))
 CHOICES = list(covering(Random(SEED)))
-MANY, LONG = 440, 1
+MANY, LONG = 240, 1
 FEW = (5, 6, 7)  # for every change
 SHIFTING = [n for n, choice in enumerate(CHOICES) if rule_of(choice).lateness == "event"][::4]
 CUT = [n for n, choice in enumerate(CHOICES) if rule_of(choice).by_content]
