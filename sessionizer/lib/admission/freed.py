@@ -57,8 +57,9 @@ def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule, compute: Compu
     """The rows of rejected_events that are judged again.
 
     An update is made whole, wherever it moves its event: with a row in the span go those of the same commit of the
-    source, and those of their keys, which may have moved the same event before or after; and so on. A delete goes by
-    itself, with what lies apart of what is taken away, or is late by what has been forgotten.
+    source, and those of the keys of new rows, which may have moved the same event before or after; and so on. A delete
+    that no new row has the key of goes by itself. With one goes what lies apart of what is taken away, or is late by
+    what has been forgotten.
     """
     time = F.unix_micros(C.col(C.EVENT_TIME))
     mine = rejects if asked.keys is None else joined(rejects, F.broadcast(asked.keys), rule.key, "left_semi")
