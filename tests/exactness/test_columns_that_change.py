@@ -259,3 +259,26 @@ def test_columns_of_a_source_that_no_run_has_begun_may_change(spark: SparkSessio
         done.runs(clicks="a@9")
         done.assert_sessions("u | start | end | count \n a | 5 | 9 | 2")
         done.assert_clean()
+
+
+@pytest.mark.broad
+def test_a_column_that_the_config_names_must_stay_the_one_that_runs_have_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    done = Play(spark, tmp_path, "u STRING, at TIMESTAMP, n INT, m INT").runs("a@0=5")
+    done.source(BY_NAME).source("ALTER TABLE {} DROP COLUMN n").source("ALTER TABLE {} ADD COLUMN n INT")
+    done.source("INSERT INTO {} (u, at, n) VALUES ('a', TIMESTAMP'2026-01-01 00:05:00', 2)")
+    with pytest.raises(SourceMismatch, match="are others than those of the same names which runs have read: n"):
+        done.run()
+    done.rebuild()
+    done.run()
+    done.assert_clean()
+
+
+@pytest.mark.broad
+def test_a_column_that_the_config_does_not_name_may_be_another_one(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path, "u STRING, at TIMESTAMP, n INT, m INT").runs("a@0=5")
+    done.source(BY_NAME).source("ALTER TABLE {} DROP COLUMN m").source("ALTER TABLE {} ADD COLUMN m INT")
+    done.source("INSERT INTO {} (u, at, n) VALUES ('a', TIMESTAMP'2026-01-01 00:05:00', 2)").run()
+    done.assert_sessions("u | start | end | total \n a | 0 | 5 | 7")
+    done.assert_clean()

@@ -14,13 +14,13 @@ from sessionizer.jobs.run.manifests import manifest_of, stands, with_counts
 from sessionizer.jobs.run.phases import Phases, RunOptions, RunReport, Say, wall_clock
 from sessionizer.jobs.run.pipeline import NO_OVERRIDE, RunResult
 from sessionizer.jobs.run.policies import (
-    check_columns,
     check_expectations,
     check_fits,
     check_outputs,
     check_policies,
     check_same_events,
 )
+from sessionizer.jobs.run.retelling import check_columns
 from sessionizer.jobs.run.retries import with_retries
 from sessionizer.lib.config import Config
 from sessionizer.lib.rule import Rule
@@ -164,7 +164,7 @@ def _increment(kind: Kind, options: RunOptions, say: Say, finished: Callable[[Ma
     say(_reading(increment))
     with phases("sessionize"), kind.home.table.reading_ahead(), kind.tables.events.reading(increment):
         context = RunContext.next(kind, position, increment, now, override)
-        check_columns(context)
+        check_columns(kind, done, context.columns, increment)
         check_same_events(context)
         at_once = not increment.is_empty and not options.dry_run and may_write_at_once(kind)
         result = context.result(at_once=at_once)

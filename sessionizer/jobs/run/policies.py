@@ -284,16 +284,3 @@ def _failing(aggregates: Definitions, events: DataFrame) -> dict[str, Column]:
     values = {name: Aggregate.model_validate(of).value for name, of in aggregates.items()}
     tried = {n: of_event(text, events, f"aggregates.{n}.of")[1] for n, text in values.items() if text is not None}
     return {name: fails for name, fails in tried.items() if fails is not None}
-
-
-def check_columns(context: RunContext) -> None:
-    """Raise where older events would have another key, or another order within one time, by the columns of today."""
-    kind, done = context.kind, context.position.manifest
-    changed = {} if done is None else told_otherwise(done, context.columns)
-    if any(kind.rule.by_content or kind.tables.events.each[name].of.made for name in changed):
-        by = "boundaries by content" if kind.rule.by_content else "keys by SQL"
-        raise SourceMismatch(
-            f"columns of the source were renamed, dropped or retyped, and {by} go by whole rows as they are told",
-            value=f"version {context.increment.as_of()}",
-            remedy=f"`sessionizer rebuild{kind.option}` makes all {kind.name} anew by the columns of today",
-        )

@@ -1,6 +1,7 @@
 """Rejected rows as the sources tell them now: those of each source by its own columns."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
@@ -10,10 +11,14 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.jobs.run.compute import Checkpoints
+from sessionizer.jobs.run.kinds import Kind
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.freed import not_overtaken
-from sessionizer.lib.admission.retold import is_told_otherwise, retold
+from sessionizer.lib.admission.retold import is_told_otherwise, replaced, retold
 from sessionizer.lib.admission.united import as_type
+from sessionizer.lib.admission.validate import expressions_of
+from sessionizer.lib.config import EventSource
+from sessionizer.lib.errors import SourceMismatch
 from sessionizer.lib.rule import Rule
 from sessionizer.tables.event_tables import Events
 from sessionizer.tables.increments import Increments, passed
@@ -33,6 +38,35 @@ def told_otherwise(done: Manifest, columns: Mapping[str, str]) -> dict[str, Colu
     changed = {name: texts for name, texts in known.items() if texts[0] not in ("", texts[1])}
     found = {name: (_columns(before), _columns(after)) for name, (before, after) in changed.items()}
     return {name: both for name, both in found.items() if is_told_otherwise(*both)}
+
+
+def check_columns(kind: Kind, done: Manifest | None, columns: Mapping[str, str], increment: Increments) -> None:
+    """Raise where older events would have another key, value, or order within one time, by the columns of today.
+
+    columns: of each source at the end of the increment. Errors: SourceMismatch.
+    """
+    for name, both in ({} if done is None else told_otherwise(done, columns)).items():
+        of, why = kind.tables.events.each[name].of, None
+        if kind.rule.by_content or of.made:
+            by = "boundaries by content" if kind.rule.by_content else "keys by SQL"
+            why = f"columns of the source were renamed, dropped or retyped, and {by} go by whole rows as they are told"
+        elif others := [column for column in replaced(*both) if _is_named(column, kind.rule, of)]:
+            why = f"columns of the source are others than those of the same names which runs have read: {others[0]}"
+        if why is not None:
+            with naming(name):
+                raise SourceMismatch(
+                    why,
+                    value=f"version {increment.as_of()}",
+                    remedy=f"`sessionizer rebuild{kind.option}` makes all {kind.name} anew by the columns of today",
+                )
+
+
+def _is_named(column: str, rule: Rule, of: EventSource) -> bool:
+    """Whether the rule, or what one source says of its events, names a column, as far as texts tell."""
+    own = rule.of_source(of)
+    names = (*own.key, *own.order_by, *rule.order_by, *(() if rule.dedupe is None else rule.dedupe.by))
+    texts = (*names, *expressions_of(rule).values(), *expressions_of(own).values())
+    return any(re.search(rf"(?<!\w){re.escape(column)}(?!\w)", text, re.IGNORECASE) for text in texts)
 
 
 def told_anew(

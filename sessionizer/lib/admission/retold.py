@@ -56,6 +56,21 @@ def _is_other(before: T.DataType, after: T.DataType) -> bool:
     return before != after
 
 
+def replaced(before: T.StructType, after: T.StructType) -> list[str]:
+    """The columns of after that are others than those of the same names before, or have such parts. In: bare types."""
+    was = {field.name.lower(): field for field in before.fields}
+    return [f.name for f in after.fields if f.name.lower() in was and _is_replaced(was[f.name.lower()], f)]
+
+
+def _is_replaced(was: T.StructField, now: T.StructField) -> bool:
+    if PHYSICAL in now.metadata and _physical(was) != _physical(now):  # else the files were written anew
+        return True
+    match was.dataType, now.dataType:
+        case T.StructType(), T.StructType():
+            return bool(replaced(was.dataType, now.dataType))
+    return False
+
+
 def retold(
     rejects: DataFrame, source: DataFrame | None, before: T.StructType, after: T.StructType, rule: Rule | None
 ) -> DataFrame:
@@ -183,7 +198,7 @@ def _as_now(value: Column, was: T.DataType, now: T.DataType) -> Column:
     if was == now:
         return value
     numbers = isinstance(was, T.NumericType) and isinstance(now, T.NumericType)
-    if numbers or (isinstance(was, T.DateType) and isinstance(now, T.TimestampNTZType)):
+    if numbers or {type(was), type(now)} == {T.DateType, T.TimestampNTZType}:  # a RESTORE may have it back as it was
         return value.try_cast(now)
     return F.lit(None).cast(now)
 
