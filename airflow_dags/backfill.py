@@ -71,7 +71,8 @@ for of in SETTINGS:
             """The arguments of each chunk, from where something is left."""
             asked = get_current_context()["params"]
             low, high = (_utc(asked[name]) for name in ("from", "to"))
-            edges = [max([low, *(_utc(run["from"]) for run in looked["runs"])])]  # what is forgotten stays so
+            first = min((_utc(run["from"]) for run in looked["runs"]), default=low)
+            edges = [max(low, first)]  # what is forgotten stays so
             while edges[-1] < high:
                 edges.append(min(edges[-1] + timedelta(days=asked["chunk_days"]), high))
             return [backfill(one.isoformat(), other.isoformat(), asked["keys"]) for one, other in pairwise(edges)]

@@ -118,7 +118,8 @@ def lacking(kind: Kind, columns: tuple[str, ...], low: int | None, high: int | N
     layout, is_session = kind.home.layout, kind.name == "sessions"
     start, end = (F.unix_micros(C.col(n)) for n in (layout.start, C.SESSION_END if is_session else layout.end))
     rows = kind.home.table.read().where(C.col(C.IS_FINAL) & nothing)
-    rows = rows if done.forgotten is None else rows.where(F.unix_micros(C.col(layout.end)) >= done.forgotten)
+    over = end if isinstance(kind.rule.gap, DynamicGap) else F.unix_micros(C.col(layout.end))  # as `left` begins
+    rows = rows if done.forgotten is None else rows.where(over >= done.forgotten)
     rows = rows if low is None else rows.where(end >= low)
     rows = rows if high is None else rows.where(start < high)
     first, last = rows.agg(F.min(start), F.max(end)).collect()[0]

@@ -112,7 +112,7 @@ def maintain(spark: SparkSession, config: Config, asked: Asked, say: Say = lambd
     """
     tables = TableSet(spark, config)
     tables.require()
-    _check_kept(_charges(tables, asked), asked)
+    _check_kept(tables, asked)
     kinds = [sessions_of(tables), *([sliding_of(tables)] if _slides(tables) else [])]
     for kind in kinds if not asked.dry_run else ():
         settled(kind, say)
@@ -126,13 +126,15 @@ def maintain(spark: SparkSession, config: Config, asked: Asked, say: Say = lambd
     return [_upkeep(charge, asked, say, forgotten.get(charge.name, 0)) for charge in _charges(tables, asked)]
 
 
-def _check_kept(there: list[_Charge], asked: Asked) -> None:
-    names = [charge.name for charge in there]
+def _check_kept(tables: TableSet, asked: Asked) -> None:
+    """Raise where what is to be kept is of no table of the config; one that has not been made yet is passed over."""
+    of_windows = ("windows", REJECTED_WINDOWS) if tables.config.sliding is not None else ()
+    names = ("sessions", REJECTED, *tables.event_outputs, *of_windows)
     if unknown := [name for name in asked.keep if name not in names]:
         raise UsageError(
             "--keep names a table that is not there",
             value=", ".join(unknown),
-            remedy=f"of this config there are: {', '.join(name for name in names if name in (*ROWS, *FORGET))}",
+            remedy=f"of this config there are: {', '.join(names)}",
         )
 
 
