@@ -79,7 +79,7 @@ class EventOutput:
             self.table.overwrite(told.where(F.col(KIND) == INSERT).drop(KIND, OLD_ID), commit, [])
             return
         columns = widened(self.table.schema, told.drop(KIND, OLD_ID).schema)  # aggregates may have come or gone
-        adds = len(columns) > len(self.table.schema)
+        adds = columns.simpleString() != self.table.schema.simpleString()  # structs may gain parts, too
         own = told_by(told, columns)
         if adds_only:
             self.table.append(own, commit, add_columns=adds)

@@ -120,6 +120,11 @@ class Events:
         """The same of those that runs have begun to read."""
         return {name: of for name, of in self.consumed(done).items() if of.to_version is not None}
 
+    def beginning(self, done: Manifest | None, began: Mapping[str, int | None]) -> dict[str, int]:
+        """Of sources that began at such versions those that a run begins now, behind the first of them."""
+        begun = self.begun(done)
+        return {name: first for name, first in began.items() if first and name not in begun}
+
     def nothing_new(self, done: Manifest | None) -> Increments:
         """No more than what runs have read."""
         known, versions = self.consumed(done), self.versions

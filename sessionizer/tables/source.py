@@ -11,6 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from sessionizer.lib.admission.united import RENAME_IT
+from sessionizer.lib.bags import FROM_FEED
 from sessionizer.lib.config import Config, EventSource, field_of
 from sessionizer.lib.config.key import parts_of
 from sessionizer.lib.durations import DAY
@@ -62,6 +64,7 @@ def naming(name: str) -> Iterator[None]:
 def require_source(table: "Table | LocalTable", source: EventSource, *, changes: bool = True) -> None:
     """Raise unless the source is there, and (changes) records its changes where these are read."""
     table.require(f"check the path or name, or {MAKE_IT}")
+    check_names(table)
     if changes and source.changes == "feed" and table.setting(CHANGE_FEED) != "true":
         raise SourceError(
             "the source must record its changes, and its change data feed is off",
@@ -69,6 +72,17 @@ def require_source(table: "Table | LocalTable", source: EventSource, *, changes:
             remedy="`sessionizer init` turns it on (table property delta.enableChangeDataFeed); or set source.changes: "
             "appends, where rows are only added",
         )
+
+
+def check_names(table: "Table | LocalTable") -> None:
+    """Raise where the source has a column that would be taken for what Delta tells of a change."""
+    for name in table.schema.names:
+        if name.lower() in FROM_FEED:
+            raise SourceError(
+                "the source must have no column that is named like one of Delta's change feed",
+                value=name,
+                remedy=RENAME_IT,
+            )
 
 
 def check_same(table: "Table | LocalTable", done: Read, what: str = "the source") -> None:

@@ -10,6 +10,7 @@ from sessionizer.jobs.commands.init import init
 from sessionizer.jobs.commands.status import show, status_without_spark
 from sessionizer.tables.delta.settings import WITHIN_RETENTION
 from tests.exactness.play import Play
+from tests.exactness.test_forgetting import forget
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +72,34 @@ def test_a_run_that_was_cut_off_forty_days_ago_is_finished(cut_off: Play) -> Non
 def test_a_run_that_was_cut_off_forty_days_ago_is_finished_when_new_events_are_there(cut_off: Play) -> None:
     cut_off.runs("a@9").assert_sessions("u | start | end | count \n a | 5 | 9 | 3")
     cut_off.assert_rejected("u | reason \n a | late")
-    assert cut_off.ledger("run_seq", "late") == [(1, 0), (2, 1), (3, 0)]
+    assert cut_off.ledger("run_seq", "late") == [(1, 0), (2, 1), (4, 0)]  # a commit before it keeps the manifest
+
+
+@pytest.fixture
+def cleared_next(spark: SparkSession, tmp_path: Path, aged: Plays) -> Play:
+    """With its next commit Delta writes a checkpoint, and removes all of the log that is older than thirty days."""
+    made = Play(spark, tmp_path / "made", outputs={"session_updates": str(tmp_path / "made" / "updates")})
+    made.runs("a@5 b@-2000 | a@8")
+    made.damage("ALTER TABLE {} SET TBLPROPERTIES ('delta.checkpointInterval' = '4')")
+    made.sections["outputs"] = {"session_updates": str(tmp_path / "aged" / "updates")}
+    return aged(made)
+
+
+def test_a_run_with_which_delta_removes_the_log_before_it_is_finished(cleared_next: Play) -> None:
+    cleared_next.runs("a@9 a@-900")
+    cleared_next.assert_rejected("u | reason \n a | late")
+    found = cleared_next.told_of(cleared_next.config.outputs.session_updates or "", "u | n | total")
+    assert [row for row in found if row["u"] == "a"] == [{"u": "a", "n": n, "total": n} for n in ("1", "2", "3")]
+    cleared_next.runs("a@10").assert_clean()
+
+
+def test_forgetting_with_which_delta_removes_the_log_before_it_is_finished(cleared_next: Play) -> None:
+    forget(cleared_next)
+    cleared_next.assert_sessions("u | start | end | count \n a | 5 | 8 | 2")
+    assert [row["u"] for row in cleared_next.told_of(cleared_next.config.outputs.session_updates or "", "u")] == [
+        "a"
+    ] * 2
+    assert len(cleared_next.ledger("mode")) == 3
 
 
 def test_a_consumer_forty_days_behind_reads_on(play: Plays, aged: Plays) -> None:

@@ -175,3 +175,9 @@ def test_a_first_run_by_parts_begins_behind_what_cannot_be_read_as_appends(spark
     done.change(source=APPENDS, limits={"max_versions_per_run": 10}).init().run()
     done.assert_sessions("u | count \n a | 2")
     done.runs("a@2").assert_sessions("u | count \n a | 3")
+
+
+def test_a_column_that_is_named_as_one_of_a_change_feed_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    done = somebody_elses(spark, tmp_path, f"{EVENTS}, _Change_Type STRING").add("a@0")
+    with pytest.raises(SourceError, match=r"named like one of Delta's change feed: got '_Change_Type'"):
+        done.init()

@@ -282,3 +282,25 @@ def test_a_column_that_the_config_does_not_name_may_be_another_one(spark: SparkS
     done.source("INSERT INTO {} (u, at, n) VALUES ('a', TIMESTAMP'2026-01-01 00:05:00', 2)").run()
     done.assert_sessions("u | start | end | total \n a | 0 | 5 | 7")
     done.assert_clean()
+
+
+@pytest.mark.broad
+def test_a_part_of_an_element_must_stay_the_one_that_runs_have_read_too(spark: SparkSession, tmp_path: Path) -> None:
+    prices = [{"name": "total", "fn": "sum", "of": "element_at(items, 1).price"}]
+    schema = "u STRING, at TIMESTAMP, n INT, items ARRAY<STRUCT<sku: STRING, price: INT>>"
+    done = Play(spark, tmp_path, schema, aggregates=prices).runs("a@0").source(BY_NAME)
+    done.source("ALTER TABLE {} DROP COLUMN items.element.price")
+    done.source("ALTER TABLE {} ADD COLUMN items.element.price INT").add("a@5")
+    with pytest.raises(SourceMismatch, match="are others than those of the same names which runs have read: items"):
+        done.run()
+
+
+@pytest.mark.broad
+def test_a_part_more_of_a_column_that_orders_events_goes_into_their_table(spark: SparkSession, tmp_path: Path) -> None:
+    schema = "u STRING, at TIMESTAMP, n INT, w STRUCT<a: INT>"
+    outputs = {"event_sessions": str(tmp_path / "members")}
+    done = Play(spark, tmp_path, schema, source={"order_by": ["w"]}, outputs=outputs).runs("a@0")
+    done.source("ALTER TABLE {} ADD COLUMN w.b INT")
+    done.source(f"INSERT INTO {{}} VALUES ('a', TIMESTAMP '{minute(5)}', 1, named_struct('a', 1, 'b', 2))").run()
+    assert done.spark.read.format("delta").load(outputs["event_sessions"]).where("w.b = 2").count() == 1
+    done.assert_clean()

@@ -1,8 +1,10 @@
 """Corrections in quarantine: what waits, what hangs together, and what is not made while it waits."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from sessionizer.jobs.commands.maintain import Asked as Upkeep
 from sessionizer.jobs.commands.maintain import maintain
@@ -172,4 +174,16 @@ def test_what_waits_of_a_session_across_what_has_been_forgotten_is_made(play: Pl
     done.readmit().assert_sessions("u | start | total \n b | 7 | 7 \n tick | 1446 | 1")
     done.run()
     done.assert_sessions("u | start \n tick | 1446")
+    done.assert_clean()
+
+
+@pytest.mark.slow
+def test_what_is_written_over_one_of_before_the_start_waits_as_its_update_does(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    done = Play(spark, tmp_path, source={"start": {"version": 1}}, **WAITING).add("a@5=1 b@7=1").init()
+    rows = ", ".join(f"('{user}', TIMESTAMP'2026-01-01 00:0{minute}:00', {n})" for user, minute, n in ("a52", "b71"))
+    done.source(f"INSERT OVERWRITE {{}} VALUES {rows}").run()
+    done.assert_sessions("u | start")
+    done.assert_rejected("u | event_time | reason | kept \n a | 5 | correction | out \n b | 7 | before_start | out")
     done.assert_clean()

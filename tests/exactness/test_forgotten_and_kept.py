@@ -9,12 +9,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionizer.jobs.commands.forget import forget as forget_rows
+from sessionizer.jobs.commands.look_back import LookBack
 from sessionizer.jobs.commands.maintain import Asked as Upkeep
 from sessionizer.jobs.commands.maintain import maintain
-from sessionizer.jobs.run.kinds import sessions_of
+from sessionizer.jobs.plans import backfill as of_backfill
+from sessionizer.jobs.run.kinds import ruled, sessions_of
 from sessionizer.lib import columns as C
 from sessionizer.lib.durations import DAY, MINUTE
 from sessionizer.tables.delta import Superseded
+from sessionizer.tables.queries.local import LocalTableSet
 from sessionizer.tables.rejected_events import RejectedEvents
 from tests import quick_tables
 from tests.exactness.play import BY_N, STAYING, Play, at
@@ -180,3 +183,14 @@ def test_upkeep_goes_by_the_rule_that_the_rows_were_made_by(play: Plays) -> None
     done = play("tick@100 a@85 | a@92 a@83 | tick@1541", time=STAYING).change(time=STAYING, late_events="amend")
     assert forget_rows(done.kind, 1450 * 60_000_000, done.now, done.said.append) == 0  # a's lies amid another one
     done.assert_sessions("u | start | count \n a | 83 | 2 \n a | 85 | 1 \n tick | 100 | 1 \n tick | 1541 | 1")
+
+
+@pytest.mark.slow
+def test_a_plan_of_a_backfill_leaves_late_events_out_that_have_been_forgotten(play: Plays) -> None:
+    done = forget(play("a@0 tick@1500 | b@55 c@75"))
+    span = LookBack(at(0), at(1500))
+    plan = of_backfill.plan(LocalTableSet(done.config), ruled(done.config, windows=False), span)
+    before = len(done.told("u"))
+    done.backfill(0, 1500)
+    assert (done.position().forgotten, plan.late) == (at(70), 1)
+    assert len(done.told("u")) == before + 1

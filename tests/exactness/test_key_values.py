@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from sessionizer.jobs.commands.status import status_without_spark
 from sessionizer.jobs.queries.lookups import LookUp, look_up
 from tests.exactness.play import Play, UsageError, minute
 
@@ -76,3 +77,9 @@ def test_a_commit_does_not_grow_with_the_keys_of_the_events_it_readmits(spark: S
     done.readmit()
     done.assert_sessions("u | start \n key 1999 | 5", u="key 1999")
     assert len(done.position().model_dump_json()) < 10_000
+
+
+def test_the_watermark_of_a_scope_is_known_without_spark_by_a_float(play: Plays) -> None:
+    done = play("u | at | n \n 0.1 | 5 | 1", "u FLOAT, at TIMESTAMP, n INT", time={"watermark": {"per": ["u"]}})
+    oldest = status_without_spark(done.config)["oldest_open"]
+    assert (oldest["key"], oldest["watermark"]) == ({"u": "0.1"}, "2026-01-01T00:05:00Z")

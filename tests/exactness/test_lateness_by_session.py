@@ -190,3 +190,19 @@ def test_an_event_is_in_reach_of_one_that_an_update_moves(play: Plays) -> None:
     done.source("UPDATE {} SET at = TIMESTAMP'2026-01-01 01:35:00' WHERE n = 2").runs("a@88")
     done.assert_sessions("u | start | end | count \n a | 88 | 95 | 2", u="a")
     done.assert_rejected("u | reason")
+
+
+def test_a_copy_that_is_freed_counts_beside_one_of_it_that_is_late(play: Plays) -> None:
+    by_n = {"dedupe": {"by": ["n"], "within": "1h"}}
+    done = play("tick@100=9 a@60=1 a@95=1", time=BY_SESSION, source=by_n)
+    done.source("DELETE FROM {} WHERE at = TIMESTAMP'2026-01-01 01:00:00'").runs("a@50=1 a@88=7")
+    done.assert_sessions("u | start | end | count \n a | 88 | 95 | 2", u="a")
+    done.assert_rejected("u | event_time | reason \n a | 50 | duplicate")
+    done.assert_clean()
+
+
+@pytest.mark.parametrize("others", ["", " b@50=3"])
+def test_which_of_copies_is_the_first_does_not_hang_on_events_of_other_keys(play: Plays, others: str) -> None:
+    by_n = {"dedupe": {"by": ["n"], "within": "1h"}}
+    done = play(f"tick@100=9 | a@95=7 a@101=7{others}", time=BY_SESSION, source=by_n)
+    done.assert_sessions("u | start | end | count \n a | 95 | 95 | 1", u="a")

@@ -8,7 +8,7 @@ import pytest
 
 from sessionizer.jobs.commands.look_back import LookBack, readmit
 from sessionizer.lib.errors import RunFailed, SessionizerError
-from tests.exactness.play import WAITING, Play, at
+from tests.exactness.play import STAYING, WAITING, Play, at
 from tests.exactness.test_forgetting import forget
 
 Plays = Callable[..., Play]
@@ -153,3 +153,34 @@ def test_an_event_is_a_copy_of_one_whose_delete_of_the_same_run_is_in_quarantine
         a | 6          | duplicate  | out
         """
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("told", [WAITING, {"corrections": {"deletes": "ignore"}}], ids=str)
+def test_a_delete_of_a_late_event_apart_that_is_made_leaves_the_sessions_of_its_time_alone(
+    play: Plays, told: dict[str, Any]
+) -> None:
+    done = play("tick@110 a@85 a@95 | a@90=3", time=STAYING, late_events="separate", **told)
+    done.source("DELETE FROM {} WHERE n = 3").runs("a@104")
+    done = done.readmit() if told is WAITING else done.readmit_deletes("a")
+    done.assert_sessions("u | start | end | count | final \n a | 85 | 95 | 2 | yes \n a | 104 | 104 | 1 | no", u="a")
+    done.assert_rejected("u | reason")
+    done.assert_clean()
+
+
+@pytest.mark.slow
+def test_a_delete_of_a_late_event_apart_is_made_beside_an_equal_one_that_came_again(play: Plays) -> None:
+    ignored = {"corrections": {"deletes": "ignore"}}
+    done = play("tick@110 a@85 a@95 | a@90=3", time=STAYING, late_events="separate", **ignored)
+    done.source("DELETE FROM {} WHERE n = 3").run()
+    done.runs("a@90=3 a@104").readmit_deletes("a")
+    done.assert_sessions(
+        """
+        u | start | end | count | final | late
+        a | 85    | 95  | 2     | yes   | no
+        a | 90    | 90  | 1     | yes   | yes
+        a | 104   | 104 | 1     | no    | no
+        """,
+        u="a",
+    )
+    done.assert_clean()

@@ -242,16 +242,19 @@ def zeros(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Play
 REALS = "u STRING, at TIMESTAMP, v DOUBLE"
 
 
-def test_custom_accumulators_that_are_null_or_arrays_of_floats_are_clean(play: Plays) -> None:
+def test_custom_accumulators_that_are_null_or_arrays_of_floats_or_structs_are_clean(play: Plays) -> None:
     of = {"fn": "custom", "of": "v"}
     null = {"name": "energy", "initial": "0D", "update": "acc + value", "merge": "left + right", "finish": "sqrt(acc)"}
     many = {"name": "many", "initial": "array(0D)", "update": "array(acc[0] + coalesce(value, 0D))"}
     many |= {"merge": "array(left[0] + right[0])"}
+    odd = {"name": "odd", "initial": "named_struct('max-v', 0D)", "finish": "acc.`max-v`"}
+    odd |= {"update": "named_struct('max-v', greatest(acc.`max-v`, value))"}
+    odd |= {"merge": "named_struct('max-v', greatest(left.`max-v`, right.`max-v`))"}
     done = play(
         "u | at | v \n a | 9 | 0.1 \n a | 11 | 0.2 \n a | 12 | 0.3 \n a | 13 | -",
         REALS,
         time={"allowed_lateness": "1d"},
-        aggregates=[of | null, of | many],
+        aggregates=[of | null, of | many, of | odd],
     )
     done.assert_clean()
     done.flush().assert_clean()

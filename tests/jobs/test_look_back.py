@@ -250,6 +250,7 @@ def test_a_session_that_begins_earlier_is_told_as_changed_and_not_as_one_more_an
     (report,) = backfill(warehouse.kind, LookBack(at("9:00"), at("11:00"), now=NOW))
     counted = report.manifest.sessions
     assert [counted[name] for name in ("created", "extended", "merged", "split", "deleted")] == [1, 1, 0, 0, 1]
+    assert counted["finalised"] == 1  # bob's was final before
     row = as_row(report)
     assert [row[name] for name in ("rows_added", "rows_changed", "rows_removed")] == [2, 0, 1]
     capsys.readouterr()

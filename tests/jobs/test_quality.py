@@ -7,6 +7,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from sessionizer.jobs.commands import rebuild_plan
@@ -93,6 +94,15 @@ def test_what_is_broken_is_told_apart_from_what_crashed(
     assert broken == {"at most 1.0% of events late", "the watermark is fresh"}
     show(found)
     assert "BROKEN" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_rows_that_the_filter_leaves_out_are_no_events(spark: SparkSession, tmp_path: Path) -> None:
+    made = Warehouse(spark, tmp_path, source={"where": "n > 0"})
+    made.append("user|at|n\nann|10:00|1\n-|10:05|0\n-|10:06|0")
+    made.init().run()
+    found = check(made.kind, Asked(NOW, 1.0, None, (), tmp_path / "docs"), lambda _: None)
+    assert [v for v in found.verdicts if not v.holds] == []
 
 
 @pytest.mark.slow

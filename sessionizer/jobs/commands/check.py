@@ -21,6 +21,7 @@ from sessionizer.jobs.quality.expectations import (
 from sessionizer.jobs.run.kinds import Kind
 from sessionizer.jobs.run.phases import Say
 from sessionizer.lib import columns as C
+from sessionizer.lib.admission.validate import passing
 from sessionizer.lib.errors import UsageError
 
 SUITES = {"sessions": sessions_suite, "windows": windows_suite}
@@ -70,6 +71,8 @@ def check(kind: Kind, asked: Asked, say: Say) -> Checked:
         )
     oldest = None if asked.longest_lag is None else asked.now - asked.longest_lag
     rows, events = kind.home.table.read().drop(C.STATE), kind.tables.events.as_they_stand()
+    passes = passing(events, kind.rule)
+    events = events if passes is None else events.where(passes)
     rejects = rejected_events_suite(kind.rule.time_unit)
     say("importing Great Expectations")
     quality = Quality(asked.docs)

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from sessionizer.jobs.run import side_tables
-from sessionizer.jobs.run.driver import repair
+from sessionizer.jobs.run.driver import lasting, repair
 from sessionizer.jobs.run.kinds import Kind
 from sessionizer.jobs.run.manifests import forgetting
 from sessionizer.jobs.run.phases import Phases, Say
@@ -32,6 +32,7 @@ def forget(kind: Kind, keep: int, now: int, say: Say, *, dry_run: bool = False) 
         number = kind.home.ended(before).count()
         if dry_run or not number:
             return number
+        position = lasting(kind, position)
         say(f"forgetting {number:,} {kind.name}")
         manifest = forgetting(kind, done, position, before=before, number=number, now=now)
         with phases("commit"):

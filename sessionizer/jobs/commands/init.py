@@ -11,7 +11,7 @@ from sessionizer.lib.config import Config
 from sessionizer.lib.expressions import with_keys
 from sessionizer.tables.delta import A_MONTH, CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT, Table
 from sessionizer.tables.event_outputs import WHOLE
-from sessionizer.tables.source import MAKE_IT, naming
+from sessionizer.tables.source import MAKE_IT, check_names, naming
 from sessionizer.tables.stitch.stitched import StitchedTable
 from sessionizer.tables.table_set import TableSet
 
@@ -32,6 +32,7 @@ def _init(tables: TableSet, retention_days: int | None, say: Callable[[str], Non
     for name, one in tables.events.each.items():
         with naming(name):
             one.table.require(MAKE_IT)
+            check_names(one.table)
             if isinstance(one, StitchedTable):
                 one.mapping.require()
                 _keep_changes(one.mapping.table, retention_days, say)

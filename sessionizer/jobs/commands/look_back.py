@@ -16,7 +16,7 @@ from sessionizer.jobs.console import iso
 from sessionizer.jobs.run import side_tables
 from sessionizer.jobs.run.compute import Checkpoints, outlasting
 from sessionizer.jobs.run.context import RunContext
-from sessionizer.jobs.run.driver import commit, may_write_at_once, repair, settled
+from sessionizer.jobs.run.driver import commit, lasting, may_write_at_once, repair, settled
 from sessionizer.jobs.run.kinds import Kind, Ruled
 from sessionizer.jobs.run.manifests import manifest_of
 from sessionizer.jobs.run.phases import Phases, RunReport, Say, wall_clock
@@ -221,6 +221,7 @@ def _computed(kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: LookB
             _repair_if_possible(kind, position, say)
         elif not asked.dry_run:
             repair(kind, position, say)
+        position = position if asked.dry_run else lasting(kind, position)
         if position.manifest is not None and mode != "rebuild":
             check_fits(kind, position.manifest)
         now = asked.now if asked.now is not None else wall_clock()

@@ -175,7 +175,7 @@ def _of_traces(context: RunContext, sessions: DataFrame, events: DataFrame, rule
     """What is wrong in the optional tables."""
     found = {}
     for name, output in context.kind.tables.event_outputs.items():
-        rows = output.table.read()
+        rows = output.table.read(output.table.version)  # as it is before it is asked what it has
         forgotten = context.clock.forgotten
         young = rows if forgotten is None else rows.where(C.col(C.EVENT_TIME) >= timestamp(forgotten))
         found[rules.places(name)] = wrong_places(young, sessions, rule)

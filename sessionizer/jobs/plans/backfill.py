@@ -58,13 +58,14 @@ def plan(tables: LocalTableSet, of: Ruled, asked: LookBack) -> Plan:
     todo = replace(asked, low=begin) if begin < asked.high else asked
     part = part_within(tables, versions, [(todo.low, todo.high - 1)])
     keys = of_any(todo.keys, home.schema)
+    kept = todo.low if done is None or done.forgotten is None else max(todo.low, done.forgotten)
     return Plan(
         of.name,
         todo,
         *_spans(part.files, todo),
         part=part,
         rows=by_status(tables, of, [*touching(of, todo.low, todo.high), *keys]),
-        late=0 if todo.columns else late_within(tables, of, todo.low, todo.high, keys),
+        late=0 if todo.columns else late_within(tables, of, kept, todo.high, keys),
         goes_on=todo.low > asked.low,
         first=unfinished(tables, of, position),
     )

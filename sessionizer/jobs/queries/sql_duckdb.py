@@ -3,7 +3,6 @@
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from ctypes import c_float
 from dataclasses import dataclass
 from datetime import MAXYEAR, date, datetime
 from math import isfinite, isnan
@@ -16,6 +15,7 @@ from sessionizer.lib.config import Config
 from sessionizer.lib.errors import UsageError
 from sessionizer.tables.queries.duckdb import connect
 from sessionizer.tables.queries.local import LocalTableSet
+from sessionizer.tables.queries.oldest import single
 
 WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
 ZONED = "TIMESTAMP WITH TIME ZONE"
@@ -99,19 +99,9 @@ def _as_text(query: Query) -> str:
 def _values(query: Query, row: Sequence[Any]) -> Iterator[Any]:
     for (_, kind), value in zip(query.columns, row, strict=True):
         if kind in ("FLOAT", "FLOAT[]"):
-            yield _as_json(_single(value))
+            yield _as_json(single(value))
         else:
             yield _as_json(_far(value) if kind.startswith(("TIMESTAMP", "DATE")) else value)
-
-
-def _single(value: Any) -> Any:
-    """A number of single precision by as few digits as tell it, as Spark writes it."""
-    if isinstance(value, list):
-        return [_single(one) for one in value]
-    if not isinstance(value, float) or not isfinite(value):
-        return value
-    told = (float(f"{value:.{digits}g}") for digits in range(1, 10))
-    return next(found for found in told if c_float(found).value == value)
 
 
 def _far(value: Any) -> Any:

@@ -137,15 +137,16 @@ class RunContext:
         done, read, compute = self.position.manifest, self.increment, Checkpoints(self.increment.bytes)
         is_first = read.is_whole and not (done is not None and done.has_consumed)
         past, asked = None if is_first else self.past, None if self.mode == "run" else self._asked()
-        return Admission(self._events(), self.rule, clock, past, compute, asked, is_first, only_adds=read.only_adds)
+        begins = bool(self.kind.tables.events.beginning(done, self.began))
+        return Admission(self._events(), self.rule, clock, past, compute, asked, is_first, read.only_adds, begins)
 
     def _events(self) -> DataFrame:
         """The increment; where it begins a source, with what lies before its start."""
-        events, done = self.kind.tables.events, self.position.manifest
+        events = self.kind.tables.events
         rows = events.read(self.increment)
         if self.rule.deletes == "ignore" and C.CHANGE_TYPE in rows.columns:
             rows = housekept(rows, self.rule, events.deletion(self.increment))
-        if not (begun := {n: first for n, first in self.began.items() if first and n not in events.begun(done)}):
+        if not (begun := events.beginning(self.position.manifest, self.began)):
             return rows
         older = events.before(begun, self.increment).withColumn(C.CHANGE_TYPE, F.lit(BEFORE_START))
         return rows.unionByName(older, allowMissingColumns=True)

@@ -23,8 +23,10 @@ from sessionizer.jobs.run.policies import (
 from sessionizer.jobs.run.retelling import check_columns
 from sessionizer.jobs.run.retries import with_retries
 from sessionizer.lib.config import Config
+from sessionizer.lib.durations import HOUR
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.watermarks import WatermarkOverride, WatermarkState, advance_each
+from sessionizer.tables.delta import Superseded
 from sessionizer.tables.increments import Increments
 from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.position import Position
@@ -110,6 +112,23 @@ def repair(kind: Kind, position: Position, say: Say) -> Manifest | None:
     return manifest
 
 
+def lasting(kind: Kind, position: Position) -> Position:
+    """The position, of a version that outlasts the next commit: with that, Delta may clear its log of what is old.
+
+    What follows the commit reads this version, and so does a repair.
+    """
+    now, done = wall_clock(), position.manifest
+    latest = next(kind.home.table.history(), None)
+    if done is None or (latest is not None and now - latest.timestamp_us < HOUR):
+        return position
+    if not kind.home.keep_manifest(done, now):
+        return position
+    found = kind.home.position()
+    if found.manifest is None or found.manifest.run_id != done.run_id or found.restored != position.restored:
+        raise Superseded("another run was faster")
+    return found
+
+
 def settled(kind: Kind, say: Say) -> Position:
     """The position, once the side tables are in line with it."""
 
@@ -159,6 +178,7 @@ def _increment(kind: Kind, options: RunOptions, say: Say, finished: Callable[[Ma
             increment, override = kind.tables.events.nothing_new(done), by_clock or override
         elif override != NO_OVERRIDE and not options.once and _more_is_left(kind, increment, options):
             override = NO_OVERRIDE
+        position = position if options.dry_run else lasting(kind, position)
     if done is not None and evolves:
         say(f"taking up aggregates: {kind.evolved(done).told()}")
     say(_reading(increment))

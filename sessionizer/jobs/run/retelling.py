@@ -65,6 +65,7 @@ def _is_named(column: str, rule: Rule, of: EventSource) -> bool:
     """Whether the rule, or what one source says of its events, names a column, as far as texts tell."""
     own = rule.of_source(of)
     names = (*own.key, *own.order_by, *rule.order_by, *(() if rule.dedupe is None else rule.dedupe.by))
+    names = names if of.stitch is None else (*names, of.stitch.from_)
     texts = (*names, *expressions_of(rule).values(), *expressions_of(own).values())
     return any(re.search(rf"(?<!\w){re.escape(column)}(?!\w)", text, re.IGNORECASE) for text in texts)
 

@@ -12,7 +12,7 @@ from sessionizer.lib.admission.accepted import Past, accepted, as_rejects
 from sessionizer.lib.admission.corrections import reconciled
 from sessionizer.lib.admission.dedupe import mark_duplicates, only_freed, was_judged
 from sessionizer.lib.admission.event_counts import EventCounts
-from sessionizer.lib.admission.freed import Readmission, asked_for, copies_of, deletions, freed, judged_again
+from sessionizer.lib.admission.freed import Readmission, asked_for, copies_of, deletions, freed, judged_again, of_main
 from sessionizer.lib.admission.lateness import decided, judge_late, with_places
 from sessionizer.lib.admission.rejects import IDENTITY, kept, leaving, rejected
 from sessionizer.lib.admission.validate import raw_us, validate
@@ -42,10 +42,11 @@ class Admission:
     """The judgement of one run's events.
 
     events: rows of the source, or of its change feed. clock: as it stood before the run. past: what was consumed;
-    None: there is none (`is_first`), or it is not known. asked: rejected events to judge again. places: what their
-    place says of events older than the horizon, once it is judged: key columns, `__bucket` as by `bucket`, `__enters`.
-    tells_copies: no, as long as places are judged; what is late is so beside copies, too, and is the original of none.
-    only_adds: whether all events are new; else some may undo each other.
+    None: there is none (`is_first`), or it is not known. asked: rejected events to judge again. only_adds: whether all
+    events are new; else some may undo each other. begins: whether what lies before the start of a source is among them.
+    places: what their place says of events older than the horizon, once it is judged: key columns, `__bucket` as by
+    `bucket`, `__enters`. tells_copies: no, as long as places are judged; what is late is so beside copies, too, and is
+    the original of none.
     """
 
     events: DataFrame
@@ -55,10 +56,11 @@ class Admission:
     compute: Compute
     asked: Readmission | None = None
     is_first: bool = False
+    only_adds: bool = True
+    begins: bool = False
     places: DataFrame | None = None
     bucket: Column | None = None
     tells_copies: bool = True
-    only_adds: bool = True
 
     def judged(self) -> DataFrame:
         """Each event with its verdict, as long as nothing has left the source and nothing is judged again."""
@@ -72,7 +74,7 @@ class Admission:
         rejects = self._rejects()
         if C.CHANGE_TYPE in self.events.columns:
             standing = None if rejects is None else as_rejects(rejects, rule)
-            valid = reconciled(valid, standing, rule, clock.forgotten)
+            valid = reconciled(valid, standing, rule, clock.forgotten, begins=self.begins)
         for free in self._freed(valid, rejects):
             valid = valid.unionByName(free, allowMissingColumns=True)
         return self.compute.held(
@@ -163,7 +165,10 @@ class Admission:
             return []
         held, gone = self.compute.held(wanted), made[0] if made else None
         again = freed(held, self.past, self.rule, self.clock, self.compute, made=gone)
-        return made if again is None else [*made, again]
+        if again is None or gone is None:
+            return made if again is None else [again]
+        again = self.compute.held(again)
+        return [of_main(gone, again), again]
 
     def _originals(self, valid: DataFrame, rejects: DataFrame | None) -> DataFrame | None:
         """Accepted events near these, as they were before any of these came: what copies are found by."""

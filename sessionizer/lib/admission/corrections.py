@@ -18,7 +18,7 @@ from sessionizer.lib.admission.verdicts import (
     INVALID,
     WITHDRAWN,
 )
-from sessionizer.lib.bags import hashed
+from sessionizer.lib.bags import hashed, taken
 from sessionizer.lib.expressions import condition_of_event
 from sessionizer.lib.rule import Rule
 
@@ -60,7 +60,9 @@ def housekept(changes: DataFrame, rule: Rule, deletion: Deletion | None) -> Data
     return told.withColumn(C.CHANGE_TYPE, marked).select(*C.cols(tuple(changes.columns)))
 
 
-def reconciled(valid: DataFrame, rejects: DataFrame | None, rule: Rule, forgotten: int | None = None) -> DataFrame:
+def reconciled(
+    valid: DataFrame, rejects: DataFrame | None, rule: Rule, forgotten: int | None = None, *, begins: bool = False
+) -> DataFrame:
     """Change rows, told as what they do to the accepted bag.
 
     Rows that were removed and added again as they were (an overwrite does that) are gone: nothing has changed. A row
@@ -69,10 +71,10 @@ def reconciled(valid: DataFrame, rejects: DataFrame | None, rule: Rule, forgotte
     is an update like those that Delta names so. Where the rule does not apply corrections, withdrawals and updates are
     rejected. An update that moves an event to before what has been `forgotten` is judged like any event so old.
 
-    In: what `validate` returns, of a change feed; what `as_rejects` returns. Out: the same rows with `__hash` and,
-    where some events are apart, `__population`.
+    In: what `validate` returns, of a change feed; what `as_rejects` returns. begins: whether rows from before the start
+    of a source are there, too. Out: the same rows with `__hash` and, where some events are apart, `__population`.
     """
-    net = _netted(hashed(valid))
+    net = (_beside_older if begins else _netted)(hashed(valid))
     if rejects is not None:
         stays = (IN,) if rule.corrections == "apply" else (IN, BESIDE)
         standing = rejects.where(~C.col(C.KEPT).isin(*stays))
@@ -101,12 +103,22 @@ def reconciled(valid: DataFrame, rejects: DataFrame | None, rule: Rule, forgotte
     return told.withColumn(C.VERDICT, F.when(refused, CORRECTION).otherwise(C.col(C.VERDICT)))
 
 
+def _beside_older(signed: DataFrame) -> DataFrame:
+    """What `_netted` makes of an increment; what it takes away of what lies before the start is `forgotten`."""
+    is_older = C.col(C.CHANGE_TYPE).eqNullSafe(F.lit(BEFORE_START))
+    net, older = _netted(signed.where(~is_older)), signed.where(is_older)
+    told = taken(net.withColumnRenamed("__nth", "__number"), older).withColumnRenamed("__number", "__nth")
+    lost = C.col(C.TAKEN) & _is_gone()
+    told = told.withColumn(C.VERDICT, F.when(lost, FORGOTTEN).otherwise(C.col(C.VERDICT)))
+    left = taken(older, net.where(_is_gone())).where(~C.col(C.TAKEN))
+    return told.unionByName(left.withColumn("__nth", F.lit(None).cast("int"))).drop(C.TAKEN)
+
+
 def _netted(signed: DataFrame) -> DataFrame:
     """The rows without those that undo each other, with `__nth`: 1, 2, … among equal rows that go the same way."""
     same = Window.partitionBy(C.HASH)
     gone, came = F.count_if(_is_gone()).over(same), F.count_if(~_is_gone()).over(same)
-    is_older = C.col(C.CHANGE_TYPE).eqNullSafe(F.lit(BEFORE_START))  # which the increment's own rows leave alone
-    one_way = Window.partitionBy(C.HASH, "__gone").orderBy(is_older, C.CHANGE_TYPE)
+    one_way = Window.partitionBy(C.HASH, "__gone").orderBy(C.CHANGE_TYPE)
     counted = signed.withColumns({"__gone": _is_gone(), "__undone": F.when(_is_gone(), came).otherwise(gone)})
     numbered = counted.withColumn("__nth", F.row_number().over(one_way) - F.col("__undone"))
     return numbered.where(F.col("__nth") > 0).drop("__gone", "__undone")

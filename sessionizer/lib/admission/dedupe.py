@@ -46,7 +46,7 @@ def mark_duplicates(valid: DataFrame, known: DataFrame | None, rule: Rule, clock
         anywhere = anywhere | C.col(C.FREED).isNotNull()
     if if_late(rule) == LATE:
         told = F.lit(None).cast("boolean")
-        if rule.lateness == "event":
+        if rule.lateness == "event" or WAS in valid.columns:  # where places are judged copies count beside what is old
             rows = with_clock(rows, rule, clock).drop(C.W, C.MARK, C.FLUSHED)
             told = us < C.col(C.H)
         elif C.ENTERS in valid.columns:

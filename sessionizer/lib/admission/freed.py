@@ -196,9 +196,23 @@ def freed(  # noqa: PLR0913
     places = (*rule.key, C.RAW_US)
     spots = rejects.select(*C.cols(rule.key), time.alias(C.RAW_US))
     near = joined(there.withColumn(C.RAW_US, raw_us(there)), spots, places, "left_semi")
-    found = matched(near.select(*C.cols(tuple(there.columns))), rejects, C.col(STILL_IN))
+    near, is_in = near.select(*C.cols(tuple(there.columns))), C.col(STILL_IN)
+    found = matched(near, rejects, is_in)
+    if made is not None:  # what came again since is another event than the one apart
+        apart = C.col(C.KEPT) == BESIDE
+        beside = matched(near, rejects.where(apart), is_in.desc())
+        found = matched(near, rejects.where(~apart), is_in).unionByName(beside)
     found = found.where(C.col(C.VERDICT).isNull() | C.col(C.FREED)[C.REASON].isin(CORRECTION, DUPLICATE))
     return (found if made is None else _forgetting(found, made)).drop(STILL_IN)
+
+
+def of_main(made: DataFrame, again: DataFrame) -> DataFrame:
+    """Deletions, as `deletions` returns them, beside the freed events that they take away.
+
+    Of these each lies apart, or is rejected itself: its own row says what it leaves, and the main population has none.
+    """
+    elsewhere = taken(made, again.where(C.col(C.VERDICT) == FORGOTTEN))
+    return elsewhere.withColumn(C.VERDICT, F.when(C.col(C.TAKEN), FORGOTTEN).otherwise(C.col(C.VERDICT))).drop(C.TAKEN)
 
 
 def _named(rejects: DataFrame) -> DataFrame:

@@ -65,9 +65,17 @@ def replaced(before: T.StructType, after: T.StructType) -> list[str]:
 def _is_replaced(was: T.StructField, now: T.StructField) -> bool:
     if PHYSICAL in now.metadata and _physical(was) != _physical(now):  # else the files were written anew
         return True
-    match was.dataType, now.dataType:
+    return _has_replaced(was.dataType, now.dataType)
+
+
+def _has_replaced(was: T.DataType, now: T.DataType) -> bool:
+    match was, now:
         case T.StructType(), T.StructType():
-            return bool(replaced(was.dataType, now.dataType))
+            return bool(replaced(was, now))
+        case T.ArrayType(), T.ArrayType():
+            return _has_replaced(was.elementType, now.elementType)
+        case T.MapType(), T.MapType():
+            return _has_replaced(was.keyType, now.keyType) or _has_replaced(was.valueType, now.valueType)
     return False
 
 

@@ -21,11 +21,12 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from sessionizer.lib.durations import PATTERN, format_duration, parse_duration
+from sessionizer.lib.durations import DAY, PATTERN, format_duration, parse_duration
 from sessionizer.lib.errors import printable
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters at least: C:/ is a drive
 _PART = r"(?:`[^`]+`|[0-9]*[A-Za-z_][A-Za-z0-9_]*)"
+LONGEST = 10_000_000 * DAY
 DEFAULT_CATALOG = "spark_catalog."  # Spark's own; names without a catalog are of it
 _NAME = re.compile(rf"{_PART}(?:\.{_PART}){{1,2}}")
 
@@ -144,13 +145,15 @@ SparkValue = Annotated[str, BeforeValidator(_spark_text), WithJsonSchema({"type"
 def _not_negative(microseconds: int) -> int:
     if microseconds < 0:
         raise broken_rule("must not be negative", "Use 0s or longer")
+    if microseconds > LONGEST:  # times that are added to such a one would overflow
+        raise broken_rule("must be at most 10000000d", "Use a shorter one: no times are so far apart")
     return microseconds
 
 
 def _positive(microseconds: int) -> int:
     if microseconds <= 0:
         raise broken_rule("must be longer than 0s", "Use a duration such as 30m")
-    return microseconds
+    return _not_negative(microseconds)
 
 
 Wait = Annotated[Duration, AfterValidator(_not_negative)]

@@ -96,18 +96,21 @@ class _Whole:
             case "stddev":
                 n, mean, squares = (state["moments"][part] for part in ("n", "mean", "squares"))
                 steady = F.when(_finite(squares), mean)
-                average = F.when(_finite(F.var_pop(v)), F.avg(v.cast("double")))
+                variance = F.var_pop(v.cast("double"))
+                average = F.when(_finite(variance), F.avg(v.cast("double")))
+                spread = F.when(n > 1, F.sqrt(squares / (n - 1))).when(n == 1, squares)
+                expected = F.when(F.count(v) == 1, variance).otherwise(self._results()[0])
                 return [
                     fact("n", F.when(state.isNotNull(), F.coalesce(n, F.lit(0))), F.count(v)),
                     fact("mean", steady, average, ADDED * F.avg(self._size())),
-                    same("squares", F.when(n > 1, F.sqrt(squares / (n - 1)))),
+                    fact("squares", spread, expected, self._near()),
                 ]
             case "first" | "last":
                 return [fact("ranked", state["ranked"], self._edge())]
             case "list":
-                return [fact("ranked", state["ranked"], self._at_most(self._in_order()))]
+                return [fact("ranked", state["ranked"], self._at_most(self._in_order())), *self._whether_cut()]
             case "set" | "count_distinct":
-                return [fact("values", state["values"], self._at_most(self._distinct()))]
+                return [fact("values", state["values"], self._at_most(self._distinct())), *self._whether_cut()]
             case "approx_count_distinct":
                 sketch = C.sketch_of(self.kind.simpleString())
                 return [same(sketch, F.hll_sketch_estimate(state[sketch]))]
@@ -119,6 +122,12 @@ class _Whole:
                 first = fact("first", state["state"]["first"], F.min(self._ranked(nulls=not self.spec.ignore_nulls)))
                 return [first, same("acc", F.when(state.isNotNull(), self._finished(acc)))]
         return []
+
+    def _whether_cut(self) -> list[Fact]:
+        if self.spec.at_most is None:
+            return []
+        found = C.col(C.STATE)[self.spec.name]["truncated"]
+        return [Fact(f"{C.STATE}.{self.spec.name}.truncated", found, self._results()[1])]
 
     def _results(self) -> list[Column]:
         v, spec = self.value, self.spec
@@ -207,9 +216,10 @@ class _Whole:
     def _custom(self) -> Column:
         """The configuration's own update, event by event."""
         values = F.sort_array(F.collect_list(self._ranked(nulls=not self.spec.ignore_nulls)))
-        update = F.expr(f"(acc, value) -> CAST(({self.spec.update}\n) AS {self.acc})")
-        folded = F.transform(values, lambda one: one["value"])
-        return self._finished(F.call_function("aggregate", folded, F.expr(str(self.spec.initial)), update))
+        is_nested = "<" in self.acc  # then it is of the same type already
+        update = self.spec.update if is_nested else f"CAST(({self.spec.update}\n) AS {self.acc})"
+        step, folded = F.expr(f"(acc, value) -> {update}"), F.transform(values, lambda one: one["value"])
+        return self._finished(F.call_function("aggregate", folded, F.expr(str(self.spec.initial)), step))
 
     def _finished(self, acc: Column) -> Column:
         return F.get(F.call_function("transform", F.array(acc), F.expr(f"acc -> {self.spec.finish or 'acc'}")), 0)

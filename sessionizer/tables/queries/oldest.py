@@ -4,9 +4,12 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from ctypes import c_float
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from math import isfinite
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -60,11 +63,16 @@ def oldest_in(
         statuses = told[C.STATUS].to_pylist() if has_status else [status] * told.num_rows
         rows = zip(statuses, *[as_numbers(told[name]).to_pylist() for name in span], strict=True)
         for place in (i for i, row in enumerate(rows) if row == (status, *least)):
-            of_row = {name: _text(told[name][place].as_py()) for name in key}
+            of_row = {name: _text(_value(told[name], place)) for name in key}
             state = told[C.STATE][place].as_py() if per_key else None
             found.append((of_row, (state or {}).get(C.STATE_WATERMARK)))
     first, own = min(found, key=lambda row: [(text is not None, text or "") for text in row[0].values()])
     return Oldest(first, dict(zip(span, least, strict=True)), _watermark(manifest, first, own))
+
+
+def _value(column: Any, place: int) -> object:
+    value = column[place].as_py()
+    return single(value) if str(column.type) == "float" else value
 
 
 def _own(rows: DataFrame) -> Column:
@@ -129,3 +137,13 @@ def _text(value: object) -> str | None:
         case Decimal():
             return f"{value:f}"
     return str(value)
+
+
+def single(value: Any) -> Any:
+    """A number of single precision by as few digits as tell it, as Spark writes it."""
+    if isinstance(value, list):
+        return [single(one) for one in value]
+    if not isinstance(value, float) or not isfinite(value):
+        return value
+    told = (float(f"{value:.{digits}g}") for digits in range(1, 10))
+    return next(found for found in told if c_float(found).value == value)

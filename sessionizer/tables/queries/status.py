@@ -142,7 +142,7 @@ def _local_status(
     manifest = position_of(home).manifest
     try:
         (by_status, oldest), ledger = _counts(home, span, manifest), _rows(runs)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, OverflowError, pa.ArrowException) as error:  # Python has no times of all years
         raise NeedsSpark(f"a file cannot be read without it ({str(error).splitlines()[0]})") from error
     ledger.sort(key=lambda row: -row[C.RUN_SEQ])
     return Status(

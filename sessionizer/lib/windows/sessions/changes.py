@@ -81,13 +81,14 @@ def recomputed_changes(
     """
     same = F.get(F.filter(C.col(C.ABSORBED), lambda row: row[C.SESSION_ID] == C.col(C.SESSION_ID)), F.lit(0))
     rows = rows.withColumn(C.IS_PART, _is_part())
+    whole = F.when(~F.coalesce(C.col(C.IS_PART), F.lit(False)), _first(C.col(C.ABSORBED))[C.STATUS])
     upserts = (rows if table is None else _differing(rows, table, names, within)).withColumns(
         {
             C.CHANGE: F.when(same.isNotNull(), UPDATE).otherwise(INSERT),
             C.WAS_FINAL: same[C.IS_FINAL],
             C.OLD_START: same[C.START],
             C.ABSORBED_ROWS: F.size(C.col(C.ABSORBED)),
-            C.STATUS_BEFORE: same[C.STATUS],
+            C.STATUS_BEFORE: F.coalesce(same[C.STATUS], whole),
             C.FRESH: F.lit(1).cast("bigint"),
         }
     )
