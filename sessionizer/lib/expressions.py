@@ -25,8 +25,9 @@ _ENCRYPTS = re.compile(r"`?\baes_encrypt\b`?\s*\(", re.IGNORECASE)
 # Where its fifth argument is none, and its third not this mode, it takes a new vector each time.
 _VECTOR, _NONE, _ECB = 4, {"''", '""'}, {"'ecb'", '"ecb"'}
 _NAME = re.compile(r"[A-Za-z_]\w*")
-_QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|--[^\n]*|/\*.*?\*/""", re.DOTALL)
-_ALL = re.compile(r"(?:^|[(,])\s*\*")  # what multiplies stands behind something
+_QUOTED = re.compile(r"""[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`""", re.DOTALL)
+_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+_ALL = re.compile(r"(?:^|[(,]|\bdistinct\b|(?:[a-z_]\w*|')\s*\.)\s*\*", re.IGNORECASE)  # else it multiplies
 # Names that mean something where no column has them.
 _LITERALS = (
     *("true", "false", "null", "current_date", "current_time", "current_timestamp", "localtimestamp"),
@@ -115,7 +116,7 @@ def expression_of(text: str, names: DataFrame, field: str, hint: str = "") -> Co
 
 def _check_repeatable(parsed: Column, text: str, frame: DataFrame, field: str) -> None:
     """Raise a ConfigError unless the value follows from the row alone, and is the same whenever it is computed."""
-    if _ALL.search(_QUOTED.sub("''", text)):
+    if _ALL.search(_COMMENT.sub(" ", _QUOTED.sub("''", text))):
         raise ConfigError(
             f"{field} must name the columns that it means: * takes in those that a run adds, too",
             value=text,

@@ -7,6 +7,7 @@ from pyspark.sql import types as T
 from sessionizer.lib import columns as C
 from sessionizer.lib.aggregates.evolution import told_by, widened
 from sessionizer.lib.errors import TableError
+from sessionizer.lib.expressions import fields_within
 from sessionizer.lib.time.watermarks import latest
 from sessionizer.lib.windows.sessions.memberships import INSERT, KIND, OLD_ID, REMOVE
 from sessionizer.tables.delta import Commit, Table
@@ -38,7 +39,9 @@ class EventOutput:
         Errors: TableError, ConfigError.
         """
         there = {field.name.lower(): field.dataType for field in self.table.schema.fields}
-        self.table.check_addable([name for name in made.names if name.lower() not in there])
+        known = {name.lower() for name in fields_within(self.table.schema)}
+        parts = [way[-1] for name, way in fields_within(made).items() if name.lower() not in known]
+        self.table.check_addable([*(name for name in made.names if name.lower() not in there), *parts])
         wrong = {f.name: (there[f.name.lower()], f.dataType) for f in made.fields if f.name.lower() in there}
         wrong = {name: types for name, types in wrong.items() if _clash(*types)}
         if wrong:

@@ -134,3 +134,20 @@ def test_an_aggregate_goes_with_its_column(spark: SparkSession, tmp_path: Path) 
         done.config = done.configured()
         done.runs(clicks="a@6=3")
         done.assert_sessions("u | start | end | count | total \n a | 5 | 6 | 2 | 5 \n b | 7 | 7 | 1 | 1")
+
+
+@pytest.mark.broad
+@pytest.mark.parametrize("mapped", [False, True])
+def test_rejected_events_are_known_again_where_parts_change_their_order_behind_what_a_run_has_read(
+    spark: SparkSession, tmp_path: Path, mapped: bool
+) -> None:
+    done = Play(spark, tmp_path, "u STRING, at TIMESTAMP, n INT, w STRUCT<a: INT, b: INT>").runs("tick@100")
+    if mapped:
+        done.source(BY_NAME).run()
+    done.source(f"INSERT INTO {{}} VALUES ('a', TIMESTAMP '{minute(5)}', 1, named_struct('a', 1, 'b', 2))")
+    read = done.tables.events.table.version
+    done.source("ALTER TABLE {} ALTER COLUMN w.b FIRST").run(to_version=read)
+    done.assert_rejected("u | reason \n a | late")
+    done.assert_clean()
+    done.run()
+    done.assert_clean()

@@ -37,7 +37,9 @@ NAMES = "must name the columns that it means"
 @pytest.fixture(scope="module")
 def events(spark: SparkSession) -> DataFrame:
     spark.sql("SELECT 1 AS s").createOrReplaceTempView("elsewhere")
-    return spark.createDataFrame([], "user STRING, at TIMESTAMP, n INT, xs ARRAY<INT>, today STRING")
+    return spark.createDataFrame(
+        [], "user STRING, at TIMESTAMP, n INT, xs ARRAY<INT>, today STRING, w STRUCT<a: INT, b: INT>"
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,6 +57,8 @@ def events(spark: SparkSession) -> DataFrame:
         ("session_window(at, '5 minutes').start < at", ALONE),
         ("to_json(struct(*)) LIKE '%x%'", NAMES),
         ("hash(n, *) > 0", NAMES),
+        ("hash(n, /* all */ *) > 0", NAMES),
+        ("size(array(w.*)) > 0", NAMES),
         ("elsewhere.s > 0", FITS),
         ("sum(n) > 1", FITS),
         ("row_number() OVER (ORDER BY n) = 1", FITS),
@@ -98,7 +102,8 @@ def test_an_expression_of_the_config_is_refused_unless_it_is_about_the_row(
         "user <> ';DROP TABLE sessions'",
         "exists(xs, x -> x > 1)",
         "to_json(struct(user, at)) LIKE '%rand(*)%'",
-        "n * n > 0 /* (* */",
+        "n * n > 2.*n /* (* */",
+        "replace(user, r'\\', '(*') > ''",
         "try_cast(user AS TIMESTAMP) > at",
         "n > 0 -- why not",
     ],

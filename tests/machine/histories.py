@@ -99,12 +99,8 @@ class Teller:
     # The source.
 
     def _of_source(self) -> list[Step]:
-        """Insertions, or changes; where chains are judged, not both for one run, whose order is left open."""
         kind = self.random.choice(self.happens)
-        sort = "add" if kind == "add" else "change"
-        if self.rule.lateness == "session" and self.waiting - {sort}:
-            return []
-        self.waiting.add(sort)
+        self.waiting.add("add" if kind == "add" else "change")
         return list(getattr(self, f"_{kind}")())
 
     def _add(self) -> Iterator[Step]:
@@ -130,8 +126,7 @@ class Teller:
         gone = tuple(row.n for row in self._picked(0.05, settled=self.settled) if row.n not in changes)
         for n in gone:
             del self.rows[n]
-        new = [] if self.rule.lateness == "session" else self._some(0.1)
-        yield Overwrite(changes, gone, tuple(row for user in new for row in self._events(user, 1, 0, 60)))
+        yield Overwrite(changes, gone, tuple(row for user in self._some(0.1) for row in self._events(user, 1, 0, 60)))
 
     def _blink(self) -> Iterator[Step]:
         """Rows are removed, and added again as they were."""

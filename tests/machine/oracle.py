@@ -56,6 +56,7 @@ class World:
         self.main: Bag[Event] = Bag(alike)
         self.apart: Bag[Event] = Bag(alike)
         self.rejected: Bag[Rejected] = Bag(alike)
+        self.may_join: list[tuple[Key, int, int]] = []  # where sessions lay before the run, by key
         self.walked: list[Session] | None = None  # the sessions of these events, as long as none comes or goes
         self.without: set[Event] = set()  # events of final sessions that may lack the aggregates that came later
         self.kept: set[Event] = set()  # where these are dropped: events of final sessions that have them still
@@ -305,6 +306,7 @@ class World:
         stay = ignored or self.rule.corrections == "quarantine"
         kept = [row for row in gone if stay and not self._erases(row)]
         self._keep(kept, made_by)
+        self.may_join = self._may_join()
         freed = self._withdraw((Counter(gone) - Counter(kept)).elements(), last=True)
         if self.rule.corrections == "quarantine":
             unmade = Counter({row: times for row, times in corrected.items() if row.at is not None})
@@ -462,6 +464,13 @@ class World:
         self.walked = None
         return counts
 
+    def _may_join(self) -> list[tuple[Key, int, int]]:
+        """The sessions that events may be merged with, as they are before the run."""
+        if self.rule.lateness == "event":
+            return []
+        joins = (s for s in self._made() if not s.late and (self.rule.revive or not self._is_final(s)))
+        return [(s.key, s.start, s.expires) for s in joins]
+
     def _is_old(self, row: Row, in_place: Rows) -> bool:
         return self._is_forgotten(row) and not in_place[row]
 
@@ -496,9 +505,8 @@ class World:
         if self.rule.lateness == "event":
             return lambda row: is_late(time_of(row), self.rule.scope(row))
         spans = defaultdict(list)
-        for s in self._made():
-            if not s.late and (self.rule.revive or not self._is_final(s)):
-                spans[s.key].append((s.start, s.expires))
+        for key, start, expires in self.may_join:
+            spans[key].append((start, expires))
         for row in rows:
             if not self._is_forgotten(row):
                 spans[self.rule.who(row)].append((time_of(row), self.rule.reach(row)))

@@ -42,7 +42,7 @@ def appended(table: Reading, first: int, last: int) -> DataFrame:
         found = {f.name: C.col(physical(f)).cast(_shape(f.dataType, lambda part: part.name)) for f in inside}
         found |= {n: F.lit(given.get(physical(schema[n]))).cast(schema[n].dataType) for n in partition}
         parts.append(rows.select(*[found[name].alias(name) for name in schema.names]))
-    return reduce(DataFrame.unionByName, parts) if parts else table.read().limit(0)
+    return reduce(DataFrame.unionByName, parts) if parts else table.spark.createDataFrame([], schema)
 
 
 def _by_partition(table: Reading, first: int, last: int) -> dict[Values, list[str]]:

@@ -25,12 +25,17 @@ def changed(table: Reading, first: int, last: int) -> DataFrame:
     """
     then, now = (table.schema, table.schema) if last == table.version else (table.schema_at(last), table.schema)
     mapped = table.setting(COLUMN_MAPPING) not in (None, "none")
-    grown = [] if mapped else [n for n in retyped(then, now) if is_widened(then[n].dataType, now[n].dataType)]
-    if not grown:
+    both = [] if mapped else [name for name in then.names if name in now.names]
+    other = [n for n in both if then[n].dataType.simpleString() != now[n].dataType.simpleString()]
+    types = set(retyped(then, now)) if other else set[str]()
+    grown = [n for n in other if n in types and is_widened(then[n].dataType, now[n].dataType)]
+    told = [n for n in other if n in grown or n not in types]  # of others parts have come, or are in another order
+    if not told:
         return table.changes(first, last)
-    table.spark.conf.set(THOUGH_RETYPED, "true")
-    kinds = {name: (now[name].dataType, then[name].dataType) for name in grown}
-    return table.changes(first, last).withColumns({name: as_type(C.col(name), *kinds[name]) for name in grown})
+    if grown:
+        table.spark.conf.set(THOUGH_RETYPED, "true")
+    kinds = {name: (now[name].dataType, then[name].dataType) for name in told}
+    return table.changes(first, last).withColumns({name: as_type(C.col(name), *kinds[name]) for name in told})
 
 
 def as_typed(spark: SparkSession) -> None:

@@ -8,7 +8,7 @@ from ctypes import c_float
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from math import isfinite
+from math import isfinite, isnan
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -136,6 +136,8 @@ def _text(value: object) -> str | None:
             return value.isoformat()
         case Decimal():
             return f"{value:f}"
+        case float() if not isfinite(value):
+            return "NaN" if isnan(value) else f"{'-' if value < 0 else ''}Infinity"
     return str(value)
 
 
