@@ -151,3 +151,15 @@ def test_rejected_events_are_known_again_where_parts_change_their_order_behind_w
     done.assert_clean()
     done.run()
     done.assert_clean()
+
+
+@pytest.mark.broad
+def test_a_column_without_a_type_may_get_one_behind_what_a_run_has_read(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path, "u STRING, at TIMESTAMP, n INT, x VOID").runs("a@0").add("a@5")
+    read = done.tables.events.table.version
+    typed = spark.sql(f"SELECT 'a' AS u, TIMESTAMP'{minute(9)}' AS at, 1 AS n, 2 AS x")
+    typed.write.format("delta").mode("append").option("mergeSchema", "true").save(done.config.source.table)
+    done.run(to_version=read)
+    done.run()
+    done.assert_sessions("u | start | end | count \n a | 0 | 9 | 3")
+    done.assert_clean()

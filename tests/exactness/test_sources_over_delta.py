@@ -16,6 +16,7 @@ from sessionizer.jobs.run.kinds import kind_of
 from sessionizer.jobs.run.phases import RunOptions
 from sessionizer.lib.config import Config
 from sessionizer.lib.durations import DAY
+from sessionizer.lib.errors import SourceMismatch
 from sessionizer.tables.queries.local import LocalTableSet
 from tests.warehouse import NOW
 
@@ -82,6 +83,15 @@ def test_a_column_renamed_in_one_source_is_told_anew_there(spark: SparkSession, 
     assert lake.rows(rejects, "source", "reason") == [("clicks", "duplicate")]
     assert lake.rows(sessions, "u", "numbers") == [("a", [1, 2])]
     lake.assert_clean()
+
+
+def test_a_column_that_the_config_names_must_stay_in_each_source(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(spark, tmp_path).comes("clicks", "a", 0, 1).comes("calls", "a", 5, 1)
+    init(spark, lake.config, None, lambda _: None)
+    lake.run()
+    lake.does("calls", "ALTER TABLE {} RENAME COLUMN n TO m").comes("clicks", "a", 8, 2)
+    with pytest.raises(SourceMismatch, match="is gone from the source, or has another name there: n"):
+        lake.run()
 
 
 def test_a_restore_takes_the_positions_of_all_sources_back(spark: SparkSession, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from sessionizer.jobs.ingest.file_reader import FileReader, IngestOptions, Part
 from sessionizer.jobs.ingest.ingest import Ingestion, IngestReport, ingest
 from sessionizer.lib.config import Config
-from sessionizer.lib.errors import SessionizerError, SourceError, UsageError
+from sessionizer.lib.errors import SessionizerError, SourceError, TableError, UsageError
 from sessionizer.tables.delta import CHANGE_FEED, Superseded, Table
 from tests import quick_tables
 
@@ -123,6 +123,13 @@ def test_the_first_file_makes_the_table_and_records_what_was_read(lake: Lake) ->
         "at": "2024-06-01T00:00:00+00:00",
     }
     assert lake.source.transactions() == [f"ingest:{len(content)}:{sha256}"]
+
+
+def test_a_table_that_forgets_what_went_into_it_is_refused(lake: Lake) -> None:
+    file = lake.file("a.csv", f"user,event_time\nu1,{AT}\n")
+    lake.ingest(CSV, file)
+    lake.source.change_setting("delta.setTransactionRetentionDuration", "interval 7 days")
+    assert "must remember what went into it" in lake.refused(TableError, CSV, file)
 
 
 def test_a_known_content_adds_nothing_under_another_name_or_gzipped(lake: Lake) -> None:

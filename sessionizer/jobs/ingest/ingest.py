@@ -140,7 +140,12 @@ class Ingestion:
 
     def _known(self) -> set[Mark]:
         """What the table holds: it alone remembers what was ingested."""
-        app_ids = self.source.transactions() if self.source.exists() else []
+        if not self.source.exists():
+            return set()
+        for table in (self.source, self.rejected.table):
+            if table.exists():
+                table.require_memory()
+        app_ids = self.source.transactions()
         matches = (_FENCE.fullmatch(app_id) for app_id in app_ids)
         return {Mark(int(m[1]), m[2]) for m in matches if m}
 

@@ -14,7 +14,7 @@ from sessionizer.jobs.run.compute import Checkpoints
 from sessionizer.jobs.run.kinds import Kind
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.freed import not_overtaken
-from sessionizer.lib.admission.retold import is_told_otherwise, replaced, retold
+from sessionizer.lib.admission.retold import gone, is_told_otherwise, replaced, retold
 from sessionizer.lib.admission.united import as_type
 from sessionizer.lib.admission.validate import expressions_of
 from sessionizer.lib.config import EventSource
@@ -25,6 +25,7 @@ from sessionizer.tables.increments import Increments, passed
 from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.source import naming, telling_anew
 
+OF_SOURCES = ("source.where", "source.event_time")  # of several each has its own
 Columns = tuple[T.StructType, T.StructType]  # before and after
 
 
@@ -52,6 +53,8 @@ def check_columns(kind: Kind, done: Manifest | None, columns: Mapping[str, str],
             why = f"columns of the source were renamed, dropped or retyped, and {by} go by whole rows as they are told"
         elif others := [column for column in replaced(*both) if _is_named(column, kind.rule, of)]:
             why = f"columns of the source are others than those of the same names which runs have read: {others[0]}"
+        elif name and (lost := [column for column in gone(*both) if _is_named(column, kind.rule, of)]):
+            why = f"a column that the configuration names is gone from the source, or has another name there: {lost[0]}"
         if why is not None:
             with naming(name):
                 raise SourceMismatch(
@@ -66,7 +69,8 @@ def _is_named(column: str, rule: Rule, of: EventSource) -> bool:
     own = rule.of_source(of)
     names = (*own.key, *own.order_by, *rule.order_by, *(() if rule.dedupe is None else rule.dedupe.by))
     names = names if of.stitch is None else (*names, of.stitch.from_)
-    texts = (*names, *expressions_of(rule).values(), *expressions_of(own).values())
+    shared = [text for field, text in expressions_of(rule).items() if field not in OF_SOURCES]
+    texts = (*names, *shared, *expressions_of(own).values())
     return any(re.search(rf"(?<!\w){re.escape(column)}(?!\w)", text, re.IGNORECASE) for text in texts)
 
 
@@ -119,8 +123,8 @@ def _typed(source: DataFrame, columns: T.StructType) -> DataFrame:
     """Rows of a source by the columns by which those of all were told, which others may have widened, or got later."""
     kinds = {field.name: field.dataType for field in source.schema.fields}
     told = {f.name: as_type(C.col(f.name), kinds[f.name], f.dataType) for f in columns.fields if f.name in kinds}
-    gone = {f.name: F.lit(None).cast(f.dataType) for f in columns.fields if f.name not in kinds}
-    return source.withColumns(told | gone)
+    lacking = {f.name: F.lit(None).cast(f.dataType) for f in columns.fields if f.name not in kinds}
+    return source.withColumns(told | lacking)
 
 
 def _columns(text: str) -> T.StructType:

@@ -62,6 +62,12 @@ def replaced(before: T.StructType, after: T.StructType) -> list[str]:
     return [f.name for f in after.fields if f.name.lower() in was and _is_replaced(was[f.name.lower()], f)]
 
 
+def gone(before: T.StructType, after: T.StructType) -> list[str]:
+    """The columns of before that are there no longer, or under another name. In: bare types."""
+    now = {_physical(field): field.name for field in after.fields}
+    return [field.name for field in before.fields if now.get(_physical(field)) != field.name]
+
+
 def _is_replaced(was: T.StructField, now: T.StructField) -> bool:
     if PHYSICAL in now.metadata and _physical(was) != _physical(now):  # else the files were written anew
         return True

@@ -183,6 +183,8 @@ def as_type(value: Column, then: T.DataType, now: T.DataType) -> Column:
     """A value of the one type as one of the other, which is wider or narrower; parts that it does not have are null."""
     if then.simpleString() == now.simpleString():
         return value
+    if isinstance(now, T.NullType):  # nothing can be cast to it
+        return F.lit(None)
     match then, now:
         case T.StructType(), T.StructType():
             there = {field.name: field.dataType for field in then.fields}

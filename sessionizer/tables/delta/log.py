@@ -11,7 +11,7 @@ from sessionizer.lib.errors import TableError
 from sessionizer.tables.delta.jvm_log import JvmLog
 from sessionizer.tables.delta.place import Place, check_nothing_else
 from sessionizer.tables.delta.public_log import PublicLog
-from sessionizer.tables.delta.settings import SMALL, physical
+from sessionizer.tables.delta.settings import FENCES_KEPT, SMALL, physical
 from sessionizer.tables.places.catalog import has_table
 
 
@@ -36,6 +36,15 @@ class DeltaLog(Place):
         """Raise a TableError unless the table exists."""
         if not self.exists():
             raise TableError(f"{self.field} does not exist", value=self.location, remedy=remedy)
+
+    def require_memory(self) -> None:
+        """Raise a TableError where Delta is told to forget which writes went into the table, files among them."""
+        if (kept := self.setting(FENCES_KEPT)) is not None:
+            raise TableError(
+                f"{self.field} must remember what went into it, and Delta forgets it after a time",
+                value=f"{FENCES_KEPT} = {kept}",
+                remedy=f"ALTER TABLE … UNSET TBLPROPERTIES ('{FENCES_KEPT}'); what it has forgotten is not known again",
+            )
 
     @property
     def version(self) -> int:
