@@ -76,8 +76,13 @@ class Events:
             self._check_keys()
             self._check_own()
 
-    def plan(self, done: Manifest | None, to_version: int | None) -> Increments | None:
-        """What the next run reads, within `limits`, which are of each source; None where nothing is left.
+    @property
+    def ends(self) -> Increments:
+        """Nothing behind the latest version of each, and of its mapping."""
+        return Increments({name: one.nothing_behind(one.table.version) for name, one in self.each.items()})
+
+    def plan(self, done: Manifest | None, to_version: int | None, until: Increments | None = None) -> Increments | None:
+        """What the next run reads, within `limits`, which are of each source; None where nothing is left up to there.
 
         A commit that changes rows, where each of them is an increment of its own, comes alone, before or behind what
         the others add, whatever waits for longer; where another source begins behind its latest version, that position
@@ -91,7 +96,8 @@ class Events:
                 remedy="leave it out; limits.max_versions_per_run has a run read so many versions of each",
             )
         known = self.consumed(done)
-        planned = self._of_all(lambda one: one.plan(known.get(one.of.label), to_version))
+        ends = {} if until is None else until.of
+        planned = self._of_all(lambda one: one.plan(known.get(one.of.label), to_version, ends.get(one.of.label)))
         if all(one is None for one in planned.values()):
             return None
         found = {name: one or passed(known.get(name)) for name, one in planned.items()}
@@ -101,9 +107,10 @@ class Events:
             first = min(waiting, key=lambda name: (self._is_there(name, known), self._since(name, found[name])))
             wait = set(waiting) - {first} if first in alone else alone
             found = {name: passed(known.get(name)) if name in wait else one for name, one in found.items()}
-        versions, unread = self.versions, {n: one for n, one in planned.items() if one is not None}
-        more = [n for n, one in unread.items() if found[n].last < versions[n] or one.stitches > found[n].stitches]
-        return Increments(found, more)
+        versions, waits = self.versions, {n for n, one in found.items() if one == NOTHING and planned[n] is None}
+        stitch = {n for n, one in planned.items() if one is not None and one.stitches}
+        unread = {n for n, one in found.items() if one.last < versions[n] or (n in stitch and not one.stitches)}
+        return Increments(found, unread - waits)  # whose start is still to come
 
     def consumed(self, done: Manifest | None) -> Mapping[str, Consumed]:
         """How far runs have read these sources, by name."""
@@ -201,6 +208,13 @@ class Events:
         known = {name: done.consumed[name] for name in self.going_on(done, last)}
         found = (self.each[name].unread_to_keep(of, last[name]) for name, of in known.items())
         return next((version for version in found if version is not None), None)
+
+    def unread(self, done: Manifest, ends: Increments) -> Iterator[DataFrame]:
+        """What no run has read of the sources that go on, as far as it can still be read, by the columns of all."""
+        known, none = self.consumed(done), self._of_all(lambda one: one.as_of(ends.of[one.of.label], None).limit(0))
+        for name in sorted(self.going_on(done, ends.lasts)):
+            for rows in self.each[name].unread(known[name], ends.of[name]):
+                yield dict(zip(none, united([*(none | {name: rows}).values()]), strict=True))[name]
 
     @contextmanager
     def reading(self, increments: Increments) -> Iterator[None]:

@@ -29,13 +29,13 @@ from sessionizer.tables.delta import (
     Unreadable,
     appended,
     changed,
+    parts,
 )
 from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Consumed
 from sessionizer.tables.source import ANEW, check_same, gone, opens, pruned_by, require_source, unreadable
 
-NO_CHANGES = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE")
-DELETES = "DELETE"
+NO_CHANGES = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE", "COLUMN_DATA_TYPE_MISMATCH")
 
 
 class EventTable:
@@ -59,12 +59,12 @@ class EventTable:
         """Raise unless this is the table that a run has read, with the versions that it has read."""
         check_same(self.table, done)
 
-    def plan(self, done: Consumed | None, to_version: int | None) -> Increment | None:
-        """What the next run reads, within `limits`; None where nothing is left.
+    def plan(self, done: Consumed | None, to_version: int | None, end: Increment | None = None) -> Increment | None:
+        """What the next run reads, within `limits`, and nothing behind the end; None where nothing is left.
 
         Errors: SourceError where the source is no longer the table, or no longer at the version, that was read.
         """
-        latest, limits = self.table.version, self.limits
+        latest, limits = self.table.version if end is None else end.last, self.limits
         if to_version is not None and to_version > latest:
             raise SourceError(
                 f"--to-version must be a version of the source, and its latest is {latest}", value=to_version
@@ -108,7 +108,7 @@ class EventTable:
         """The commit that an increment is, if it is one DELETE alone."""
         is_one = increment.first is not None and increment.first == increment.last
         entry = self.table.entry(increment.last) if is_one else None
-        return entry if entry is not None and entry.operation == DELETES else None
+        return entry if entry is not None and entry.operation == "DELETE" else None
 
     def changes_rows_alone(self, increment: Increment) -> bool:
         """Whether it is a commit that changes rows, where each of these is an increment of its own."""
@@ -126,6 +126,14 @@ class EventTable:
         if waits is None or not (opens(first, waits) or all(opens(v, v) for v in range(first, waits + 1))):
             return None
         return f"version {waits} of the source"
+
+    def unread(self, done: Consumed, end: Increment) -> Iterator[DataFrame]:
+        """What no run has read up to this end, by the columns there, as far as it can still be read."""
+        last, now = end.last, self.table.schema if end.last == self.table.version else self.table.schema_at(end.last)
+        for low, high in parts(self.table, last + 1 if done.to_version is None else done.to_version + 1, last):
+            if self._feed_reaches_back_to(low, high):
+                told = as_told(self._read(Increment(low, high)), self.table.schema_at(high), now)
+                yield of_one(self.own_rows(told, end), self.of)
 
     def _waits(self, version: int) -> bool:
         deletes = self.policies.deletes == "ignore" and self.deletion(Increment(version, version)) is not None

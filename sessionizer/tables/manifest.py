@@ -82,6 +82,9 @@ class Manifest(BaseModel):
     mode: Mode = "run"
     arguments: Mapping[str, Any] = {}
     product_version: str
+    home: str | None = Field(
+        None, description="Id of its own table; None: a catalog has it, or an older release wrote it"
+    )
     source_id: str
     side_tables: Mapping[str, str] = Field({}, description="Ids of rejected_events and the optional tables, by name")
     source_from_version: int | None = Field(description="First version read; None: all rows as of the last")

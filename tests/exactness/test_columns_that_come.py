@@ -163,3 +163,36 @@ def test_a_column_without_a_type_may_get_one_behind_what_a_run_has_read(spark: S
     done.run()
     done.assert_sessions("u | start | end | count \n a | 0 | 9 | 3")
     done.assert_clean()
+
+
+@pytest.mark.broad
+def test_so_it_may_where_content_cuts(spark: SparkSession, tmp_path: Path) -> None:
+    cut = {"starts_when": "n = 2"}
+    done = Play(spark, tmp_path, "u STRING, at TIMESTAMP, n INT, x VOID", session=cut).runs("a@0")
+    typed = spark.sql(f"SELECT 'a' AS u, TIMESTAMP'{minute(9)}' AS at, 2 AS n, 2 AS x")
+    typed.write.format("delta").mode("append").option("mergeSchema", "true").save(done.config.source.table)
+    done.run()
+    done.assert_sessions("u | start | end | count \n a | 0 | 0 | 1 \n a | 9 | 9 | 1")
+    done.assert_clean()
+
+
+@pytest.mark.broad
+def test_columns_that_are_mapped_no_longer_are_told_as_before(spark: SparkSession, tmp_path: Path) -> None:
+    schema, where = "u STRING, at TIMESTAMP, n INT, w STRUCT<a: INT>", {"where": "coalesce(n, 0) >= 0"}
+    done = Play(spark, tmp_path, schema, source={"dedupe": {"by": ["n"], "within": "1h"}} | where)
+    done.source(f"CREATE TABLE {{}} ({schema}) USING delta TBLPROPERTIES ('delta.columnMapping.mode' = 'name')").init()
+    told = "'a', TIMESTAMP'{}', {}, named_struct('a', 1)"
+    done.source(f"INSERT INTO {{}} VALUES ({told.format(minute(100), 1)}), ({told.format(minute(101), 1)})").run()
+    done.source(f"INSERT INTO {{}} VALUES ({told.format(minute(5), 3)})").run()
+    rejected = "u | event_time | reason | event_hash | event"
+    before = done.told_rejected(rejected)
+    assert {row["reason"] for row in before} == {"late", "duplicate"}
+    done.source("ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none')").run()
+    assert done.told_rejected(rejected) == before
+    done.source(f"INSERT INTO {{}} VALUES ({told.format(minute(102), 1)})").run()
+    done.assert_sessions("u | start | end | count \n a | 100 | 100 | 1")
+    done.assert_clean()
+    done.source("DELETE FROM {} WHERE n = 1 AND at = TIMESTAMP'2026-01-01 01:40:00'").run()
+    done.assert_rejected("u | event_time | reason \n a | 5 | late \n a | 102 | duplicate")
+    done.assert_clean()
+    done.rebuild().assert_sessions("u | start | end | count \n a | 5 | 5 | 1 \n a | 101 | 101 | 1")

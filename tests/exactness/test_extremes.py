@@ -63,6 +63,17 @@ def test_a_table_with_an_event_of_the_year_9999_is_clean(far: Play) -> None:
     far.assert_clean()
 
 
+@pytest.mark.parametrize("session", [{}, {"cut_at": "midnight"}], ids=str)
+def test_so_is_one_with_the_first_times_that_there_are_west_of_greenwich(
+    spark: SparkSession, tmp_path: Path, session: dict[str, str]
+) -> None:
+    done = Play(spark, tmp_path, session={"time_zone": "America/New_York"} | session).add("tick@0").init()
+    done.source("INSERT INTO {} SELECT 'a', timestamp_micros(-9223372036854775807 + x), 1 FROM VALUES (0), (1) AS v(x)")
+    done.run()
+    assert len(done.told("u")) == 2
+    done.assert_clean()
+
+
 @pytest.mark.parametrize(
     "change",
     ["ALTER COLUMN w TYPE DOUBLE", "RENAME COLUMN w TO x", "DROP COLUMN w"],

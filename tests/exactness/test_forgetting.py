@@ -10,11 +10,12 @@ from pyspark.sql import SparkSession
 from sessionizer.jobs.commands.forget import forget as forget_rows
 from sessionizer.jobs.commands.look_back import LookBack, backfill, lacking
 from sessionizer.jobs.commands.maintain import Asked, maintain
+from sessionizer.jobs.commands.rebuild_plan import plan
 from sessionizer.jobs.run import side_tables
 from sessionizer.jobs.run.kinds import sessions_of
 from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import TableError
-from tests.exactness.play import Play, UsageError, at
+from tests.exactness.play import BY_N, BY_NAME, WAITING, Play, SourceError, UsageError, at
 from tests.kills import killed_at
 
 pytestmark = pytest.mark.slow
@@ -237,11 +238,109 @@ def test_a_rebuild_takes_nothing_in_that_is_late_by_the_mark(play: Plays) -> Non
     done.assert_clean()
 
 
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_unread_events_are_late_by_the_mark_for_a_rebuild_too(play: Plays, is_moved: bool) -> None:
+    done = forget(play(OLD)).runs("a@11")
+    if is_moved:
+        done.source("UPDATE {} SET at = TIMESTAMP'2026-01-01 00:05:00' WHERE u = 'a' AND at > '2026-01-01 00:10:00'")
+        comes: list[str] = []
+    else:
+        done.add("a@5")
+        comes = ["a | 11 | 11 | 1"]  # which was late for the run
+    assert plan(done.kind, print, done.now).total("comes") == len(comes)
+    done.rebuild().assert_sessions("\n".join([LEFT, *comes]))
+    done.assert_rejected("u | event_time | reason \n a | 5 | late")
+    done.assert_clean()
+
+
+def test_what_comes_unread_in_place_of_one_that_counts_is_not_late_for_a_rebuild(play: Plays) -> None:
+    cut = {"max_duration": "1h"}
+    done = forget(play("z@0 a@0 a@5 a@9 a@15 tick@1441 | a@6=7 tick@1442", session=cut, late_events="amend"))
+    assert done.position().forgotten == at(12)
+    done.assert_sessions("u | start | end | total \n a | 0 | 15 | 11 \n tick | 1441 | 1442 | 2")
+    done.add("a@7=9 a@8=20")  # of which one is changed before a run reads it
+    for n in (5, 6, 8):
+        done.source(f"UPDATE {{}} SET n = n + 1 WHERE u = 'a' AND at = TIMESTAMP'2026-01-01 00:0{n}:00'")
+    done.rebuild().assert_sessions("u | start | end | total \n a | 0 | 15 | 13 \n tick | 1441 | 1442 | 2")
+    done.assert_rejected("u | event_time | reason \n a | 7 | late \n a | 8 | late")
+    done.assert_clean()
+
+
+def test_a_source_that_is_written_over_by_itself_is_the_same_for_a_rebuild(play: Plays) -> None:
+    once = {"dedupe": {"by": ["n"], "within": "1h"}}
+    done = forget(play("z@0=5 a@0=1 a@5=2 a@5=2 a@15=3 tick@1441=4", source=once))
+    wanted = "u | start | end | count \n a | 0 | 15 | 3 \n tick | 1441 | 1441 | 1"
+    done.assert_sessions(wanted)
+    place = done.config.source.table
+    rows = done.spark.read.format("delta").load(place)
+    done.spark.createDataFrame(rows.collect(), rows.schema).write.format("delta").mode("overwrite").save(place)
+    done.rebuild().assert_sessions(wanted)
+    done.assert_rejected("u | event_time | reason \n a | 5 | late")
+    done.assert_clean()
+
+
+def test_a_rebuild_finds_nothing_rejected_and_something_unread_where_changes_wait(play: Plays) -> None:
+    done = forget(play(OLD, **WAITING)).add("a@5 a@1442")
+    done.rebuild().assert_sessions(f"{LEFT} \n a | 1442 | 1442 | 1")
+    done.assert_rejected("u | event_time | reason \n a | 5 | late")
+    done.assert_clean()
+
+
+def test_unread_events_behind_columns_that_change_are_late_as_well_for_a_rebuild(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    done = Play(spark, tmp_path, "u STRING, at TIMESTAMP, n INT, note STRING").runs(f"{OLD}")
+    done.source(BY_NAME).run()
+    came = "INSERT INTO {{}} VALUES ('a', TIMESTAMP'2026-01-01 00:{:02}:00', 1, 'x')"
+    forget(done).source(came.format(5)).source("ALTER TABLE {} RENAME COLUMN note TO remark").source(came.format(11))
+    done.rebuild().assert_sessions(f"{LEFT} \n a | 11 | 11 | 1")
+    done.assert_rejected("u | event_time | reason \n a | 5 | late")
+    done.assert_clean()
+
+
+def test_where_nobody_can_read_them_a_rebuild_goes_on_without(play: Plays) -> None:
+    done = forget(play(OLD))
+    done.add("a@5").source("DELETE FROM {} WHERE at = TIMESTAMP'2026-01-01 00:05:00'").add("a@12").vacuumed()
+    with pytest.raises(SourceError, match="cannot be read"):
+        done.run()
+    done.rebuild().assert_sessions(f"{LEFT} \n a | 12 | 12 | 1")
+    done.assert_clean()
+
+
+def test_a_longer_gap_of_a_forgotten_event_takes_in_what_lies_within_it(play: Plays) -> None:
+    done = forget(play("a@0=5 a@5=5 a@50=5 tick@1530=10", **BY_N))
+    done.source("UPDATE {} SET n = 200 WHERE u = 'a' AND at = TIMESTAMP'2026-01-01 00:05:00'").run()
+    done.assert_sessions("u | start | end | count \n a | 0 | 50 | 3 \n tick | 1530 | 1530 | 1")
+    done.assert_clean()
+
+
+def test_what_is_left_of_a_chain_takes_in_what_lies_within_its_gap(play: Plays) -> None:
+    longest = {"session": BY_N["session"] | {"max_duration": "10m"}}
+    done = forget(play("a@0=1000 a@8=1000 a@14=5 tick@2000=5", **longest))
+    done.source("DELETE FROM {} WHERE u = 'a' AND at = TIMESTAMP'2026-01-01 00:00:00'").run()
+    done.assert_sessions("u | start | end | count \n a | 8 | 14 | 2 \n tick | 2000 | 2000 | 1")
+    done.assert_clean()
+
+
 INVALID = {
     "expression_failed": ("c@5=0", {"of": "CAST(6 / n AS INT)"}, {"of": "CAST(coalesce(6 / nullif(n, 0), 0) AS INT)"}),
     "null_key": ("c@5=0", {"key": "nullif(n, 0)"}, {"key": "n"}),
     "non_positive_gap": ("c@5=0", {"gap": "INTERVAL 10 MINUTES * n"}, {"gap": "INTERVAL 10 MINUTES"}),
 }
+
+
+def test_a_rebuild_by_another_event_time_tells_what_is_late_by_the_mark_by_that(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    both = "u STRING, at TIMESTAMP, n INT, came TIMESTAMP"
+    done = Play(spark, tmp_path, both).runs("u | at | n | came \n a | 0 | 1 | 0 \n tick | 1460 | 1 | 1460")
+    done.runs("u | at | n | came \n b | 3 | 2 | 1461 \n c | 5 | 3 | 6 \n d | - | 4 | 7")
+    forget(done).assert_rejected("u | event_time | reason \n b | 3 | late \n c | 5 | late \n d | - | null_time")
+    assert done.position().forgotten == at(30)
+    done.change(source={"key": ["u"], "event_time": "CASE WHEN n > 1 THEN came ELSE at END"}).rebuild()
+    done.assert_sessions("u | start | total \n b | 1461 | 2 \n tick | 1460 | 1")
+    done.assert_rejected("u | event_time | reason \n c | 6 | late \n d | 7 | late")
+    done.assert_clean()
 
 
 def ruled(of: str = "n", key: str | None = None, gap: str | None = None) -> dict[str, Any]:

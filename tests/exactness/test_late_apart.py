@@ -5,6 +5,8 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import SparkSession
 
+from sessionizer.jobs.commands.report import by_duckdb
+from sessionizer.jobs.reporting.report_columns import days_of_keys
 from tests.exactness.play import Play
 
 pytestmark = pytest.mark.slow
@@ -142,3 +144,10 @@ def test_when_the_delete_of_a_late_event_is_readmitted_its_copy_takes_its_place(
     done.readmit(0, 10).assert_sessions("u | start | total | late \n a | 6 | 8 | no \n tick | 100 | 1 | no")
     done.assert_rejected("u | reason")
     done.assert_clean()
+
+
+def test_the_report_counts_no_late_session_apart_as_a_keys_first(play: Plays) -> None:
+    done = play("a@1500 tick@3000 | a@5", late_events="separate")
+    done.assert_sessions("u | start | late \n a | 5 | yes \n a | 1500 | no \n tick | 3000 | no")
+    days = days_of_keys(by_duckdb(done.config), ["u"])
+    assert [(row["day"], row["new"], row["returning_"]) for row in days] == [("2026-01-02", 1, 0), ("2026-01-03", 1, 0)]

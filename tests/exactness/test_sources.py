@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 from sessionizer.jobs.commands.verify import Asked
 from sessionizer.jobs.commands.verify_windows import verify_windows
 from sessionizer.jobs.run import side_tables
+from sessionizer.jobs.run.driver import run
+from sessionizer.jobs.run.phases import RunOptions, RunReport
 from sessionizer.lib.config import Config
 from sessionizer.lib.errors import ConfigError, SourceError, SourceMismatch, UsageError
 from tests.exactness.play import at, minute
@@ -65,6 +67,23 @@ def test_a_source_that_lags_holds_the_watermark_until_it_is_idle(play: Plays) ->
     assert done.position().watermark_after == at(95)
     done.assert_sessions("u | start | end | status \n a | 0 | 0 | final \n b | 70 | 75 | final \n d | 95 | 95 | open")
     assert done.run() == []
+
+
+def test_a_source_that_is_written_to_while_a_run_reads_others_is_not_idle(play: Plays) -> None:
+    time = {"allowed_lateness": "0s", "watermark": {"idle_after": "1h"}}
+    done = play(time=time, limits={"max_versions_per_run": 1}).at(60).runs(clicks="a@40", calls="b@30")
+    done.comes(calls="b@50").comes(calls="b@200")
+
+    def meanwhile(_: RunReport) -> None:
+        if len(done.there["clicks"]) == 1:
+            done.comes(clicks="a@100")
+
+    reports = run(done.spark, done.config, RunOptions(now=at(210)), done.said.append, meanwhile)
+    assert len(reports) == 2
+    assert done.position().watermark_after == at(50)  # calls come alone until then: clicks were idle
+    done.at(211).run()
+    done.assert_rejected("u")
+    done.assert_clean()
 
 
 @pytest.mark.broad

@@ -94,6 +94,35 @@ def test_a_column_that_the_config_names_must_stay_in_each_source(spark: SparkSes
         lake.run()
 
 
+def test_a_column_that_counts_for_another_source_may_go_and_so_may_one_called_as_a_word_of_sql(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = Lake(spark, tmp_path).does("clicks", "ALTER TABLE {} ADD COLUMNS (amount INT, `end` INT)")
+    lake.comes("calls", "a", 5, 1).does("calls", "ALTER TABLE {} ADD COLUMN amount INT")
+    lake.does("clicks", "INSERT INTO {} VALUES ('a', TIMESTAMP'2026-01-01', 2, 'x', 3, 4)")
+    told = lake.config.model_dump(mode="json", exclude_unset=True)
+    told["aggregates"] = [{"name": "called", "fn": "sum", "of": "amount", "source": "calls"}]
+    lake.config = Config.model_validate(told)
+    init(spark, lake.config, None, lambda _: None)
+    lake.run()
+    lake.does("clicks", "ALTER TABLE {} DROP COLUMNS (amount, `end`)").comes("clicks", "a", 8, 3)
+    lake.run()
+    assert lake.rows(lake.config.sessions.table, "u", "event_count", "called") == [("a", 3, None)]
+    lake.assert_clean()
+
+
+def test_columns_of_several_sources_that_are_mapped_no_longer_stop_no_run(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(spark, tmp_path).comes("clicks", "a", 0, 1, times=2).comes("calls", "a", 5, 2)
+    init(spark, lake.config, None, lambda _: None)
+    lake.run()
+    lake.does("clicks", "ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none')")
+    lake.comes("clicks", "a", 8, 1)
+    lake.run()
+    assert lake.rows(lake.config.sessions.table, "u", "numbers") == [("a", [1, 2])]
+    assert lake.rows(lake.config.outputs.rejected_events, "source", "reason") == [("clicks", "duplicate")] * 2
+    lake.assert_clean()
+
+
 def test_a_restore_takes_the_positions_of_all_sources_back(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path).comes("clicks", "a", 0, 1)
     init(spark, lake.config, None, lambda _: None)

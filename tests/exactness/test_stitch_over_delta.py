@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from sessionizer.jobs.commands.forget import forget
 from sessionizer.jobs.commands.init import init
 from sessionizer.jobs.commands.status import show, status, status_without_spark
 from sessionizer.jobs.preflight import check, nothing_new
 from sessionizer.jobs.reporting.metrics import write_metrics
 from sessionizer.jobs.run.kinds import ruled
+from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import SourceError, TableError, UsageError
 from sessionizer.tables.delta.settings import having
 from sessionizer.tables.queries.local import LocalTableSet
@@ -151,6 +153,47 @@ def test_what_waits_in_quarantine_by_a_mapping_that_is_gone_is_counted_by_no_oth
     done.maps("d2=bob")
     with pytest.raises(UsageError, match="the column of a mapping table"):
         done.rebuild()
+
+
+def test_what_an_unread_mapping_moves_from_before_all_that_is_left_is_late_for_a_rebuild_too(
+    devices: Callable[..., Devices],
+) -> None:
+    done = devices()
+    done.runs("x@1600 ann@1601")
+    assert forget(done.kind, DAY, done.now, done.said.append)
+    found = done.told("who | start | count")
+    done.maps("d2=ann").rebuild()
+    assert done.told("who | start | count") == found
+    done.assert_rejected("who | event_time | reason \n ann | 5 | late \n ann | 5 | late")
+    done.assert_clean()
+
+
+def test_a_mapping_table_that_is_partitioned_anew_asks_for_a_rebuild(devices: Callable[..., Devices]) -> None:
+    done = devices()
+    place = str(done.folder / "devices")
+    rows = done.spark.read.format("delta").load(place)
+    told = done.spark.createDataFrame([*rows.collect(), ("d2", "bob")], rows.schema)
+    told.write.format("delta").mode("overwrite").option("overwriteSchema", "true").partitionBy("user_id").save(place)
+    with pytest.raises(TableError, match="partitioned by other columns"):
+        done.run()
+    done.rebuild().assert_sessions("who | count \n ann | 1 \n bob | 2 \n x | 1")
+    done.assert_clean()
+
+
+def test_columns_that_are_mapped_no_longer_are_told_as_before_beside_a_mapping_table(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    done = Devices(spark, tmp_path / "play").maps("d1=ann")
+    mapped = "USING delta TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    done.source(f"CREATE TABLE {{}} (u STRING, at TIMESTAMP, n INT) {mapped}").init()
+    for minute in (100, 5):
+        done.source(f"INSERT INTO {{}} VALUES ('d1', TIMESTAMP'2026-01-01' + INTERVAL {minute} MINUTES, 1)").run()
+    rejected = "who | event_time | reason | event_hash"
+    before = done.told_rejected(rejected)
+    assert [row["reason"] for row in before] == ["late"]
+    done.source("ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none')").run()
+    assert done.told_rejected(rejected) == before
+    done.assert_clean()
 
 
 def test_a_source_that_is_only_added_to_may_have_one(devices: Callable[..., Devices]) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -154,6 +155,9 @@ class MemoryTable(Table):
 
     def entry(self, version: int) -> Entry | None:
         return self._content.versions[version].entry
+
+    def actions(self, _: int) -> Iterator[dict[str, Any]]:
+        return iter(())  # there are no files
 
     def rows_added(self, version: int, partition: tuple[str, str]) -> None:
         return None  # there are no files

@@ -254,13 +254,22 @@ class World:
     def _is_forgotten(self, row: Row) -> bool:
         return row.at is not None and row.at < self.forgotten
 
+    def _forgotten_among(self, before: Counter[Row]) -> list[Rejected]:
+        """What no run has read and is late by the mark: all so old but for what comes in place of one that counted."""
+        assert self.consumed is not None
+        gone, come = (before - self.consumed).elements(), (self.consumed - before).elements()
+        places = {(self.rule.who(row), row.at) for row in gone if self._lies_in_main(row)}
+        late = [row for row in come if self._is_forgotten(row) and (self.rule.who(row), row.at) not in places]
+        return [Rejected(row, "late", "out", self.run_seq) for row in late]
+
     def rebuild(self, now: int) -> None:
         self._look_back(now)
-        self.versions, self.consumed = [], self._passing(self.source)
+        before, self.versions, self.consumed = self.consumed or Counter(), [], self._passing(self.source)
+        unread = self._forgotten_among(before)
         self.had, self.takes_up = self.rule.gains, False
         old = [r for r in self.rejected if r.reason in BY_MARK and self._is_forgotten(r.row)]
         lasting = [r for r in self.rejected if r.reason in ("before_start", "correction", "ignored_delete")]
-        lasting += [replace(r, reason="late", kept="out") for r in old]
+        lasting += [replace(r, reason="late", kept="out") for r in old] + unread
         self._empty()
         left = Counter(self.consumed)
         for r in lasting:

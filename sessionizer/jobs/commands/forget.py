@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from sessionizer.jobs.run import side_tables
-from sessionizer.jobs.run.driver import lasting, repair
+from sessionizer.jobs.run.driver import going_on, lasting, repair
 from sessionizer.jobs.run.kinds import Kind
 from sessionizer.jobs.run.manifests import forgetting
 from sessionizer.jobs.run.phases import Phases, Say
@@ -37,9 +37,10 @@ def forget(kind: Kind, keep: int, now: int, say: Say, *, dry_run: bool = False) 
         manifest = forgetting(kind, done, position, before=before, number=number, now=now)
         with phases("commit"):
             entry = kind.home.forget(before, manifest)
-        with phases("side_tables"):
-            side_tables.forget(kind, manifest)
-        side_tables.enter(kind, manifest, phases.timing(entry))
+        with going_on(kind, say):
+            with phases("side_tables"):
+                side_tables.forget(kind, manifest)
+            side_tables.enter(kind, manifest, phases.timing(entry))
         return number
 
     return with_retries(step, say, kind.name)

@@ -199,7 +199,7 @@ class _Computed:
             check_expectations(self.context, result, phases)
             return RunReport(manifest, phases.timing(), kind.name, dry_run=True, changes=outlasting(result.changes))
         say(f"writing {result.counts['rows']:,} {kind.name}" if result.counts else f"writing {kind.name}")
-        return commit(self.context, result, manifest, phases)
+        return commit(self.context, result, manifest, phases, say)
 
 
 def _look_back(kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: LookBack, say: Say) -> RunReport:

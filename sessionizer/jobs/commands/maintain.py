@@ -16,7 +16,7 @@ from sessionizer.jobs.run.kinds import sessions_of, sliding_of
 from sessionizer.jobs.run.phases import Say, wall_clock
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.verdicts import IGNORED_DELETE, IN
-from sessionizer.lib.config import Config
+from sessionizer.lib.config import Config, DynamicGap
 from sessionizer.lib.durations import DAY, format_duration
 from sessionizer.lib.errors import UsageError
 from sessionizer.lib.joins import joined
@@ -192,13 +192,13 @@ def _old_rejects(
 def _since(tables: TableSet) -> int | None:
     """Before which time no event is in a session that is left, some having been forgotten; None: nobody knows.
 
-    Where sessions are cut amid events, the cuts follow from what was long before; copies need their original, and what
-    is late or apart beside its delete is in no source.
+    Where sessions are cut amid events, the cuts follow from what was long before, and by a gap of its own an event may
+    reach what was; copies need their original, and what is late or apart beside its delete is in no source.
     """
     manifest, rule, fits = tables.sessions.position().manifest, Rule.of(tables.config), tables.config.fingerprint()
     if manifest is None or manifest.forgotten is None or manifest.rule_fingerprint != fits:
         return None
-    if rule.cuts or rule.dedupe is not None or manifest.as_judged(rule).freezes:
+    if rule.cuts or isinstance(rule.gap, DynamicGap) or rule.dedupe is not None or manifest.as_judged(rule).freezes:
         return None
     rejects = tables.rejected_events.table.read()
     gone, others = rejects.where(C.col(C.REASON) == IGNORED_DELETE), rejects.where(C.col(C.KEPT) != IN)

@@ -123,20 +123,27 @@ def _by_day(engine: Engine, name: str, day: str) -> Iterator[tuple[str, Markup]]
 
 
 def _new_and_returning(engine: Engine, key: Sequence[str], day: str) -> Iterator[tuple[str, Markup]]:
-    if not key:
-        return
-    names = ", ".join(engine.column(name) for name in key)
-    first = f"row_number() OVER (PARTITION BY {names} ORDER BY session_start, session_id) = 1"
-    query = f"""
-SELECT day, sum(is_new) AS new, count(*) - sum(is_new) AS returning_ FROM (
-    SELECT session_date AS day, CASE WHEN {first} THEN 1 ELSE 0 END AS is_new FROM sessions
-) AS t GROUP BY day ORDER BY day DESC LIMIT {DAYS}"""
-    rows = in_calendar(engine.ask(query))[::-1]
+    rows = days_of_keys(engine, key) if key else []
     if len(rows) > 1:
         parts = {"of new keys": [row["new"] for row in rows], "of returning ones": [row["returning_"] for row in rows]}
         drawn = charts.stacked(parts, [_day(row["day"]) for row in rows])
         shown = charts.svg(drawn, "new-and-returning", day, "sessions")
         yield "Sessions a day, of new and of returning keys", shown
+
+
+def days_of_keys(engine: Engine, key: Sequence[str]) -> list[Row]:
+    """The last days with `new`, how many sessions are the first of their key, and `returning_`, how many are not.
+
+    As in the view `numbered_sessions`, late sessions that are kept apart make none.
+    """
+    names = ", ".join(engine.column(name) for name in key)
+    first = f"row_number() OVER (PARTITION BY {names} ORDER BY session_start, session_end, session_id) = 1"
+    query = f"""
+SELECT day, sum(is_new) AS new, count(*) - sum(is_new) AS returning_ FROM (
+    SELECT session_date AS day, CASE WHEN {first} THEN 1 ELSE 0 END AS is_new FROM sessions
+    WHERE NOT is_late
+) AS t GROUP BY day ORDER BY day DESC LIMIT {DAYS}"""
+    return in_calendar(engine.ask(query))[::-1]
 
 
 def _by_weekday(by_day: Sequence[Row], weekday: str) -> Iterator[tuple[str, Markup]]:

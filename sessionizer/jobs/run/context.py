@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from sessionizer.jobs.run.compute import Checkpoints, held_if_few, read_once_if_few
 from sessionizer.jobs.run.kinds import Kind
 from sessionizer.jobs.run.pipeline import NO_OVERRIDE, RunResult, compute_run
-from sessionizer.jobs.run.retelling import of_sources, still_waiting, told_anew, told_otherwise
+from sessionizer.jobs.run.retelling import may_be_late, of_sources, still_waiting, told_anew, told_otherwise
 from sessionizer.jobs.run.scopes import as_keyed_now, clock_of, has_scopes_of, keys_from_json, scoped
 from sessionizer.lib import columns as C
 from sessionizer.lib.accepted import Again
@@ -160,7 +160,8 @@ class RunContext:
         rows = self.kind.tables.events.as_of(self.increment, None)
         if not (lasting := self.lasting()) or (rejects := self._waiting) is None:
             return rows
-        return marked(rows, self._kept_in(rows), rejects.where(reduce(or_, lasting)), self.rule, TIMED)
+        late = TIMED, self.clock.forgotten
+        return marked(rows, self._kept_in(rows), rejects.where(reduce(or_, lasting)), self.rule, late)
 
     def lasting(self) -> list[Column]:
         """Which rows of rejected_events a rebuild goes by, any of these."""
@@ -170,9 +171,7 @@ class RunContext:
         if self.rule.corrections == "quarantine":
             found += [reason == CORRECTION, is_timeless()]
         found += [reason == IGNORED_DELETE] if self._has_ignored else []
-        if self.clock.forgotten is not None:  # whatever it was, it is late now
-            found.append(reason.isin(*TIMED) & (F.unix_micros(C.col(C.EVENT_TIME)) < self.clock.forgotten))
-        return found
+        return found + may_be_late(self)
 
     def _kept_in(self, rows: DataFrame) -> DataFrame | None:
         """What has left the source and stays in its session, with the columns of these rows of the source."""
@@ -188,7 +187,8 @@ class RunContext:
 
     def _staying(self) -> DataFrame | None:
         """The rows of rejected_events whose events are gone from the source and stay in their session by this rule."""
-        if not (self.rule.corrections == "quarantine" or self._has_ignored) or (rejects := self._waiting) is None:
+        keeps = self.rejects() is not None and (self.rule.corrections == "quarantine" or self._has_ignored)
+        if not keeps or (rejects := self._waiting) is None:
             return None
         lasts = F.lit(self.rule.corrections == "quarantine") | (C.col(C.REASON) == IGNORED_DELETE)
         stays, done, last = rejects.where((C.col(C.KEPT) == IN) & lasts), self.position.manifest, self.increment.lasts
@@ -255,8 +255,7 @@ class RunContext:
         (low, high), rejects = self._span(), self.rejects()
         rows = self.kind.home.table.read(self.position.version)
         near = rows.where((C.col(C.SESSION_START) < timestamp(high)) & (C.col(C.SESSION_END) >= timestamp(low)))
-        events = with_keys(self.past.events([(low, high - 1)]), self.rule.made)
-        found = [near, events]  # of a deleted row the events alone are near
+        found = [near, with_keys(self.past.events([(low, high - 1)]), self.rule.made)]  # of a deleted row these alone
         if rejects is not None:
             inside = (C.col(C.EVENT_TIME) >= timestamp(low)) & (C.col(C.EVENT_TIME) < timestamp(high))
             found += [rejects.where(inside), asked_for(rejects, self._asked(), self.rule, Checkpoints())]
@@ -279,7 +278,7 @@ class RunContext:
 
     @cached_property
     def _waiting(self) -> DataFrame | None:
-        return still_waiting(self.rejects(), self.rule, self.position.manifest, self.kind.tables.events, self.increment)
+        return still_waiting(self)
 
     @cached_property
     def _told(self) -> DataFrame | None:

@@ -1,9 +1,12 @@
 """The main job: read the next increment, compute what it comes to, commit, write the side tables, the ledger last."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sessionizer.jobs.run import side_tables
@@ -21,9 +24,10 @@ from sessionizer.jobs.run.policies import (
     check_same_events,
 )
 from sessionizer.jobs.run.retelling import check_columns
-from sessionizer.jobs.run.retries import with_retries
+from sessionizer.jobs.run.retries import may_start_over, with_retries
 from sessionizer.lib.config import Config
 from sessionizer.lib.durations import HOUR
+from sessionizer.lib.errors import TableError
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.watermarks import WatermarkOverride, WatermarkState, advance_each
 from sessionizer.tables.delta import Superseded
@@ -59,14 +63,16 @@ def increments(
 ) -> list[RunReport]:
     """Increments until caught up, or one; `done` hears of each as it is complete. No report: nothing new.
 
+    What comes to the sources meanwhile is for the next time, so that it ends however often they are written to.
     `finished` hears of a run that was cut off behind its commit and is complete now.
 
     A run that another one has overtaken starts over from the new version.
     Errors: SourceError, TableError, ConfigError as named; RunFailed after too many races in a row.
     """
     kind.require()
-    reports: list[RunReport] = []
-    while (report := with_retries(partial(_increment, kind, options, say, finished), say, kind.name)) is not None:
+    until, reports = kind.tables.events.ends, list[RunReport]()
+    step = partial(_increment, kind, until=until, say=say, finished=finished)
+    while (report := with_retries(partial(step, options), say, kind.name)) is not None:
         reports.append(report)
         done(report)
         if options.once or options.dry_run or report.manifest.read_nothing:
@@ -86,6 +92,13 @@ def repair(kind: Kind, position: Position, say: Say) -> Manifest | None:
     manifest = position.manifest
     if manifest is None:
         side_tables.check_no_rows(kind, [kind.home.table])
+    elif manifest.home not in (None, kind.home.table.id):
+        raise TableError(
+            f"the {kind.name} table has been replaced since its last run, which the tables beside it go by",
+            value=kind.home.table.location,
+            remedy="a RESTORE to a version of before (DESCRIBE HISTORY tells) brings it back; or `sessionizer rebuild"
+            f"{kind.option}`",
+        )
     if position.restored is not None:
         side_tables.undo_after(kind, manifest.run_seq if manifest else 0, position.restored)
     if manifest is None:
@@ -140,7 +153,18 @@ def settled(kind: Kind, say: Say) -> Position:
     return with_retries(step, say, kind.name)
 
 
-def commit(context: RunContext, result: RunResult, manifest: Manifest, phases: Phases) -> RunReport:
+@contextmanager
+def going_on(kind: Kind, say: Say) -> Iterator[None]:
+    """Behind a commit, which has been: what could start over is finished as a repair does it."""
+    try:
+        yield
+    except (Superseded, PySparkException, Py4JJavaError) as error:
+        if not may_start_over(error):
+            raise
+        settled(kind, say)
+
+
+def commit(context: RunContext, result: RunResult, manifest: Manifest, phases: Phases, say: Say) -> RunReport:
     """Write what a run comes to: the rows in one commit, then the side tables, the ledger last.
 
     Errors: RunFailed if the rows are not as the configuration's `expectations` say; nothing is written.
@@ -151,14 +175,16 @@ def commit(context: RunContext, result: RunResult, manifest: Manifest, phases: P
         entry = context.kind.home.commit(result.changes, manifest, result.touched, result.events.partials)
         if not manifest.sessions:
             manifest = with_counts(manifest, result.counted())
-    with phases("side_tables"):
-        side_tables.write(context, result, manifest)
-    timing = phases.timing(entry)
-    side_tables.enter(context.kind, manifest, timing)
-    return RunReport(manifest, timing, context.kind.name)
+    with going_on(context.kind, say):
+        with phases("side_tables"):
+            side_tables.write(context, result, manifest)
+        side_tables.enter(context.kind, manifest, phases.timing(entry))
+    return RunReport(manifest, phases.timing(entry), context.kind.name)
 
 
-def _increment(kind: Kind, options: RunOptions, say: Say, finished: Callable[[Manifest], None]) -> RunReport | None:
+def _increment(
+    kind: Kind, options: RunOptions, *, until: Increments, say: Say, finished: Callable[[Manifest], None]
+) -> RunReport | None:
     phases = Phases()
     with phases("plan"):
         position = kind.home.position()
@@ -169,13 +195,15 @@ def _increment(kind: Kind, options: RunOptions, say: Say, finished: Callable[[Ma
         if done is not None:
             check_fits(kind, done, may_evolve=True)
         now = options.now if options.now is not None else wall_clock()
-        increment, override = kind.tables.events.plan(done, options.to_version), options.override
+        increment, override = kind.tables.events.plan(done, options.to_version, until), options.override
         if increment is None:
-            by_clock = _by_clock(kind, done, options, now) if override == NO_OVERRIDE else None
-            ends = may_idle(kind.rule, done) or _frees(kind.rule, done, now)
+            nothing = kind.tables.events.nothing_new(done)
+            came = bool(nothing.more) and options.to_version is None  # since it began: no source is quiet
+            by_clock = _by_clock(kind, done, options, now) if override == NO_OVERRIDE and not came else None
+            ends = not came and (may_idle(kind.rule, done) or _frees(kind.rule, done, now))
             if override == NO_OVERRIDE and by_clock is None and not (evolves or ends):
                 return None
-            increment, override = kind.tables.events.nothing_new(done), by_clock or override
+            increment, override = nothing, by_clock or override
         elif override != NO_OVERRIDE and not options.once and _more_is_left(kind, increment, options):
             override = NO_OVERRIDE
         position = position if options.dry_run else lasting(kind, position)
@@ -199,7 +227,7 @@ def _increment(kind: Kind, options: RunOptions, say: Say, finished: Callable[[Ma
         check_expectations(context, result, phases)
         return RunReport(manifest, phases.timing(), kind.name, dry_run=True, changes=outlasting(result.changes))
     say(f"writing {result.counts['rows']:,} changed {kind.name}" if result.counts else f"writing {kind.name}")
-    return commit(context, result, manifest, phases)
+    return commit(context, result, manifest, phases, say)
 
 
 def _more_is_left(kind: Kind, increment: Increments, options: RunOptions) -> bool:

@@ -125,6 +125,7 @@ class Kind(Ruled):
         self.tables.events.require()
         for table in (self.home.table, *self.side_tables()):
             table.require("`sessionizer init` makes it")
+            table.require_memory()
 
     def as_of(self, done: Manifest) -> "Kind":
         """The same by the aggregates of a run, where the rule differs by these alone."""

@@ -41,6 +41,7 @@ def manifest_of(context: RunContext, result: RunResult, started_at: int) -> Mani
         mode=context.mode,
         arguments={**asked, **context.arguments},
         product_version=__version__,
+        home=None if kind.home.table.by_name else kind.home.table.id,
         side_tables=kind.side_table_ids(),
         **_consumed(context, after),
         source_files=increment.files,

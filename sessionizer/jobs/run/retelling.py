@@ -4,26 +4,33 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
+from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.jobs.run.compute import Checkpoints
 from sessionizer.jobs.run.kinds import Kind
 from sessionizer.lib import columns as C
+from sessionizer.lib.admission.corrections import too_old
 from sessionizer.lib.admission.freed import not_overtaken
 from sessionizer.lib.admission.retold import gone, is_told_otherwise, replaced, retold
 from sessionizer.lib.admission.united import as_type
 from sessionizer.lib.admission.validate import expressions_of
 from sessionizer.lib.config import EventSource
+from sessionizer.lib.config.sources import times_of
 from sessionizer.lib.errors import SourceMismatch
 from sessionizer.lib.rule import Rule
 from sessionizer.tables.event_tables import Events
 from sessionizer.tables.increments import Increments, passed
 from sessionizer.tables.manifest import Manifest
+from sessionizer.tables.rejected_events import TIMED
 from sessionizer.tables.source import naming, telling_anew
+
+if TYPE_CHECKING:
+    from sessionizer.jobs.run.context import RunContext
 
 OF_SOURCES = ("source.where", "source.event_time")  # of several each has its own
 Columns = tuple[T.StructType, T.StructType]  # before and after
@@ -69,8 +76,9 @@ def _is_named(column: str, rule: Rule, of: EventSource) -> bool:
     own = rule.of_source(of)
     names = (*own.key, *own.order_by, *rule.order_by, *(() if rule.dedupe is None else rule.dedupe.by))
     names = names if of.stitch is None else (*names, of.stitch.from_)
-    shared = [text for field, text in expressions_of(rule).items() if field not in OF_SOURCES]
-    texts = (*names, *shared, *expressions_of(own).values())
+    shared = [text for field, text in expressions_of(replace(rule, aggregates=())).items() if field not in OF_SOURCES]
+    mine = [a.of for a in rule.aggregates if a.of is not None and a.source in (None, of.label)]
+    texts = (*names, *shared, *mine, *expressions_of(replace(own, aggregates=())).values())
     return any(re.search(rf"(?<!\w){re.escape(column)}(?!\w)", text, re.IGNORECASE) for text in texts)
 
 
@@ -96,13 +104,33 @@ def told_anew(
     return reduce(DataFrame.unionByName, parts)
 
 
-def still_waiting(
-    rejects: DataFrame | None, rule: Rule, done: Manifest | None, events: Events, increment: Increments
-) -> DataFrame | None:
-    """The rows of rejected_events that a rebuild goes by: an update in quarantine whose new row has gone is made."""
-    if rejects is None or done is None or rule.corrections != "quarantine":
+def still_waiting(context: "RunContext") -> DataFrame | None:
+    """The rows of rejected_events that a rebuild goes by: an update in quarantine whose new row has gone is made.
+
+    Events that no run has read and that are older than what has been forgotten are late, as a run would have them.
+    """
+    rejects, rule, done, clock = context.rejects(), context.rule, context.position.manifest, context.clock
+    events, found = context.kind.tables.events, [] if rejects is None else [rejects]
+    if done is None:
         return rejects
-    return not_overtaken(rejects, events.as_of(increment, None), rule, done.key, Checkpoints())
+    if rejects is not None and rule.corrections == "quarantine":
+        found = [not_overtaken(rejects, events.as_of(context.increment, None), rule, done.key, Checkpoints())]
+    together = partial(DataFrame.unionByName, allowMissingColumns=True)
+    if clock.forgotten is not None and (unread := [*events.unread(done, context.increment)]):
+        found.append(too_old(reduce(together, unread), rejects, rule, clock))
+    return reduce(together, found) if found else None
+
+
+def may_be_late(context: "RunContext") -> list[Column]:
+    """Which rows of rejected_events may be late by what has been forgotten, whatever they were; none: nothing has been.
+
+    By another event_time than they are told by all of them may.
+    """
+    done, forgotten, may = context.position.manifest, context.clock.forgotten, C.col(C.REASON).isin(*TIMED)
+    if done is None or forgotten is None:
+        return []
+    is_old = F.unix_micros(C.col(C.EVENT_TIME)) < forgotten
+    return [may & is_old if times_of(done.rule) == times_of(context.kind.summary) else may]
 
 
 def of_sources(rejects: DataFrame | None, rule: Rule) -> DataFrame | None:

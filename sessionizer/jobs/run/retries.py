@@ -23,7 +23,7 @@ def with_retries(step: Callable[[], Result], say: Say, table: str = "sessions") 
     table: which one they write to. Errors: RunFailed after too many races in a row.
     """
     retrying = Retrying(
-        retry=retry_if_exception(_may_start_over),
+        retry=retry_if_exception(may_start_over),
         stop=stop_after_attempt(ATTEMPTS),
         wait=wait_random_exponential(multiplier=0.2, max=5),
         before_sleep=lambda state: say(_why_again(state)),
@@ -40,8 +40,8 @@ def with_retries(step: Callable[[], Result], say: Say, table: str = "sessions") 
         ) from error
 
 
-def _may_start_over(error: BaseException) -> bool:
-    """Another run has committed first; or an executor died with what it alone had: nothing was written."""
+def may_start_over(error: BaseException) -> bool:
+    """Another run has committed first; or an executor died with what it alone had."""
     lost = isinstance(error, PySparkException | Py4JJavaError) and LOST_CHECKPOINT in told(error)
     return lost or isinstance(error, Superseded)
 

@@ -228,7 +228,7 @@ def _left(context: RunContext, result: RunResult) -> DataFrame | None:
 
 def _commit(kind: Kind, role: str, manifest: Manifest, restored: int | None) -> Commit:
     """What a run writes; behind a RESTORE by the number of that, as the table may have had later runs."""
-    return Commit(_fence(kind, role), manifest.run_seq if restored is None else restored)
+    return Commit(_fence(kind, role, manifest), manifest.run_seq if restored is None else restored)
 
 
 def fence(home: str, role: str) -> str:
@@ -236,11 +236,12 @@ def fence(home: str, role: str) -> str:
     return f"{home}:{role}"
 
 
-def _fence(kind: Kind, role: str) -> str:
-    return fence(kind.home.table.id, role)
+def _fence(kind: Kind, role: str, manifest: Manifest | None = None) -> str:
+    """By the id that the table had in a run: another one may lie there since."""
+    return fence((None if manifest is None else manifest.home) or kind.home.table.id, role)
 
 
 def _has(kind: Kind, role: str, table: Table, manifest: Manifest, restored: int | None) -> bool:
     if table.has_fence(_commit(kind, role, manifest, restored)):
         return True
-    return restored is not None and table.has_had(Commit(_fence(kind, role), manifest.run_seq))
+    return restored is not None and table.has_had(Commit(_fence(kind, role, manifest), manifest.run_seq))

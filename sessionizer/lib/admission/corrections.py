@@ -1,5 +1,6 @@
 """Corrections: what the source's change feed says beyond added rows (SEMANTICS §8)."""
 
+from dataclasses import replace
 from typing import Protocol
 
 from pyspark.sql import Column, DataFrame, Window
@@ -7,6 +8,7 @@ from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.accepted import placed
+from sessionizer.lib.admission.validate import raw_us, validate
 from sessionizer.lib.admission.verdicts import (
     BEFORE_START,
     BESIDE,
@@ -16,11 +18,14 @@ from sessionizer.lib.admission.verdicts import (
     IGNORED_DELETE,
     IN,
     INVALID,
+    LATE,
+    OUT,
     WITHDRAWN,
 )
 from sessionizer.lib.bags import hashed, taken
 from sessionizer.lib.expressions import condition_of_event
 from sessionizer.lib.rule import Rule
+from sessionizer.lib.time.watermarks import WatermarkState
 
 ERASES = "_commit_metadata = 'erasure'"  # an example
 
@@ -101,6 +106,26 @@ def reconciled(
         return told
     refused = C.col(C.VERDICT).isin(WITHDRAWN, CORRECTED)
     return told.withColumn(C.VERDICT, F.when(refused, CORRECTION).otherwise(C.col(C.VERDICT)))
+
+
+def too_old(changes: DataFrame, rejects: DataFrame | None, rule: Rule, clock: WatermarkState) -> DataFrame:
+    """Of rows that have come to a source those that are late by what has been forgotten, as `marked` takes rejects.
+
+    In: changes that no run has read, of a change feed; the rows of rejected_events.
+    """
+    applied = replace(rule, corrections="apply")
+    valid = validate(changes, applied, clock).where(C.col(C.US) < F.lit(clock.forgotten))
+    of_hash = C.col(C.EVENT_HASH).alias(C.HASH), C.col(C.KEPT), C.col(C.RUN_SEQ).cast("bigint").alias(C.RUN_SEQ)
+    standing = None if rejects is None else rejects.select(*of_hash)
+    old = reconciled(valid, standing, applied, clock.forgotten).where(C.col(C.VERDICT).isNull())
+    return old.select(
+        *C.cols(rule.origin),
+        F.timestamp_micros(raw_us(old)).alias(C.EVENT_TIME),
+        F.lit(LATE).alias(C.REASON),
+        F.lit(OUT).alias(C.KEPT),
+        C.col(C.HASH).alias(C.EVENT_HASH),
+        C.col(C.COMMIT_VERSION).alias(C.SOURCE_VERSION),
+    )
 
 
 def _beside_older(signed: DataFrame) -> DataFrame:

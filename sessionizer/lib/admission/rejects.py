@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.admission.validate import raw_us
+from sessionizer.lib.admission.validate import event_time_us, raw_us
 from sessionizer.lib.admission.verdicts import (
     APART,
     BEFORE_START,
@@ -66,7 +66,7 @@ def is_timeless() -> Column:
 
 
 def marked(
-    rows: DataFrame, back: DataFrame | None, rejects: DataFrame, rule: Rule, by_mark: Collection[str]
+    rows: DataFrame, back: DataFrame | None, rejects: DataFrame, rule: Rule, late: tuple[Collection[str], int | None]
 ) -> DataFrame:
     """The events that a rebuild judges, with what is known of them better as `_change_type`: why they stay out.
 
@@ -74,12 +74,15 @@ def marked(
     theirs. An invalid event without a time is of an update, and waits with it, where a deletion of its commit waits.
 
     In: rows of the source; rows that are gone from it and stay in their sessions, None: there are none; the rows of
-    rejected_events that outlast a rebuild. by_mark: the reasons for which one is late by what has been forgotten.
+    rejected_events that outlast a rebuild. late: the reasons for which one is late by what has been forgotten, and the
+    time before which it is, by the present rule.
     """
+    by_mark, mark = late
     of_commit = Window.partitionBy(*C.cols((*rule.origin, C.SOURCE_VERSION)))
-    waits = F.bool_or(C.col(C.KEPT) == IN).over(of_commit)
-    stay = rejects.withColumn("__waits", waits).where((C.col(C.KEPT) != IN) & (F.col("__waits") | ~is_timeless()))
-    reason = F.when(is_timeless(), CORRECTION).when(C.col(C.REASON).isin(*by_mark), LATE).otherwise(C.col(C.REASON))
+    waits, may_be_late = F.bool_or(C.col(C.KEPT) == IN).over(of_commit), C.col(C.REASON).isin(*by_mark)
+    told = rejects.withColumn("__waits", is_timeless() & waits)
+    stay = told.where((C.col(C.KEPT) != IN) & (F.col("__waits") | may_be_late | ~is_timeless()))
+    reason = F.when(F.col("__waits"), CORRECTION).when(may_be_late, LATE).otherwise(C.col(C.REASON))
     of_row = C.col(C.EVENT_HASH).alias(C.HASH), C.col(C.SOURCE_VERSION).alias(C.COMMIT_VERSION)
     marks = stay.withColumn(C.HASH, C.col(C.EVENT_HASH)).withColumn("__nth", nth(C.col(C.KEPT).desc()))
     whole = rows.withColumn("__back", F.lit(False))
@@ -87,7 +90,9 @@ def marked(
         whole = whole.unionByName(back.withColumn("__back", F.lit(True)))
     numbered = hashed(whole).withColumn("__nth", nth(F.col("__back")))
     told = joined(numbered, marks.select(*of_row, reason.alias(C.CHANGE_TYPE), "__nth"), (C.HASH, "__nth"), "left")
-    kind = C.col(C.CHANGE_TYPE)  # of what is gone from the source nothing else is rejected
+    is_old = F.coalesce(event_time_us(told, rule) < F.lit(mark), F.lit(False))
+    kind = F.when((C.col(C.CHANGE_TYPE) != LATE) | is_old, C.col(C.CHANGE_TYPE))
+    # Of what is gone from the source nothing else is rejected.
     stays = F.col("__back") & ~kind.eqNullSafe(F.lit(LATE))
     told = told.withColumn(C.CHANGE_TYPE, F.when(stays, STAYS).otherwise(kind))
     return told.drop(C.HASH, C.JSON, "__nth", "__back")

@@ -38,17 +38,18 @@ def is_told_otherwise(before: T.StructType, after: T.StructType) -> bool:
 
     Columns are told by name, the parts of one in their order.
     """
-    now = {_physical(f): f for f in after.fields}
-    met = [(f, now.get(_physical(f))) for f in before.fields]
+    then, now = _by_file(before, after)
+    met = [(f, now.get(name)) for name, f in then.items()]
     return any(n is None or n.name != f.name or _is_other(f.dataType, n.dataType) for f, n in met)
 
 
 def _is_other(before: T.DataType, after: T.DataType) -> bool:
     match before, after:
+        case T.NullType(), _:  # nothing of it was ever told
+            return False
         case T.StructType(), T.StructType():
-            told = [_physical(f) for f in before.fields]
-            stay = [_physical(f) for f in after.fields if _physical(f) in told]
-            return stay != told or is_told_otherwise(before, after)
+            then, now = _by_file(before, after)
+            return [name for name in now if name in then] != list(then) or is_told_otherwise(before, after)
         case T.ArrayType(), T.ArrayType():
             return _is_other(before.elementType, after.elementType)
         case T.MapType(), T.MapType():
@@ -64,8 +65,8 @@ def replaced(before: T.StructType, after: T.StructType) -> list[str]:
 
 def gone(before: T.StructType, after: T.StructType) -> list[str]:
     """The columns of before that are there no longer, or under another name. In: bare types."""
-    now = {_physical(field): field.name for field in after.fields}
-    return [field.name for field in before.fields if now.get(_physical(field)) != field.name]
+    then, now = _by_file(before, after)
+    return [field.name for name, field in then.items() if name not in now or now[name].name != field.name]
 
 
 def _is_replaced(was: T.StructField, now: T.StructField) -> bool:
@@ -103,8 +104,8 @@ def retold(
     if source is not None:
         near = source if rule is None else _at_places_of(rejects, source, rule)
         rows = rows.unionByName(hashed(near).select(C.col(C.HASH).alias(OLD), *C.cols(tuple(before.names))))
-    was = {_physical(f): f for f in before.fields}
-    now = [_field(f, was.get(_physical(f)), lambda old: C.col(old.name)) for f in after.fields]
+    was, of_today = _by_file(before, after)
+    now = [_field(f, was.get(name), lambda old: C.col(old.name)) for name, f in of_today.items()]
     told = hashed(rows.dropDuplicates([OLD]).select(OLD, *now))
     now_told = told.select(C.col(OLD).alias(C.EVENT_HASH), C.HASH, C.JSON, *_by_rule(told, rule))
     met = joined(rejects, now_told, (C.EVENT_HASH,), "left")
@@ -128,18 +129,19 @@ def retold(
 
 
 def as_told(rows: DataFrame, before: T.StructType, after: T.StructType) -> DataFrame:
-    """Rows of these columns before by those of after: renamed, and null where nobody knows the value."""
-    was = {_physical(f): f for f in before.fields}
-    if [_physical(f) for f in after.fields] == list(was) and bare(before) == bare(after):
+    """Rows of these columns before by those of after: renamed, and null where nobody knows the value. Others stay."""
+    if bare(before) == bare(after):
         return rows
-    return rows.select(*[_field(f, was.get(_physical(f)), lambda old: C.col(old.name)) for f in after.fields])
+    was, now = _by_file(before, after)
+    others = [C.col(name) for name in rows.columns if name not in before.names and name not in after.names]
+    return rows.select(*[_field(f, was.get(name), lambda old: C.col(old.name)) for name, f in now.items()], *others)
 
 
 def with_later(rows: DataFrame, there: T.StructType, now: T.StructType) -> DataFrame:
     """Rows by the columns that `later` returns, and others that they have."""
-    was, wanted = {_physical(f): f for f in there.fields}, later(there, now)
-    grown = [f for f in wanted.fields if f not in there.fields]
-    told = {f.name: _field(f, was.get(_physical(f)), lambda old: C.col(old.name)) for f in grown}
+    was, wanted = _by_file(there, later(there, now))
+    grown = {name: f for name, f in wanted.items() if f not in there.fields}
+    told = {f.name: _field(f, was.get(name), lambda old: C.col(old.name)) for name, f in grown.items()}
     return rows.withColumns(told) if told else rows
 
 
@@ -148,12 +150,12 @@ def later(there: T.StructType, now: T.StructType) -> T.StructType:
 
     New parts lie where they are today, unless the others were reordered since, which tell the rows.
     """
-    had, names = {_physical(f): f for f in there.fields}, {f.name.lower() for f in there.fields}
-    fields = {_physical(f): f for f in now.fields if _physical(f) in had or f.name.lower() not in names}
+    (had, found), names = _by_file(there, now), {f.name.lower() for f in there.fields}
+    fields = {name: f for name, f in found.items() if name in had or f.name.lower() not in names}
     stays = [name for name in fields if name in had] == list(had)
     grown = {name: _grown(f, fields.get(name, f)) for name, f in had.items()}
-    found = fields | grown if stays else grown | {name: f for name, f in fields.items() if name not in had}
-    return T.StructType(list(found.values()))
+    wanted = fields | grown if stays else grown | {name: f for name, f in fields.items() if name not in had}
+    return T.StructType(list(wanted.values()))
 
 
 def _grown(field: T.StructField, now: T.StructField) -> T.StructField:
@@ -201,8 +203,8 @@ def _as_now(value: Column, was: T.DataType, now: T.DataType) -> Column:
     """The value as the source has it now: widened where Delta can do so; else nobody knows, and it is null."""
     match was, now:
         case T.StructType(), T.StructType():
-            before = {_physical(f): f for f in was.fields}
-            fields = [_field(f, before.get(_physical(f)), lambda old: value[old.name]) for f in now.fields]
+            then, today = _by_file(was, now)
+            fields = [_field(f, then.get(name), lambda old: value[old.name]) for name, f in today.items()]
             return F.when(value.isNotNull(), F.struct(*fields))
         case T.ArrayType(), T.ArrayType():
             return F.transform(value, lambda one: _as_now(one, was.elementType, now.elementType))
@@ -215,6 +217,16 @@ def _as_now(value: Column, was: T.DataType, now: T.DataType) -> Column:
     if numbers or {type(was), type(now)} == {T.DateType, T.TimestampNTZType}:  # a RESTORE may have it back as it was
         return value.try_cast(now)
     return F.lit(None).cast(now)
+
+
+def _by_file(before: T.StructType, after: T.StructType) -> tuple[dict[str, T.StructField], dict[str, T.StructField]]:
+    """The columns of both by what they are called in the files; one that has no other name there any more, as today.
+
+    Its files were written anew then.
+    """
+    bare_now = {field.name for field in after.fields if PHYSICAL not in field.metadata}
+    then = {field.name if field.name in bare_now else _physical(field): field for field in before.fields}
+    return then, {_physical(field): field for field in after.fields}
 
 
 def _physical(field: T.StructField) -> str:

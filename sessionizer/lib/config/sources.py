@@ -163,6 +163,12 @@ def filters_of(told: Mapping[str, Any]) -> dict[str, str | None]:
     return {name: of.get("where") for name, of in sources.items()}
 
 
+def times_of(told: Mapping[str, Any]) -> dict[str, str | None]:
+    """What the time of an event is of each source, by its name. In: the same."""
+    sources: Mapping[str, Mapping[str, Any]] = told.get("sources", {"": told})
+    return {name: of.get("event_time") for name, of in sources.items()}
+
+
 def made_columns_of(told: Mapping[str, Any]) -> dict[str, list[Any]]:
     """What makes columns that are part of the rows of a source, and not of its table, by its name.
 

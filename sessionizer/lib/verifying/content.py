@@ -19,6 +19,16 @@ CHANGES_OF, MAX_DURATION = "changes_of", "max_duration"
 REASONS = (ENDS_WHEN, MAX_EVENTS, STARTS_WHEN, MIDNIGHT, CHANGES_OF)  # rows remember which, from 1 on
 CUT = f"{C.STATE}.{C.STATE_BOUNDARIES}.cut"
 ENDED = "__ended"
+DAY = 86_400_000_000
+
+
+def local_date(us: Column, rule: Rule) -> Column:
+    """The date in the rule's zone, of times at either end of what a TIMESTAMP holds, too: no zone is a day away."""
+    edge = 2**63 - 1 - DAY
+    told = F.timestamp_micros(F.greatest(F.least(us, F.lit(edge)), F.lit(-edge)))
+    return F.from_utc_timestamp(F.timestamp_micros(us) if rule.time_zone == "UTC" else told, rule.time_zone).cast(
+        "date"
+    )
 
 
 def walked(chains: DataFrame, rule: Rule, apart: tuple[str, ...]) -> DataFrame:
@@ -114,7 +124,7 @@ def _asked(rule: Rule, events: DataFrame) -> dict[str, Column]:
     if rule.ends_when is not None:
         found["ends"] = holds(rule.ends_when, "session.ends_when")
     if rule.cut_at is not None:
-        found["day"] = F.from_utc_timestamp(F.timestamp_micros(C.col(C.US)), rule.time_zone).cast("date")
+        found["day"] = local_date(C.col(C.US), rule)
     named = [of_event(text, events, "session.changes_of")[0] for text in rule.changes_of]
     return found | {f"v{i}": value for i, value in enumerate(named)}
 

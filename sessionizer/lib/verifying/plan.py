@@ -11,7 +11,7 @@ from sessionizer.lib.config import DynamicGap
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.watermarks import WatermarkState
-from sessionizer.lib.verifying.content import ENDED, ends_of, walked, with_reason
+from sessionizer.lib.verifying.content import ENDED, ends_of, local_date, walked, with_reason
 from sessionizer.lib.verifying.facts import NEAR, Fact
 
 OPEN, CLOSED, FINAL = "open", "closed", "final"
@@ -117,7 +117,7 @@ def _described(sessions: DataFrame, rule: Rule) -> DataFrame:
             C.EXPIRES_AT: F.timestamp_micros(C.col(C.REACH)),
             C.DURATION_SECONDS: (end - start) / F.lit(1e6),
             C.IS_LATE: population.isNotNull(),
-            C.SESSION_DATE: F.from_utc_timestamp(F.timestamp_micros(start), rule.time_zone).cast("date"),
+            C.SESSION_DATE: local_date(start, rule),
         }
     )
 

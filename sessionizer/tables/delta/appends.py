@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
+from sessionizer.tables.delta.changes import check_partitions
 from sessionizer.tables.delta.read import Reading, takes_rows_away
 from sessionizer.tables.delta.settings import physical
 
@@ -30,6 +31,7 @@ def appended(table: Reading, first: int, last: int) -> DataFrame:
 
     What a commit only lays elsewhere (OPTIMIZE) is no news. Errors: Unreadable.
     """
+    check_partitions(table, first, last)
     schema = table.schema if last == table.version else table.schema_at(last)
     latest, parts, root = table.schema, list[DataFrame](), table.root
     apart = {physical(latest[name]) for name in table.partition_columns}  # which a column keeps when it is renamed

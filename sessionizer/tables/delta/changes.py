@@ -22,7 +22,9 @@ def changed(table: Reading, first: int, last: int) -> DataFrame:
 
     Without column mapping Delta hands over changes with the columns of today, and refuses to where one was widened,
     unless the session says otherwise when they are read: for all tables that are read together (`as_typed`).
+    Errors: TableError, as of `check_partitions`.
     """
+    check_partitions(table, first, last)
     then, now = (table.schema, table.schema) if last == table.version else (table.schema_at(last), table.schema)
     mapped = table.setting(COLUMN_MAPPING) not in (None, "none")
     both = [] if mapped else [name for name in then.names if name in now.names]
@@ -36,6 +38,37 @@ def changed(table: Reading, first: int, last: int) -> DataFrame:
         table.spark.conf.set(THOUGH_RETYPED, "true")
     kinds = {name: (now[name].dataType, then[name].dataType) for name in told}
     return table.changes(first, last).withColumns({name: as_type(C.col(name), *kinds[name]) for name in told})
+
+
+def check_partitions(table: Reading, first: int, last: int) -> None:
+    """Raise where files of these versions are partitioned by other columns than the table is today.
+
+    Changes are read by the columns of today: those of such files would be told without the values of these columns.
+    The first commit that has files and the last one are looked at: one that partitions anew takes the files before it
+    away. Errors: TableError.
+    """
+    today = {frozenset(physical(table.schema[name]) for name in table.partition_columns)}
+    told = ((version, _partitions(table, version)) for version in range(first, last + 1))
+    begins = next(((version, found) for version, found in told if found), (last, set[frozenset[str]]()))
+    for version, found in (begins,) if begins[0] == last else (begins, (last, _partitions(table, last))):
+        if found - today:
+            raise TableError(
+                f"version {version} of {table.field} has files that are partitioned by other columns than the table is "
+                "today, and Delta tells their changes without the values of these",
+                value=table.location,
+                remedy="`sessionizer rebuild` takes the table as it stands (before a first run set source.start: "
+                "earliest); the next time a `run` comes first",
+            )
+
+
+def _partitions(table: Reading, version: int) -> set[frozenset[str]]:
+    """By which columns the files are partitioned that a commit brings and takes away."""
+    files = (action.get("add") or action.get("remove") or {} for action in table.actions(version))
+    return {
+        frozenset(file["partitionValues"])
+        for file in files
+        if file.get("dataChange") and file.get("partitionValues") is not None
+    }
 
 
 def as_typed(spark: SparkSession) -> None:

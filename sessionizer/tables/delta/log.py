@@ -38,7 +38,7 @@ class DeltaLog(Place):
             raise TableError(f"{self.field} does not exist", value=self.location, remedy=remedy)
 
     def require_memory(self) -> None:
-        """Raise a TableError where Delta is told to forget which writes went into the table, files among them."""
+        """Raise a TableError where Delta is told to forget which writes went into the table."""
         if (kept := self.setting(FENCES_KEPT)) is not None:
             raise TableError(
                 f"{self.field} must remember what went into it, and Delta forgets it after a time",

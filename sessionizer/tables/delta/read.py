@@ -73,11 +73,13 @@ class Reading(DeltaLog):
     def rows_added(self, version: int, partition: tuple[str, str]) -> int | None:
         """Rows of the files that a commit has put where a partition column has this value; None: the log has no count.
 
-        Reads one small file, without a Spark job.
+        Nor has it where the table is not partitioned by that column. Reads one small file, without a Spark job.
         """
         name, value = partition
         own = physical(self.schema[name])
         added = self._found("add", version, self._actions(version, whole=True))
+        if not all(own in file["partitionValues"] for file in added):
+            return None
         counts = [
             json.loads(f.get("stats") or "{}").get("numRecords") for f in added if f["partitionValues"][own] == value
         ]

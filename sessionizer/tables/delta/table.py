@@ -113,6 +113,7 @@ class Table(Reading):
     ) -> None:
         """Replace all rows, and the columns, in one commit, unless the fence says that it is done."""
         writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+        writer = writer.option("partitionOverwriteMode", "static")
         if partition_by:
             writer = writer.partitionBy(*partition_by)
         with self.lock(), settings.committing(self.spark, commit), racing():

@@ -114,13 +114,16 @@ class MappingTable:
         """Raise unless the table is there and records its changes."""
         require_mapping(self.table)
 
-    def plan(self, done: Read | None) -> Increment:
-        """What comes next of it: all that no run has read. Errors: SourceError where it is another table, or older."""
-        latest = self.table.version
+    def plan(self, done: Read | None, end: Increment | None = None) -> Increment:
+        """What comes next of it: all that no run has read, and nothing behind the end.
+
+        Errors: SourceError where it is another table, or older.
+        """
+        latest = self.table.version if end is None else end.last
         if done is None:
             return Increment(None, latest)
         check_same(self.table, done, THE_TABLE)
-        return Increment(done.version + 1, latest)
+        return Increment(done.version + 1, max(latest, done.version))  # another command may have read more
 
     def beside(self, columns: T.StructType, version: int | None) -> T.StructType:
         """The columns of a source, and the one that its events get. Errors: SourceMismatch."""
@@ -181,7 +184,7 @@ class MappingTable:
             return False
         try:
             self._changes(Increment(done.version + 1, latest)).limit(1).collect()
-        except (PySparkException, Py4JJavaError, SourceError):
+        except (PySparkException, Py4JJavaError, SourceError, TableError):
             return False
         return True
 

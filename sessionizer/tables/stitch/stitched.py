@@ -15,6 +15,7 @@ from sessionizer.lib.errors import SourceError
 from sessionizer.tables.events import NO_CHANGES, EventTable
 from sessionizer.tables.increments import Increment, passed
 from sessionizer.tables.manifest import Consumed
+from sessionizer.tables.source import opens
 from sessionizer.tables.stitch.mapping import MappingTable
 
 
@@ -44,14 +45,14 @@ class StitchedTable(EventTable):
         super().check_same(done)
         self.mapping.plan(done.stitch)
 
-    def plan(self, done: Consumed | None, to_version: int | None) -> Increment | None:
-        """What the next run reads, with all changes of the mapping; None where nothing is left.
+    def plan(self, done: Consumed | None, to_version: int | None, end: Increment | None = None) -> Increment | None:
+        """What the next run reads, with all changes of the mapping up to that end; None where nothing is left.
 
         Where a commit that changes rows has to be an increment of its own, these come alone, before others.
         """
-        found = super().plan(done, to_version)
+        found = super().plan(done, to_version, end)
         known = None if done is None or done.to_version is None else done
-        mapping = self.mapping.plan(None if known is None else known.stitch)
+        mapping = self.mapping.plan(None if known is None else known.stitch, None if end is None else end.mapping)
         if known is not None and not mapping.is_passed and (found is None or self.policies.one_by_one):
             found = passed(known)
         if found is None or known is None or mapping.is_passed:
@@ -99,6 +100,16 @@ class StitchedTable(EventTable):
         if known is not None and self.mapping.has_changes(known):
             return f"version {known.version + 1} of the mapping table"
         return super().unread_to_keep(done, last)
+
+    def unread(self, done: Consumed, end: Increment) -> Iterator[DataFrame]:
+        """The same, and updates of the events whose mapping has changed since."""
+        if done.stitch is not None and self.mapping.has_changes(done.stitch):
+            read = Increment(done.version + 1, end.last) if done.version < end.last else passed(done)
+            read = replace(read, mapping=self.mapping.plan(done.stitch, end.mapping))
+            if opens(lambda: self.read(read)):
+                yield self.read(read)
+                return
+        yield from super().unread(done, end)
 
     @contextmanager
     def reading(self, increment: Increment) -> Iterator[None]:

@@ -133,7 +133,8 @@ def within_ranges(events: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
     gap = C.col(C.GAP) if isinstance(rule.gap, DynamicGap) else F.lit(rule.gap)
     outside, at_edge = inside.asc(), F.array_contains(place[EDGES], us).desc()  # outside: not the range's own
     at_own = F.array_contains(OWN_EDGES, us).asc()
-    likely = outside, at_edge, at_own, (us + gap <= place[C.REACH]).desc(), us, C.col(C.HASH)
+    reaches_no_farther, tie = us + gap <= place[C.REACH], (*C.cols(rule.order_by), C.col(C.JSON))
+    likely = outside, at_edge, at_own, reaches_no_farther.desc(), us, *tie
     number = F.row_number().over(Window.partitionBy(*C.cols((*identity, C.RANGE)), place[C.START]).orderBy(*likely))
     left = placed.withColumn("__number", number).where(place.isNull() | (F.col("__number") > place[C.COUNT]))
     return left.where(inside).select(*C.cols((*events.columns, C.RANGE)))

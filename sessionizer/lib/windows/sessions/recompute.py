@@ -25,7 +25,9 @@ OLD = "__old"
 NEWS = "__news"
 
 
-def mark_roles(intervals: DataFrame, rule: Rule, facts: tuple[Aggregate, ...]) -> DataFrame:
+def mark_roles(
+    intervals: DataFrame, rule: Rule, facts: tuple[Aggregate, ...], *, are_forgotten: bool = False
+) -> DataFrame:
     """Intervals with their island and what becomes of it.
 
     `redo`: the island holds an affected interval, absorbs a final session, or is a chain that must be cut, with
@@ -78,7 +80,8 @@ def mark_roles(intervals: DataFrame, rule: Rule, facts: tuple[Aggregate, ...]) -
         .otherwise(MERGE)
     )
     roles = seen.withColumn(ROLE, role)
-    if spans_others_amid(rule):  # what is over there may be what ends a session before its reach
+    lacks_rows = are_forgotten and isinstance(rule.gap, DynamicGap) and not rule.freezes
+    if lacks_rows or spans_others_amid(rule):  # what is over there may be what ends a session before its reach
         last = C.col(C.REACH) if rule.gap_boundary == "joins" else C.col(C.REACH) - 1
         roles = roles.withColumn(C.HIGH, F.max(F.greatest(C.col(C.END), last)).over(island))
     number = F.when(C.col(ROLE) == ALONE, -F.col("__n").cast("bigint")).otherwise(C.col(C.ISLAND))

@@ -137,7 +137,8 @@ class Sessions:
         if C.LIVE not in intervals.columns:
             intervals = intervals.withColumn(C.LIVE, F.lit(None).cast(LIVE_TYPE))
         intervals = self._with_places(intervals, changes, stored)
-        marked, seen = compute.observed(mark_roles(intervals, rule, self.facts), role_columns())
+        roles = mark_roles(intervals, rule, self.facts, are_forgotten=changes.before.forgotten is not None)
+        marked, seen = compute.observed(roles, role_columns())
         others = to_merge(marked)
         if changes.looks_back:  # what is only looked at stays as it is
             others = others.where(F.lit(False))

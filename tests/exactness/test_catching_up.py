@@ -1,0 +1,76 @@
+"""What one command reads, and when it is over: sources may be written to faster than it reads them."""
+
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from sessionizer.jobs.run.driver import increments
+from sessionizer.jobs.run.phases import RunOptions, RunReport
+from sessionizer.lib.time.watermarks import WatermarkOverride
+from sessionizer.tables.delta import Superseded
+from sessionizer.tables.rejected_events import RejectedEvents
+from tests.exactness.play import Play
+
+pytestmark = pytest.mark.broad
+
+Plays = Callable[..., Play]
+
+
+def while_written_to(done: Play, events: list[str], override: WatermarkOverride | None = None) -> list[RunReport]:
+    """What a run reads while each of its increments takes as long as it takes to write the next of these events."""
+    left = iter(events)
+
+    def meanwhile(_: RunReport) -> None:
+        if (event := next(left, None)) is not None:
+            done.add(event)
+
+    asked = RunOptions(now=done.now) if override is None else RunOptions(now=done.now, override=override)
+    return increments(done.kind, asked, done=meanwhile)
+
+
+def test_a_run_ends_with_what_was_there_when_it_began(play: Plays) -> None:
+    done = play("a@0").add("a@5").add("a@10").change(limits={"max_versions_per_run": 1})
+    reports = while_written_to(done, ["a@15", "a@20", "a@25", "a@30"])
+    assert [report.manifest.events["events_read"] for report in reports] == [1, 1]
+    done.assert_sessions("u | start | end | count \n a | 0 | 10 | 3")
+    done.run()
+    done.assert_sessions("u | start | end | count \n a | 0 | 20 | 5")
+    done.assert_clean()
+
+
+def test_a_flush_is_made_behind_what_was_there(play: Plays) -> None:
+    done = play("a@0").add("a@5").add("a@10").change(limits={"max_versions_per_run": 1})
+    while_written_to(done, ["a@15", "b@100", "b@101"], WatermarkOverride(flush=True))
+    done.assert_sessions("u | start | end | count | why \n a | 0 | 10 | 3 | flush")
+    done.run()
+    done.assert_rejected("u | event_time | reason \n a | 15 | late")
+    done.assert_clean()
+
+
+def test_a_source_that_is_written_to_is_not_quiet(play: Plays) -> None:
+    quiet = {"allowed_lateness": "0s", "watermark": {"idle_after": "1m"}}
+    done = play("a@0", time=quiet).add("a@5").at(1000)
+    while_written_to(done, ["a@10"])
+    done.at(1010).run()
+    done.assert_sessions("u | start | end | count | final \n a | 0 | 10 | 3 | no")
+
+
+def test_a_run_that_is_overtaken_behind_its_commit_has_been_and_flushes_once(play: Plays) -> None:
+    done, write, came = play("tick@100").add("a@5"), RejectedEvents.write, []
+
+    def overtaken(*told: Any) -> None:
+        came.append(told)
+        if len(came) == 1:
+            done.add("b@120")
+            raise Superseded("upkeep came first")
+        write(*told)
+
+    with patch.object(RejectedEvents, "write", overtaken):
+        reports = done.run(override=WatermarkOverride(flush=True))
+    assert [(report.manifest.run_seq, report.manifest.events["events_read"]) for report in reports] == [(2, 1)]
+    done.run()
+    done.assert_rejected("u | event_time | reason \n a | 5 | late")
+    done.assert_sessions("u | start | final | why \n tick | 100 | yes | flush \n b | 120 | no | -")
+    done.assert_clean()

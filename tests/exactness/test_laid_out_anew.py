@@ -1,0 +1,129 @@
+"""Tables that others lay out anew between two runs: partitioned by other columns, replaced, with other properties."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sessionizer.lib.errors import TableError
+from sessionizer.tables.delta.settings import having
+from tests.exactness.play import WAITING, Play
+
+pytestmark = pytest.mark.broad
+
+Plays = Callable[..., Play]
+BY_U = {"source": {"key": ["u"], "changes": "appends"}}
+
+
+def partitioned(done: Play, *names: str) -> Play:
+    """The source written over by itself, by partitions of these columns, as people do it."""
+    place = done.config.source.table
+    rows = done.spark.read.format("delta").load(place)
+    told = rows.sparkSession.createDataFrame(rows.collect(), rows.schema)
+    writer = told.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+    (writer.partitionBy(*names) if names else writer).save(place)
+    return done
+
+
+def replaced(done: Play, clause: str = "") -> None:
+    """The sessions table made again of itself."""
+    place = f"delta.`{done.config.sessions.table}`"
+    done.spark.sql(f"CREATE OR REPLACE TABLE {place} USING delta {clause} AS SELECT * FROM {place}")
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_changes_of_a_source_that_is_partitioned_anew_are_not_read_without_their_values(
+    play: Plays, back: bool
+) -> None:
+    done = play("tick@100 a@91 a@95")
+    if back:
+        partitioned(done, "u").rebuild()
+        partitioned(done.runs("a@101"))
+    else:
+        partitioned(done.runs("a@101"), "u")
+    with pytest.raises(TableError, match="partitioned by other columns"):
+        done.run()
+    done.assert_sessions("u | start | end | count \n a | 91 | 101 | 3 \n tick | 100 | 100 | 1")
+    done.rebuild().runs("a@96")
+    done.assert_sessions("u | start | end | count \n a | 91 | 101 | 3 \n tick | 100 | 100 | 1")
+    done.assert_rejected("u | event_time | reason \n a | 96 | late")
+    done.assert_clean()
+
+
+@pytest.mark.parametrize("sections", [{}, BY_U], ids=["feed", "appends"])
+def test_versions_before_it_are_not_either(spark: SparkSession, tmp_path: Path, sections: dict[str, Any]) -> None:
+    done = Play(spark, tmp_path, **sections).runs("tick@100 a@85").change(limits={"max_versions_per_run": 1})
+    partitioned(done.add("a@105"), "u")
+    with pytest.raises(TableError, match="partitioned by other columns"):
+        done.run()
+    done.assert_sessions("u | start | end | count \n a | 85 | 85 | 1 \n tick | 100 | 100 | 1")
+    done.rebuild().assert_sessions(
+        "u | start | end | count \n a | 85 | 85 | 1 \n a | 105 | 105 | 1 \n tick | 100 | 100 | 1"
+    )
+    done.assert_clean()
+
+
+def test_a_sessions_table_that_is_replaced_has_nothing_written_twice(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path, outputs={"event_sessions": str(tmp_path / "event_sessions")})
+    done.runs("tick@100 a@100 | a@5")
+    version = done.tables.sessions.table.version
+    replaced(done, "CLUSTER BY (u)")
+    with pytest.raises(TableError, match="has been replaced since its last run"):
+        done.run()
+    done.assert_rejected("u | event_time | reason \n a | 5 | late")
+    with done.tables.sessions.table.lock():
+        done.spark.sql(f"RESTORE TABLE delta.`{done.config.sessions.table}` TO VERSION AS OF {version}")
+    done.runs("a@101").assert_sessions("u | start | end | count \n a | 100 | 101 | 2 \n tick | 100 | 100 | 1")
+    done.assert_rejected("u | event_time | reason \n a | 5 | late")
+    done.assert_clean()
+
+
+@pytest.mark.parametrize("sections", [{}, WAITING], ids=["late", "waiting"])
+def test_a_rebuild_makes_a_sessions_table_that_was_replaced_anew(play: Plays, sections: dict[str, Any]) -> None:
+    done = play("tick@100 a@100 | a@5", **sections)
+    done.source("UPDATE {} SET n = 7 WHERE u = 'tick'").run()
+    replaced(done)
+    n = 1 if sections else 7
+    wanted = f"u | start | end | total \n a | 5 | 5 | 1 \n a | 100 | 100 | 1 \n tick | 100 | 100 | {n}"
+    done.rebuild().assert_sessions(wanted)
+    done.runs("a@101").assert_clean()
+
+
+def test_a_sessions_table_may_lie_otherwise_before_its_first_run(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path).add("tick@100 a@95").init()
+    replaced(done)
+    done.run()
+    done.runs("a@101 | a@5").assert_sessions("u | start | end | count \n a | 95 | 101 | 2 \n tick | 100 | 100 | 1")
+    done.rebuild()
+    done.assert_clean()
+
+
+def test_partitions_may_be_overwritten_one_by_one_by_default(play: Plays) -> None:
+    done = play("tick@100 a@95 | a@5")
+    with having(done.spark, {"spark.sql.sources.partitionOverwriteMode": "dynamic"}):
+        done.rebuild().assert_sessions("u | start | count \n a | 5 | 1 \n a | 95 | 1 \n tick | 100 | 1")
+        done.runs("a@101").assert_sessions("u | start | count \n a | 5 | 1 \n a | 95 | 2 \n tick | 100 | 1")
+    done.assert_clean()
+
+
+def test_tables_that_are_to_forget_what_went_into_them_are_refused(play: Plays) -> None:
+    done = play("tick@100 a@95")
+    done.damage(
+        "ALTER TABLE {} SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = 'interval 1 days')", "runs"
+    )
+    with pytest.raises(TableError, match="must remember what went into it"):
+        done.run()
+    done.damage("ALTER TABLE {} UNSET TBLPROPERTIES ('delta.setTransactionRetentionDuration')", "runs")
+    done.runs("a@96").assert_clean()
+
+
+def test_a_column_that_is_written_over_with_another_type_has_no_changes_that_can_be_read(play: Plays) -> None:
+    done = play("tick@100 a@95")
+    rows = done.spark.createDataFrame([("a", 95, "x")], "u STRING, m INT, n STRING")
+    told = rows.selectExpr("u", "TIMESTAMP'2026-01-01' + make_dt_interval(0, 0, m, 0) AS at", "n")
+    told.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(done.config.source.table)
+    done.change(aggregates=[])
+    with pytest.raises(Exception, match=r"cannot be read|has changed its type|retyped"):
+        done.run()
