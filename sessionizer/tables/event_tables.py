@@ -107,7 +107,8 @@ class Events:
             first = min(waiting, key=lambda name: (self._is_there(name, known), self._since(name, found[name])))
             wait = set(waiting) - {first} if first in alone else alone
             found = {name: passed(known.get(name)) if name in wait else one for name, one in found.items()}
-        versions, waits = self.versions, {n for n, one in found.items() if one == NOTHING and planned[n] is None}
+        versions = self.versions if until is None else until.lasts
+        waits = {n for n, one in found.items() if one == NOTHING and planned[n] is None}
         stitch = {n for n, one in planned.items() if one is not None and one.stitches}
         unread = {n for n, one in found.items() if one.last < versions[n] or (n in stitch and not one.stitches)}
         return Increments(found, unread - waits)  # whose start is still to come
@@ -132,9 +133,9 @@ class Events:
         begun = self.begun(done)
         return {name: first for name, first in began.items() if first and name not in begun}
 
-    def nothing_new(self, done: Manifest | None) -> Increments:
-        """No more than what runs have read."""
-        known, versions = self.consumed(done), self.versions
+    def nothing_new(self, done: Manifest | None, until: Increments | None = None) -> Increments:
+        """No more than what runs have read; more of it is unread, up to that end, where this is told."""
+        known, versions = self.consumed(done), self.versions if until is None else until.lasts
         more = [name for name, of in self.begun(done).items() if of.version < versions[name]]
         return Increments({name: passed(known.get(name)) for name in self.each}, more)
 

@@ -35,6 +35,7 @@ from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Consumed
 from sessionizer.tables.source import ANEW, check_same, gone, opens, pruned_by, require_source, unreadable
 
+NEAR = 10  # versions: so near to the latest one it is about as large
 NO_CHANGES = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE", "COLUMN_DATA_TYPE_MISMATCH")
 
 
@@ -106,8 +107,7 @@ class EventTable:
 
     def deletion(self, increment: Increment) -> Entry | None:
         """The commit that an increment is, if it is one DELETE alone."""
-        is_one = increment.first is not None and increment.first == increment.last
-        entry = self.table.entry(increment.last) if is_one else None
+        entry = self.table.entry(increment.last) if increment.first == increment.last else None
         return entry if entry is not None and entry.operation == "DELETE" else None
 
     def changes_rows_alone(self, increment: Increment) -> bool:
@@ -260,7 +260,7 @@ class EventTable:
         return Increment(first, last) if first > last else self._within(first, last, limits)
 
     def _snapshot(self, version: int) -> Increment:
-        files, size = self.table.size() if version == self.table.version else (0, 0)
+        files, size = self.table.size() if self.table.version - version < NEAR else (0, 0)
         return Increment(None, version, files, size)
 
     def _all_is_there(self, oldest: int, last: int) -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 from sessionizer.jobs.run.driver import increments
 from sessionizer.jobs.run.phases import RunOptions, RunReport
+from sessionizer.lib.durations import HOUR
 from sessionizer.lib.time.watermarks import WatermarkOverride
 from sessionizer.tables.delta import Superseded
 from sessionizer.tables.rejected_events import RejectedEvents
@@ -74,3 +75,11 @@ def test_a_run_that_is_overtaken_behind_its_commit_has_been_and_flushes_once(pla
     done.assert_rejected("u | event_time | reason \n a | 5 | late")
     done.assert_sessions("u | start | final | why \n tick | 100 | yes | flush \n b | 120 | no | -")
     done.assert_clean()
+
+
+def test_who_is_silent_ends_however_often_others_write(play: Plays) -> None:
+    ends = {"watermark": {"per": "key"}, "idle_timeout": {"after": "30m", "clock": "processing_time"}}
+    done = play("z@0 a@1", time=ends, limits={"max_versions_per_run": 1})
+    done.now += HOUR
+    while_written_to(done.add("a@5").add("a@10"), ["a@15", "a@20", "a@25"])
+    done.assert_sessions("u | start | end | final \n a | 1 | 10 | no \n z | 0 | 0 | yes")

@@ -1,18 +1,21 @@
 """Several sources in one session: their events are one bag, each has a position of its own, the slowest holds time."""
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from random import Random
+from unittest.mock import patch
 
 import pytest
 from pyspark.sql import SparkSession
 
 from sessionizer.jobs.commands.verify import Asked
 from sessionizer.jobs.commands.verify_windows import verify_windows
-from sessionizer.jobs.run import side_tables
+from sessionizer.jobs.run import driver, side_tables
 from sessionizer.jobs.run.driver import run
 from sessionizer.jobs.run.phases import RunOptions, RunReport
 from sessionizer.lib.config import Config
+from sessionizer.lib.durations import HOUR
 from sessionizer.lib.errors import ConfigError, SourceError, SourceMismatch, UsageError
 from tests.exactness.play import at, minute
 from tests.exactness.several import AGGREGATES, CALLS, CLICKS, Several, several
@@ -69,19 +72,21 @@ def test_a_source_that_lags_holds_the_watermark_until_it_is_idle(play: Plays) ->
     assert done.run() == []
 
 
-def test_a_source_that_is_written_to_while_a_run_reads_others_is_not_idle(play: Plays) -> None:
+def test_a_source_is_not_idle_for_want_of_what_comes_while_a_run_reads_others(play: Plays) -> None:
     time = {"allowed_lateness": "0s", "watermark": {"idle_after": "1h"}}
     done = play(time=time, limits={"max_versions_per_run": 1}).at(60).runs(clicks="a@40", calls="b@30")
-    done.comes(calls="b@50").comes(calls="b@200")
+    done.comes(calls="b@50").comes(calls="b@90")
+    hours = count(at(100), HOUR)
 
     def meanwhile(_: RunReport) -> None:
         if len(done.there["clicks"]) == 1:
             done.comes(clicks="a@100")
 
-    reports = run(done.spark, done.config, RunOptions(now=at(210)), done.said.append, meanwhile)
-    assert len(reports) == 2
-    assert done.position().watermark_after == at(50)  # calls come alone until then: clicks were idle
-    done.at(211).run()
+    with patch.object(driver, "wall_clock", lambda: next(hours)):
+        reports = run(done.spark, done.config, RunOptions(), done.said.append, meanwhile)
+    assert [report.manifest.now for report in reports] == [at(100)] * 2
+    assert done.position().watermark_after == at(40)
+    done.at(110).run()
     done.assert_rejected("u")
     done.assert_clean()
 

@@ -63,13 +63,15 @@ def increments(
 ) -> list[RunReport]:
     """Increments until caught up, or one; `done` hears of each as it is complete. No report: nothing new.
 
-    What comes to the sources meanwhile is for the next time, so that it ends however often they are written to.
+    What comes to the sources meanwhile is for the next time, so that it ends however often they are written to; all of
+    them are of the time at which it began, so that nothing is idle for want of what came later.
     `finished` hears of a run that was cut off behind its commit and is complete now.
 
     A run that another one has overtaken starts over from the new version.
     Errors: SourceError, TableError, ConfigError as named; RunFailed after too many races in a row.
     """
     kind.require()
+    options = replace(options, now=wall_clock() if options.now is None else options.now)
     until, reports = kind.tables.events.ends, list[RunReport]()
     step = partial(_increment, kind, until=until, say=say, finished=finished)
     while (report := with_retries(partial(step, options), say, kind.name)) is not None:
@@ -197,14 +199,12 @@ def _increment(
         now = options.now if options.now is not None else wall_clock()
         increment, override = kind.tables.events.plan(done, options.to_version, until), options.override
         if increment is None:
-            nothing = kind.tables.events.nothing_new(done)
-            came = bool(nothing.more) and options.to_version is None  # since it began: no source is quiet
-            by_clock = _by_clock(kind, done, options, now) if override == NO_OVERRIDE and not came else None
-            ends = not came and (may_idle(kind.rule, done) or _frees(kind.rule, done, now))
+            by_clock = _by_clock(kind, done, options, now) if override == NO_OVERRIDE else None
+            ends = may_idle(kind.rule, done) or _frees(kind.rule, done, now)
             if override == NO_OVERRIDE and by_clock is None and not (evolves or ends):
                 return None
-            increment, override = nothing, by_clock or override
-        elif override != NO_OVERRIDE and not options.once and _more_is_left(kind, increment, options):
+            increment, override = kind.tables.events.nothing_new(done, until), by_clock or override
+        elif override != NO_OVERRIDE and not options.once and _more_is_left(increment, options, until):
             override = NO_OVERRIDE
         position = position if options.dry_run else lasting(kind, position)
     if done is not None and evolves:
@@ -230,12 +230,12 @@ def _increment(
     return commit(context, result, manifest, phases, say)
 
 
-def _more_is_left(kind: Kind, increment: Increments, options: RunOptions) -> bool:
+def _more_is_left(increment: Increments, options: RunOptions, until: Increments) -> bool:
     """Whether there is something to read behind this increment."""
     if options.to_version is not None:
         return increment.last < options.to_version
-    versions = kind.tables.events.versions  # of one that waits for its start nothing is read
-    return bool(increment.more) or any(increment.lasts[name] < versions[name] for name in increment.begun)
+    # Of one that waits for its start nothing is read.
+    return bool(increment.more) or any(increment.lasts[name] < until.lasts[name] for name in increment.begun)
 
 
 def _by_clock(kind: Kind, done: Manifest | None, options: RunOptions, now: int) -> WatermarkOverride | None:

@@ -57,7 +57,7 @@ def check_partitions(table: Reading, first: int, last: int) -> None:
                 "today, and Delta tells their changes without the values of these",
                 value=table.location,
                 remedy="`sessionizer rebuild` takes the table as it stands (before a first run set source.start: "
-                "earliest); the next time a `run` comes first",
+                "earliest); a `run` right before a table is partitioned anew leaves it nothing to judge",
             )
 
 
