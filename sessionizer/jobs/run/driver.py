@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from py4j.protocol import Py4JJavaError
@@ -40,6 +40,14 @@ SHUFFLES, MOST_TASKS = "spark.sql.shuffle.partitions", 16  # of more, a look at 
 Done = Callable[[RunReport], None]
 
 
+@dataclass(frozen=True)
+class _Beginning:
+    """When a command began, and what the sources had by then."""
+
+    now: int
+    until: Increments
+
+
 def run(
     spark: SparkSession, config: Config, options: RunOptions, say: Say = lambda _: None, done: Done = lambda _: None
 ) -> list[RunReport]:
@@ -71,9 +79,8 @@ def increments(
     Errors: SourceError, TableError, ConfigError as named; RunFailed after too many races in a row.
     """
     kind.require()
-    options = replace(options, now=wall_clock() if options.now is None else options.now)
-    until, reports = kind.tables.events.ends, list[RunReport]()
-    step = partial(_increment, kind, until=until, say=say, finished=finished)
+    began = _Beginning(wall_clock() if options.now is None else options.now, kind.tables.events.ends)
+    step, reports = partial(_increment, kind, began=began, say=say, finished=finished), list[RunReport]()
     while (report := with_retries(partial(step, options), say, kind.name)) is not None:
         reports.append(report)
         done(report)
@@ -185,9 +192,9 @@ def commit(context: RunContext, result: RunResult, manifest: Manifest, phases: P
 
 
 def _increment(
-    kind: Kind, options: RunOptions, *, until: Increments, say: Say, finished: Callable[[Manifest], None]
+    kind: Kind, options: RunOptions, *, began: _Beginning, say: Say, finished: Callable[[Manifest], None]
 ) -> RunReport | None:
-    phases = Phases()
+    phases, now, until = Phases(), began.now, began.until
     with phases("plan"):
         position = kind.home.position()
         if not options.dry_run and (cut_off := repair(kind, position, say)) is not None:
@@ -196,7 +203,6 @@ def _increment(
         evolves = done is not None and done.rule_fingerprint != kind.fingerprint
         if done is not None:
             check_fits(kind, done, may_evolve=True)
-        now = options.now if options.now is not None else wall_clock()
         increment, override = kind.tables.events.plan(done, options.to_version, until), options.override
         if increment is None:
             by_clock = _by_clock(kind, done, options, now) if override == NO_OVERRIDE else None

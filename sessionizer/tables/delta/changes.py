@@ -1,6 +1,7 @@
 """The change feed of a table, beside changes of its columns."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -61,6 +62,7 @@ def check_partitions(table: Reading, first: int, last: int) -> None:
             )
 
 
+@lru_cache(maxsize=64)  # a run makes several frames of the same changes
 def _partitions(table: Reading, version: int) -> set[frozenset[str]]:
     """By which columns the files are partitioned that a commit brings and takes away."""
     files = (action.get("add") or action.get("remove") or {} for action in table.actions(version))
