@@ -251,17 +251,15 @@ class EventTable:
             return self._from(min(versions), last, limits) if versions else None
         if limits.max_versions_per_run is not None or limits.max_events_per_run is not None:
             oldest = min(e.version for e in self.table.history())
-            last = oldest if oldest <= last and self._all_is_there(oldest, last) else last
-        return self._snapshot(last)
+            if oldest < last and self._all_is_there(oldest, last):
+                return Increment(None, oldest)
+        files, size = self.table.size() if self.table.version - last < NEAR else (0, 0)
+        return Increment(None, last, files, size)
 
     def _from(self, first: int, last: int, limits: Limits) -> Increment | None:
         if first > last + 1:
             return None  # taking a position now would let the versions before `first` in later
         return Increment(first, last) if first > last else self._within(first, last, limits)
-
-    def _snapshot(self, version: int) -> Increment:
-        files, size = self.table.size() if self.table.version - version < NEAR else (0, 0)
-        return Increment(None, version, files, size)
 
     def _all_is_there(self, oldest: int, last: int) -> bool:
         """Whether every file of this version, and of the changes since, can be opened: old ones may be vacuumed."""

@@ -58,6 +58,25 @@ def test_a_source_that_is_written_to_is_not_quiet(play: Plays) -> None:
     done.assert_sessions("u | start | end | count | final \n a | 0 | 10 | 3 | no")
 
 
+@pytest.mark.parametrize("leaves", ["nothing", "the rest"])
+def test_no_clock_goes_back_where_a_younger_command_overtakes(play: Plays, leaves: str) -> None:
+    idle = {"idle_timeout": {"after": "90m", "clock": "processing_time"}, "allowed_lateness": "10h"}
+    done = play("a@0", time=idle, limits={"max_versions_per_run": 1}).add("b@1").add("b@2").add("b@3")
+    clock, younger = [done.now + HOUR], RunOptions(now=done.now + 2 * HOUR, once=leaves == "the rest")
+
+    def meanwhile(_: RunReport) -> None:
+        if len(clock) == 1:
+            clock.append(done.now + 2 * HOUR + 1)
+            increments(done.kind, younger)
+
+    with patch("sessionizer.jobs.run.driver.wall_clock", lambda: clock[-1]):
+        reports = increments(done.kind, RunOptions(), done=meanwhile)
+    done.assert_sessions("u | start | end | count | why \n a | 0 | 0 | 1 | idle \n b | 1 | 3 | 3 | -")
+    assert [r.manifest.now for r in reports] == [clock[0], clock[1]][: len(reports)]
+    assert sum(r.manifest.sessions.get("reopened", 0) for r in reports) == 0
+    done.assert_clean()
+
+
 def test_a_run_that_is_overtaken_behind_its_commit_has_been_and_flushes_once(play: Plays) -> None:
     done, write, came = play("tick@100").add("a@5"), RejectedEvents.write, []
 

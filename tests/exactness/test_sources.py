@@ -92,6 +92,14 @@ def test_a_source_is_not_idle_for_want_of_what_comes_while_a_run_reads_others(pl
 
 
 @pytest.mark.broad
+def test_a_shorter_delay_moves_no_watermark_before_something_is_read(play: Plays) -> None:
+    done = play(time={"watermark": {"delay": "30m"}}).runs(clicks="a@0 a@60", calls="b@60")
+    done.sections["time"] = {"allowed_lateness": "0s"}
+    done.config = done.configured()
+    assert done.run() == []
+
+
+@pytest.mark.broad
 def test_rows_of_two_sources_are_never_the_same_row(play: Plays) -> None:
     """An event of each at one time of one key, of one content: one is deleted, one of the other is an original."""
     events = {"dedupe": {"by": ["n"], "within": "1h"}}

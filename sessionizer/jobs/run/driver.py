@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from py4j.protocol import Py4JJavaError
@@ -40,12 +40,29 @@ SHUFFLES, MOST_TASKS = "spark.sql.shuffle.partitions", 16  # of more, a look at 
 Done = Callable[[RunReport], None]
 
 
-@dataclass(frozen=True)
 class _Beginning:
-    """When a command began, and what the sources had by then."""
+    """When a command began, and what the sources had by then: its increments are of that time, and end there.
 
-    now: int
-    until: Increments
+    now: microseconds since the epoch; None is the clock.
+    """
+
+    def __init__(self, kind: Kind, now: int | None) -> None:
+        self._events, self._given = kind.tables.events, now
+        self._note()
+
+    def _note(self) -> None:
+        self.now, self.until = wall_clock() if self._given is None else self._given, self._events.ends
+
+    def plan(self, done: Manifest | None, to_version: int | None) -> Increments | None:
+        """What is read next, or None. Behind a run of a younger command this one begins anew: no clock goes back.
+
+        Where nothing was left it stays so, as else two commands would keep each other going.
+        """
+        left = self._events.plan(done, to_version, self.until)
+        if self._given is not None or done is None or min(done.now, done.started_at) <= self.now:
+            return left
+        self._note()
+        return None if left is None else self._events.plan(done, to_version, self.until)
 
 
 def run(
@@ -79,8 +96,8 @@ def increments(
     Errors: SourceError, TableError, ConfigError as named; RunFailed after too many races in a row.
     """
     kind.require()
-    began = _Beginning(wall_clock() if options.now is None else options.now, kind.tables.events.ends)
-    step, reports = partial(_increment, kind, began=began, say=say, finished=finished), list[RunReport]()
+    began, reports = _Beginning(kind, options.now), list[RunReport]()
+    step = partial(_increment, kind, began=began, say=say, finished=finished)
     while (report := with_retries(partial(step, options), say, kind.name)) is not None:
         reports.append(report)
         done(report)
@@ -194,7 +211,7 @@ def commit(context: RunContext, result: RunResult, manifest: Manifest, phases: P
 def _increment(
     kind: Kind, options: RunOptions, *, began: _Beginning, say: Say, finished: Callable[[Manifest], None]
 ) -> RunReport | None:
-    phases, now, until = Phases(), began.now, began.until
+    phases = Phases()
     with phases("plan"):
         position = kind.home.position()
         if not options.dry_run and (cut_off := repair(kind, position, say)) is not None:
@@ -203,7 +220,8 @@ def _increment(
         evolves = done is not None and done.rule_fingerprint != kind.fingerprint
         if done is not None:
             check_fits(kind, done, may_evolve=True)
-        increment, override = kind.tables.events.plan(done, options.to_version, until), options.override
+        increment, override = began.plan(done, options.to_version), options.override
+        now, until = began.now, began.until
         if increment is None:
             by_clock = _by_clock(kind, done, options, now) if override == NO_OVERRIDE else None
             ends = may_idle(kind.rule, done) or _frees(kind.rule, done, now)
@@ -262,7 +280,7 @@ def may_idle(rule: Rule, done: Manifest | None) -> bool:
 
 def _frees(rule: Rule, done: Manifest | None, now: int) -> bool:
     """Whether the watermark moves by the run's clock alone: it waits no longer for one of several sources."""
-    if done is None or not done.sources or done.live_sessions == 0:
+    if rule.watermark_idle_after is None or done is None or not done.sources or done.live_sessions == 0:
         return False
     before = WatermarkState(now, done.watermark_after, sources=done.times_of_sources("after"))
     return advance_each(before, {}, rule).watermark != before.watermark

@@ -14,7 +14,7 @@ class CorrectionsApart(Section):
     deletes: Literal["apply", "ignore", "fail"] = Field(
         "apply",
         description="Rows that a DELETE takes away: apply takes their events out of the sessions; ignore leaves them "
-        "in, as housekeeping is no correction; fail stops the run",
+        "in, as housekeeping is no correction; fail stops a run that would take one out",
     )
     updates: Literal["apply", "fail"] = Field(
         "apply", description="What UPDATE, MERGE and overwrites change: apply recomputes the sessions; fail stops"

@@ -23,5 +23,5 @@ class Limits(Section):
 
     max_versions_per_run: Count | None = Field(None, description="Source versions a run reads at most")
     max_events_per_run: Count | None = Field(
-        None, description="Events after which a run takes no further source version"
+        None, description="Events that a run reads at most; of a source version that has more, all"
     )
