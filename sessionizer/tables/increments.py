@@ -1,7 +1,7 @@
 """What one run reads of the sources, by version."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sessionizer.tables.manifest import Consumed, Read
 
@@ -99,6 +99,11 @@ class Increments:
     def files(self) -> int:
         """How many they are."""
         return sum(one.files for one in self.of.values())
+
+    def awaiting(self, since: "Increments", until: "Increments") -> "Increments":
+        """The same, with more to read of those of which something has come between these ends."""
+        come = {name for name in self.begun if since.of[name] != until.of[name]}
+        return replace(self, more={*self.more, *come})
 
     def of_those(self, names: Collection[str]) -> "Increments":
         """The same without what is read of other sources."""

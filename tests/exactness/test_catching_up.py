@@ -6,13 +6,14 @@ from unittest.mock import patch
 
 import pytest
 
+from sessionizer.jobs.commands.look_back import LookBack, backfill
 from sessionizer.jobs.run.driver import increments
 from sessionizer.jobs.run.phases import RunOptions, RunReport
-from sessionizer.lib.durations import HOUR
+from sessionizer.lib.durations import HOUR, MINUTE
 from sessionizer.lib.time.watermarks import WatermarkOverride
 from sessionizer.tables.delta import Superseded
 from sessionizer.tables.rejected_events import RejectedEvents
-from tests.exactness.play import Play
+from tests.exactness.play import Play, at
 
 pytestmark = pytest.mark.broad
 
@@ -69,12 +70,36 @@ def test_no_clock_goes_back_where_a_younger_command_overtakes(play: Plays, leave
             clock.append(done.now + 2 * HOUR + 1)
             increments(done.kind, younger)
 
-    with patch("sessionizer.jobs.run.driver.wall_clock", lambda: clock[-1]):
+    with patch("sessionizer.jobs.run.phases.wall_clock", lambda: clock[-1]):
         reports = increments(done.kind, RunOptions(), done=meanwhile)
     done.assert_sessions("u | start | end | count | why \n a | 0 | 0 | 1 | idle \n b | 1 | 3 | 3 | -")
-    assert [r.manifest.now for r in reports] == [clock[0], clock[1]][: len(reports)]
-    assert sum(r.manifest.sessions.get("reopened", 0) for r in reports) == 0
+    assert [r.manifest.now for r in reports] == ([clock[0]] if leaves == "nothing" else [clock[0], younger.now])
     done.assert_clean()
+
+
+@pytest.mark.parametrize("beside", ["a run", "a backfill"])
+def test_no_watermark_passes_what_came_while_another_command_went_on(play: Plays, beside: str) -> None:
+    done = play("a@0", time={"allowed_lateness": "0s", "watermark": {"idle_after": "5m"}}).add("b@10")
+    clock = [done.now + HOUR]
+
+    def meanwhile(_: RunReport) -> None:
+        if len(clock) == 1:
+            clock.append(done.now + 2 * HOUR)
+            if beside == "a run":
+                increments(done.add("b@20").kind, RunOptions(now=done.now + HOUR + 10 * MINUTE))
+            else:
+                backfill(done.kind, LookBack(at(0), at(60), now=done.now + HOUR + 10 * MINUTE))
+            done.add("c@30")
+
+    with patch("sessionizer.jobs.run.phases.wall_clock", lambda: clock[-1]):
+        assert len(increments(done.kind, RunOptions(), done=meanwhile)) == 1
+    done.at(130).run()
+    done.assert_rejected("u | event_time | reason")
+    done.assert_sessions(
+        "u | start | end | count \n a | 0 | 0 | 1 \n b | 10 | 20 | 2 \n c | 30 | 30 | 1"
+        if beside == "a run"
+        else "u | start | end | count \n a | 0 | 0 | 1 \n b | 10 | 10 | 1 \n c | 30 | 30 | 1"
+    )
 
 
 def test_a_run_that_is_overtaken_behind_its_commit_has_been_and_flushes_once(play: Plays) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from sessionizer.jobs.commands.verify import Asked
 from sessionizer.jobs.commands.verify_windows import verify_windows
-from sessionizer.jobs.run import driver, side_tables
+from sessionizer.jobs.run import phases, side_tables
 from sessionizer.jobs.run.driver import run
 from sessionizer.jobs.run.phases import RunOptions, RunReport
 from sessionizer.lib.config import Config
@@ -82,7 +82,7 @@ def test_a_source_is_not_idle_for_want_of_what_comes_while_a_run_reads_others(pl
         if len(done.there["clicks"]) == 1:
             done.comes(clicks="a@100")
 
-    with patch.object(driver, "wall_clock", lambda: next(hours)):
+    with patch.object(phases, "wall_clock", lambda: next(hours)):
         reports = run(done.spark, done.config, RunOptions(), done.said.append, meanwhile)
     assert [report.manifest.now for report in reports] == [at(100)] * 2
     assert done.position().watermark_after == at(40)

@@ -8,6 +8,9 @@ from pyspark.sql import SparkSession
 
 from sessionizer.jobs.commands.status import status
 from sessionizer.jobs.queries.sql import query_frame
+from sessionizer.jobs.queries.sql_duckdb import checked_query
+from sessionizer.jobs.reporting.metrics import write_metrics
+from sessionizer.lib.errors import UsageError
 from tests.exactness.play import Play, minute
 
 Plays = Callable[..., Play]
@@ -80,6 +83,27 @@ def test_sessions_that_begin_at_one_time_are_numbered_as_they_end(play: Plays) -
     found = query_frame(done.spark, done.config, "SELECT * FROM numbered_sessions").where("session_number = 2")
     assert {row["previous_session_end"] <= row["session_start"] for row in found.collect()} == {True}
     assert found.count() == 8
+
+
+@pytest.mark.broad
+@pytest.mark.parametrize("view", ["numbered_sessions", "final_sessions", "session_changes"])
+def test_a_view_does_not_call_two_columns_alike(play: Plays, view: str) -> None:
+    own = {"numbered_sessions": "session_number", "final_sessions": "run_seq", "session_changes": "change"}
+    done = play("a@0=7", aggregates=[{"name": name, "fn": "first", "of": "n"} for name in own.values()])
+    query = f"SELECT {own[view]} FROM {view}"
+    with pytest.raises(UsageError, match="adds a column of a name that the table has already"):
+        query_frame(done.spark, done.config, query)
+    if view != "session_changes":  # which Spark alone reads
+        with pytest.raises(UsageError, match="adds a column of a name that the table has already"):
+            checked_query(done.config, query)
+    assert query_frame(done.spark, done.config, f"SELECT {own[view]} FROM sessions").first() == (7,)
+
+
+@pytest.mark.broad
+def test_metrics_of_a_key_with_any_name_are_written(play: Plays, tmp_path: Path) -> None:
+    done = play("a@0=1", source={"key": ["u", {"name": "is_open", "expr": "n = 1"}]})
+    write_metrics(done.kind, tmp_path / "told.prom", done.now)
+    assert "sessionizer_idle_keys{" in (tmp_path / "told.prom").read_text()
 
 
 @pytest.mark.broad

@@ -68,6 +68,7 @@ QUICK = (
         Rule(allowed=30),
     ),
     Mutant("copies within, and not at its end", dedupe.mark_duplicates, "<= within", "< within", Rule(within=2)),
+    Mutant("final at the horizon", lifecycle.settle, "_known(reach < C.col(C.H))", "_known(reach <= C.col(C.H))"),
 )
 OTHERS = (
     Mutant(
@@ -122,7 +123,6 @@ OTHERS = (
         f"C.col(C.US) < {_LATEST}",
     ),
     Mutant("late at the horizon", lateness.judge_late, "C.col(C.US) < C.col(C.H)", "C.col(C.US) <= C.col(C.H)"),
-    Mutant("final at the horizon", lifecycle.settle, "_known(reach < C.col(C.H))", "_known(reach <= C.col(C.H))"),
     Mutant(
         "late at the horizon by its place",
         sessions.Sessions.judge_places,

@@ -9,7 +9,7 @@ from sessionizer.jobs.run import side_tables
 from sessionizer.jobs.run.driver import going_on, lasting, repair
 from sessionizer.jobs.run.kinds import Kind
 from sessionizer.jobs.run.manifests import forgetting
-from sessionizer.jobs.run.phases import Phases, Say
+from sessionizer.jobs.run.phases import Phases, Say, not_before
 from sessionizer.jobs.run.retries import with_retries
 from sessionizer.lib import columns as C
 from sessionizer.lib.joins import joined
@@ -34,7 +34,7 @@ def forget(kind: Kind, keep: int, now: int, say: Say, *, dry_run: bool = False) 
             return number
         position = lasting(kind, position)
         say(f"forgetting {number:,} {kind.name}")
-        manifest = forgetting(kind, done, position, before=before, number=number, now=now)
+        manifest = forgetting(kind, done, position, before=before, number=number, now=not_before(now, done))
         with phases("commit"):
             entry = kind.home.forget(before, manifest)
         with going_on(kind, say):

@@ -276,7 +276,7 @@ def done_to(log: Log, asked: LookBack) -> tuple[int, int | None]:
     """To where just this backfill was done when it was cut off, if it was, and its `began`, by the table's history.
 
     Nowhere, and none, if since it was begun events may have been left out that it would take in, columns have changed,
-    as what failed may not, or others have changed rows.
+    as what failed may not, or others have changed rows; or if the log no longer tells.
     """
     nowhere, manifests = (asked.low, None), (found for found, _ in in_force(log, log.version) if found is not None)
     later, chunk = list[Manifest](), None
@@ -285,6 +285,8 @@ def done_to(log: Log, asked: LookBack) -> tuple[int, int | None]:
             break
         later.append(chunk)
     if chunk is None or (began := chunk.arguments.get("began")) is None or asked.high > chunk.now:
+        return nowhere
+    if all(entry.version > began + 1 for entry in log.history(log.version - began)):
         return nowhere
     low, high = int(chunk.arguments["low"]), int(chunk.arguments["high"])
     since = [*later, *takewhile(lambda earlier: earlier.sessions_version >= began, manifests)]

@@ -91,7 +91,9 @@ def views(spark: SparkSession, config: Config, query: str) -> set[str]:
         if "feed" in view.reads:
             frames["feed"] = History(tables.sessions, tables.runs).recorded(time.time_ns() // 1000)
         used: dict[str, Any] = {name: frames[name] for name in view.reads}
-        spark.sql(view.text, **used).createOrReplaceTempView(view.name)
+        rows = spark.sql(view.text, **used)
+        view.check(rows.columns, query)
+        rows.createOrReplaceTempView(view.name)
     return names
 
 

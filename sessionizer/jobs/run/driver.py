@@ -14,7 +14,7 @@ from sessionizer.jobs.run.compute import outlasting
 from sessionizer.jobs.run.context import RunContext
 from sessionizer.jobs.run.kinds import Kind, kind_of
 from sessionizer.jobs.run.manifests import manifest_of, stands, with_counts
-from sessionizer.jobs.run.phases import Phases, RunOptions, RunReport, Say, wall_clock
+from sessionizer.jobs.run.phases import Beginning, Phases, RunOptions, RunReport, Say, wall_clock
 from sessionizer.jobs.run.pipeline import NO_OVERRIDE, RunResult
 from sessionizer.jobs.run.policies import (
     check_expectations,
@@ -38,31 +38,6 @@ from sessionizer.tables.runs import Timing
 
 SHUFFLES, MOST_TASKS = "spark.sql.shuffle.partitions", 16  # of more, a look at one day would open too many files
 Done = Callable[[RunReport], None]
-
-
-class _Beginning:
-    """When a command began, and what the sources had by then: its increments are of that time, and end there.
-
-    now: microseconds since the epoch; None is the clock.
-    """
-
-    def __init__(self, kind: Kind, now: int | None) -> None:
-        self._events, self._given = kind.tables.events, now
-        self._note()
-
-    def _note(self) -> None:
-        self.now, self.until = wall_clock() if self._given is None else self._given, self._events.ends
-
-    def plan(self, done: Manifest | None, to_version: int | None) -> Increments | None:
-        """What is read next, or None. Behind a run of a younger command this one begins anew: no clock goes back.
-
-        Where nothing was left it stays so, as else two commands would keep each other going.
-        """
-        left = self._events.plan(done, to_version, self.until)
-        if self._given is not None or done is None or min(done.now, done.started_at) <= self.now:
-            return left
-        self._note()
-        return None if left is None else self._events.plan(done, to_version, self.until)
 
 
 def run(
@@ -96,7 +71,7 @@ def increments(
     Errors: SourceError, TableError, ConfigError as named; RunFailed after too many races in a row.
     """
     kind.require()
-    began, reports = _Beginning(kind, options.now), list[RunReport]()
+    began, reports = Beginning(kind.tables.events, options.now), list[RunReport]()
     step = partial(_increment, kind, began=began, say=say, finished=finished)
     while (report := with_retries(partial(step, options), say, kind.name)) is not None:
         reports.append(report)
@@ -209,7 +184,7 @@ def commit(context: RunContext, result: RunResult, manifest: Manifest, phases: P
 
 
 def _increment(
-    kind: Kind, options: RunOptions, *, began: _Beginning, say: Say, finished: Callable[[Manifest], None]
+    kind: Kind, options: RunOptions, *, began: Beginning, say: Say, finished: Callable[[Manifest], None]
 ) -> RunReport | None:
     phases = Phases()
     with phases("plan"):
@@ -220,16 +195,21 @@ def _increment(
         evolves = done is not None and done.rule_fingerprint != kind.fingerprint
         if done is not None:
             check_fits(kind, done, may_evolve=True)
-        increment, override = began.plan(done, options.to_version), options.override
-        now, until = began.now, began.until
+        now, until = began.clock(done), began.until
+        is_overtaken = now != began.now
+        increment, override = kind.tables.events.plan(done, options.to_version, until), options.override
         if increment is None:
-            by_clock = _by_clock(kind, done, options, now) if override == NO_OVERRIDE else None
-            ends = may_idle(kind.rule, done) or _frees(kind.rule, done, now)
+            by_clock, ends = None, False
+            if not is_overtaken:  # else by a clock that knows of more than these sources
+                by_clock = _by_clock(kind, done, options, now) if override == NO_OVERRIDE else None
+                ends = may_idle(kind.rule, done) or _frees(kind.rule, done, now)
             if override == NO_OVERRIDE and by_clock is None and not (evolves or ends):
                 return None
             increment, override = kind.tables.events.nothing_new(done, until), by_clock or override
         elif override != NO_OVERRIDE and not options.once and _more_is_left(increment, options, until):
             override = NO_OVERRIDE
+        if is_overtaken:
+            increment = increment.awaiting(until, kind.tables.events.ends)
         position = position if options.dry_run else lasting(kind, position)
     if done is not None and evolves:
         say(f"taking up aggregates: {kind.evolved(done).told()}")

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 
 from sessionizer.lib.time.watermarks import WatermarkOverride
 from sessionizer.tables.delta import BYTES_WRITTEN, FILES_WRITTEN, Entry
+from sessionizer.tables.event_tables import Events
 from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.runs import Timing
 
@@ -37,6 +38,25 @@ class RunReport:
     changes: DataFrame | None = field(default=None, repr=False)
 
 
+class Beginning:
+    """When a command began, and what the sources had by then: its increments end there.
+
+    now: microseconds since the epoch; None is the clock.
+    """
+
+    def __init__(self, events: Events, now: int | None) -> None:
+        self._is_given = now is not None
+        self._runs: int | None = None
+        self.now = wall_clock() if now is None else now
+        self.until = events.ends
+
+    def clock(self, done: Manifest | None) -> int:
+        """The time of its increments: as it began, or a younger command that has committed since. None goes back."""
+        runs = 0 if done is None else done.run_seq
+        self._runs = runs if self._runs is None else self._runs
+        return self.now if self._is_given or done is None or runs <= self._runs else not_before(self.now, done)
+
+
 class Phases:
     """Seconds by phase of one run."""
 
@@ -57,6 +77,11 @@ class Phases:
         if commit is None:
             return Timing(wall_clock(), seconds)
         return Timing(wall_clock(), seconds, commit.metric(FILES_WRITTEN), commit.metric(BYTES_WRITTEN))
+
+
+def not_before(now: int, done: Manifest) -> int:
+    """The time, or that of the last run where it began later, and that is not still to come: no clock goes back."""
+    return max(now, min(done.now, wall_clock()))
 
 
 def wall_clock() -> int:

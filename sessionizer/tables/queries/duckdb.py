@@ -76,6 +76,7 @@ def connect(tables: LocalTableSet, query: str, frames: Mapping[str, Any] | None 
     for view in views:
         if view.reads <= known:
             text = view.text.format(**{name: f'"_{name}"' for name in view.reads})
+            view.check(connection.sql(text).columns, query)
             connection.execute(f'CREATE OR REPLACE TEMP VIEW "{view.name}" AS {text}')
     for setting in LOCKED:
         connection.execute(setting)

@@ -182,9 +182,9 @@ def read_totals(home: WindowTable, runs: Runs, events: Mapping[str, Table]) -> T
     """From the ledger and the live rows, in a second or so."""
     ledger, last, manifest = runs.table.read(), runs.last(1), home.position().manifest
     live = home.live()
-    is_open = F.bool_or(_status_column(home) == OPEN).alias("is_open")
+    is_open = F.bool_or(_status_column(home) == OPEN).alias("__is_open")
     by_key = live.groupBy(*C.cols(home.key), F.lit(0).alias("__any")).agg(is_open)
-    keys = by_key.agg(F.count(F.lit(1)), F.count_if(~C.col("is_open"))).collect()[0]
+    keys = by_key.agg(F.count(F.lit(1)), F.count_if(~C.col("__is_open"))).collect()[0]
     return Totals(
         runs={row["mode"]: row["count"] for row in ledger.groupBy("mode").count().collect()},
         sums=runs.sums((*EVENTS, *change_columns(runs.of), *FILES)),

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from string import Formatter
 
+from sessionizer.lib.errors import UsageError
+
 
 @dataclass(frozen=True)
 class View:
@@ -14,6 +16,17 @@ class View:
     name: str
     text: str
     reads: frozenset[str]
+
+    def check(self, columns: Sequence[str], query: str) -> None:
+        """Raise where these columns of it, named in a query, have a name twice: the table's own, and the view's."""
+        names = [name.lower() for name in columns]
+        if (twice := next((name for name in names if names.count(name) > 1), None)) and names_table(query, self.name):
+            raise UsageError(
+                f"{self.name} adds a column of a name that the table has already",
+                value=twice,
+                remedy="the view says what it adds to a SELECT over the table; or give the aggregate another name, and "
+                "`sessionizer rebuild`",
+            )
 
 
 def view_names() -> Iterator[str]:
