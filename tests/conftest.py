@@ -2,9 +2,12 @@
 
 - By the settings that users have, compiled code and all: what is about the rows that come out (`tests/lib`,
   `tests/properties`), about many rows (`many_rows`), and of the commands and tables those in COMPILED.
-- As interpreted code: all other quick tests. They are about tables, commits and commands, and do thousands of queries
-  over a few rows: compiling each costs more than running it. Shuffles are as users have them.
-- As interpreted code, and without shuffling in parts: slow tests and fault tests that are not of many rows.
+- As interpreted code: all others. They are about tables, commits and commands, and do thousands of queries over a few
+  rows: compiling each costs more than running it. Of the broad ones shuffles are as users have them.
+- And without shuffling in parts: all of these but the broad ones.
+
+Java has its quick compiler alone, but for slow tests: in the minutes that the others take, its thorough one costs more
+than it gives.
 """
 
 import os
@@ -107,17 +110,20 @@ COMPILED = (
     "jobs/test_slide.py",
     "tables/test_many_rows.py",
 )
+QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 AS_COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}  # Spark's defaults
 AS_INTERPRETED = {name: FOR_FEW_ROWS[name] for name in AS_COMPILED}
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     if "SESSIONIZER_TEST_CONNECT" in os.environ:  # the same tests by a Spark that is elsewhere
         with connect_server(tmp_path_factory.mktemp("server")) as url:
             yield spark_session({"spark.remote": url} | AS_INTERPRETED)
         return
-    session = spark_session({"spark.driver.memory": "5g"} | AS_INTERPRETED)
+    is_long = any(item.get_closest_marker("slow") for item in request.session.items)
+    quick = {} if is_long else {"spark.driver.extraJavaOptions": QUICK}
+    session = spark_session({"spark.driver.memory": "5g"} | quick | AS_INTERPRETED)
     yield session
     session.stop()
 
@@ -126,9 +132,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def compiled(request: pytest.FixtureRequest) -> Iterator[None]:
     """Before the module makes what its tests share. What several modules share is made as interpreted code."""
     module = request.node
-    asked = "many_rows" in {mark.name for mark in module.iter_markers()} or any(
-        module.path.is_relative_to(HERE / place) for place in COMPILED
-    )
+    asked = "many_rows" in {mark.name for mark in module.iter_markers()} or is_compiled(module.path)
     if not asked or not any(item.get_closest_marker("spark") for item in items_of(module)):
         yield
         return
@@ -140,15 +144,20 @@ def compiled(request: pytest.FixtureRequest) -> Iterator[None]:
         session.conf.set(name, value)
 
 
+def is_compiled(path: Path) -> bool:
+    return any(path.is_relative_to(HERE / place) for place in COMPILED)
+
+
 def items_of(module: pytest.Module) -> list[pytest.Item]:
     return [item for item in module.session.items if item.path == module.path]
 
 
 @pytest.fixture(autouse=True)
 def few_rows(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Of the slow tests and the fault tests those that are not of many rows."""
+    """Of all but the broad ones, and those that run by the settings that users have."""
     marks = {mark.name for mark in request.node.iter_markers()}
-    if not marks & {"slow", "faults"} or "many_rows" in marks or "spark" not in marks:
+    as_users_have = "broad" in marks or is_compiled(request.node.path)
+    if "spark" not in marks or "many_rows" in marks or (as_users_have and not marks & {"slow", "faults"}):
         yield
         return
     with for_few_rows(request.getfixturevalue("spark")):

@@ -45,6 +45,12 @@ class Increment:
         """Whether there is nothing to read, only a position to take."""
         return self.is_passed and not self.stitches
 
+    def is_before(self, end: "Increment") -> bool:
+        """Whether the table, or its mapping table, goes on behind it, up to that end."""
+        if self.mapping is not None and end.mapping is not None and self.mapping.is_before(end.mapping):
+            return True
+        return self.last < end.last
+
 
 NOTHING = Increment(0, -1)  # of a source that no run has begun to read
 
@@ -100,10 +106,9 @@ class Increments:
         """How many they are."""
         return sum(one.files for one in self.of.values())
 
-    def awaiting(self, since: "Increments", until: "Increments") -> "Increments":
-        """The same, with more to read of those of which something has come between these ends."""
-        come = {name for name in self.begun if since.of[name] != until.of[name]}
-        return replace(self, more={*self.more, *come})
+    def awaiting(self, ends: "Increments") -> "Increments":
+        """The same, with more to read of those that go on behind it, up to these ends."""
+        return replace(self, more={*self.more, *[n for n in self.begun if self.of[n].is_before(ends.of[n])]})
 
     def of_those(self, names: Collection[str]) -> "Increments":
         """The same without what is read of other sources."""

@@ -140,8 +140,11 @@ def unreadable(increment: "Increment", error: Exception) -> SourceError:
 
 
 @contextmanager
-def telling_anew(version: int) -> Iterator[None]:
-    """Name the error that comes where a version is no longer there that rejected rows are told by."""
+def telling_anew(version: int, *, is_rebuild: bool) -> Iterator[None]:
+    """Name the error that comes where a version is no longer there that rejected rows are told by.
+
+    is_rebuild: which asks for no more than those that stay out of sessions for good.
+    """
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
@@ -149,7 +152,7 @@ def telling_anew(version: int) -> Iterator[None]:
             "columns of the source were renamed, dropped or retyped, and rejected events that were kept as hashes "
             f"cannot be found again: version {version}, which has these columns as they were, cannot be read",
             value=first_line(error),
-            remedy=f"bring its files back; {ANEW}",
+            remedy=f"bring its files back; {'or make sessions in tables of their own' if is_rebuild else ANEW}",
         ) from error
 
 

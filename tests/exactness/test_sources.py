@@ -17,6 +17,7 @@ from sessionizer.jobs.run.phases import RunOptions, RunReport
 from sessionizer.lib.config import Config
 from sessionizer.lib.durations import HOUR
 from sessionizer.lib.errors import ConfigError, SourceError, SourceMismatch, UsageError
+from sessionizer.tables.increments import NOTHING, Increment, Increments
 from tests.exactness.play import at, minute
 from tests.exactness.several import AGGREGATES, CALLS, CLICKS, Several, several
 from tests.kills import killed_at
@@ -91,10 +92,26 @@ def test_a_source_is_not_idle_for_want_of_what_comes_while_a_run_reads_others(pl
     done.assert_clean()
 
 
+def test_what_is_left_to_read_lies_behind_what_has_been_read() -> None:
+    passed = {name: Increment(12, 11, mapping=Increment(3, 2)) for name in ("calls", "moved", "grown")}
+    ends = {
+        "calls": Increment(12, 11, mapping=Increment(3, 2)),
+        "moved": Increment(12, 11, mapping=Increment(4, 3)),
+        "grown": Increment(13, 12, mapping=Increment(3, 2)),
+        "waits": Increment(6, 5),
+    }
+    assert Increments(passed | {"waits": NOTHING}, ["told"]).awaiting(Increments(ends)).more == {
+        "told",
+        "moved",
+        "grown",
+    }
+
+
 @pytest.mark.broad
-def test_a_shorter_delay_moves_no_watermark_before_something_is_read(play: Plays) -> None:
-    done = play(time={"watermark": {"delay": "30m"}}).runs(clicks="a@0 a@60", calls="b@60")
-    done.sections["time"] = {"allowed_lateness": "0s"}
+@pytest.mark.parametrize("idle", [{}, {"idle_after": "1h"}])
+def test_a_shorter_delay_moves_no_watermark_before_something_is_read(play: Plays, idle: dict[str, str]) -> None:
+    done = play(time={"watermark": {"delay": "30m"} | idle}).runs(clicks="a@0 a@60", calls="b@60")
+    done.sections["time"] = {"allowed_lateness": "0s", "watermark": idle}
     done.config = done.configured()
     assert done.run() == []
 

@@ -266,7 +266,7 @@ class World:
         before, self.versions, self.consumed = self.consumed or Counter(), [], self._passing(self.source)
         unread = self._forgotten_among(before)
         self.had, self.takes_up = self.rule.gains, False
-        old = [r for r in self.rejected if r.reason in BY_MARK and self._is_forgotten(r.row)]
+        old = [r for r in self.rejected if r.reason in BY_MARK and r.kept != "apart" and self._is_forgotten(r.row)]
         lasting = [r for r in self.rejected if r.reason in ("before_start", "correction", "ignored_delete")]
         lasting += [replace(r, reason="late", kept="out") for r in old] + unread
         self._empty()

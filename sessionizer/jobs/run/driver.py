@@ -71,7 +71,7 @@ def increments(
     Errors: SourceError, TableError, ConfigError as named; RunFailed after too many races in a row.
     """
     kind.require()
-    began, reports = Beginning(kind.tables.events, options.now), list[RunReport]()
+    began, reports = Beginning(kind.home.position().manifest, kind.tables.events, options.now), list[RunReport]()
     step = partial(_increment, kind, began=began, say=say, finished=finished)
     while (report := with_retries(partial(step, options), say, kind.name)) is not None:
         reports.append(report)
@@ -209,7 +209,7 @@ def _increment(
         elif override != NO_OVERRIDE and not options.once and _more_is_left(increment, options, until):
             override = NO_OVERRIDE
         if is_overtaken:
-            increment = increment.awaiting(until, kind.tables.events.ends)
+            increment = increment.awaiting(kind.tables.events.ends)
         position = position if options.dry_run else lasting(kind, position)
     if done is not None and evolves:
         say(f"taking up aggregates: {kind.evolved(done).told()}")
@@ -262,8 +262,11 @@ def _frees(rule: Rule, done: Manifest | None, now: int) -> bool:
     """Whether the watermark moves by the run's clock alone: it waits no longer for one of several sources."""
     if rule.watermark_idle_after is None or done is None or not done.sources or done.live_sessions == 0:
         return False
-    before = WatermarkState(now, done.watermark_after, sources=done.times_of_sources("after"))
-    return advance_each(before, {}, rule).watermark != before.watermark
+    then, by_now = (
+        advance_each(WatermarkState(clock, done.watermark_after, sources=done.times_of_sources("after")), {}, rule)
+        for clock in (done.now, now)
+    )
+    return then.watermark != by_now.watermark
 
 
 def may_write_at_once(kind: Kind) -> bool:

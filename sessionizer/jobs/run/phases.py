@@ -41,20 +41,19 @@ class RunReport:
 class Beginning:
     """When a command began, and what the sources had by then: its increments end there.
 
-    now: microseconds since the epoch; None is the clock.
+    done: the last run until then. now: microseconds since the epoch; None is the clock.
     """
 
-    def __init__(self, events: Events, now: int | None) -> None:
-        self._is_given = now is not None
-        self._runs: int | None = None
+    def __init__(self, done: Manifest | None, events: Events, now: int | None) -> None:
+        self._is_given, self._runs = now is not None, 0 if done is None else done.run_seq
         self.now = wall_clock() if now is None else now
         self.until = events.ends
 
     def clock(self, done: Manifest | None) -> int:
         """The time of its increments: as it began, or a younger command that has committed since. None goes back."""
-        runs = 0 if done is None else done.run_seq
-        self._runs = runs if self._runs is None else self._runs
-        return self.now if self._is_given or done is None or runs <= self._runs else not_before(self.now, done)
+        if self._is_given or done is None or done.run_seq <= self._runs:
+            return self.now
+        return not_before(self.now, done)
 
 
 class Phases:

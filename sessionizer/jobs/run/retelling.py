@@ -19,6 +19,7 @@ from sessionizer.lib.admission.freed import not_overtaken
 from sessionizer.lib.admission.retold import gone, is_told_otherwise, replaced, retold
 from sessionizer.lib.admission.united import as_type
 from sessionizer.lib.admission.validate import expressions_of
+from sessionizer.lib.admission.verdicts import BESIDE
 from sessionizer.lib.config import EventSource
 from sessionizer.lib.config.sources import times_of
 from sessionizer.lib.errors import SourceMismatch
@@ -95,7 +96,7 @@ def told_anew(
         mine = rejects.where(C.col(C.SOURCE) == name) if name else rejects
         if name in changed:
             then = passed(done.consumed[name])
-            with naming(name), telling_anew(then.last):
+            with naming(name), telling_anew(then.last, is_rebuild=rule is None):
                 are_whole = mine.where(C.col(C.EVENT).isNull()).isEmpty()
                 source = None if are_whole else _typed(one.as_of(then, None), changed[name][0])
                 own = replace(rule.of_source(one.of), made=()) if rule is not None and name else rule
@@ -124,9 +125,11 @@ def still_waiting(context: "RunContext") -> DataFrame | None:
 def may_be_late(context: "RunContext") -> list[Column]:
     """Which rows of rejected_events may be late by what has been forgotten, whatever they were; none: nothing has been.
 
+    None of those apart: they counted.
     By another event_time than they are told by all of them may.
     """
-    done, forgotten, may = context.position.manifest, context.clock.forgotten, C.col(C.REASON).isin(*TIMED)
+    done, forgotten = context.position.manifest, context.clock.forgotten
+    may = C.col(C.REASON).isin(*TIMED) & (C.col(C.KEPT) != BESIDE)
     if done is None or forgotten is None:
         return []
     is_old = F.unix_micros(C.col(C.EVENT_TIME)) < forgotten
