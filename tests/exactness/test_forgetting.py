@@ -238,9 +238,12 @@ def test_a_rebuild_takes_nothing_in_that_is_late_by_the_mark(play: Plays) -> Non
     done.assert_clean()
 
 
-def test_what_was_apart_before_the_mark_counts_for_a_rebuild(play: Plays) -> None:
+@pytest.mark.parametrize("is_updated", [False, True])
+def test_what_was_apart_before_the_mark_counts_for_a_rebuild(play: Plays, is_updated: bool) -> None:
     done = forget(play("tick@1442 b@0 | a@5 a@8 a@13", late_events="separate"))
     assert done.position().forgotten == at(12)
+    if is_updated:
+        done.source("UPDATE {} SET n = n + 1 WHERE u = 'a' AND at = TIMESTAMP'2026-01-01 00:05:00'")
     done.rebuild().assert_sessions("u | start | end | count \n a | 5 | 13 | 3 \n tick | 1442 | 1442 | 1")
     done.assert_clean()
 

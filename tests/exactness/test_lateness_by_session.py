@@ -206,3 +206,17 @@ def test_which_of_copies_is_the_first_does_not_hang_on_events_of_other_keys(play
     by_n = {"dedupe": {"by": ["n"], "within": "1h"}}
     done = play(f"tick@100=9 | a@95=7 a@101=7{others}", time=BY_SESSION, source=by_n)
     done.assert_sessions("u | start | end | count \n a | 95 | 95 | 1", u="a")
+
+
+@pytest.mark.broad
+@pytest.mark.parametrize(("low", "high"), [(0, 10), (40, 50)])
+@pytest.mark.parametrize("session", [{"gap": "30m"}, {"gap": "30m", "max_duration": "1d"}], ids=["gap", "cut"])
+def test_a_backfill_beside_final_sessions_takes_in_all_that_lie_within_the_gap(
+    play: Plays, session: dict[str, str], low: int, high: int
+) -> None:
+    done = play("a@0 tick@31 | a@20 tick@51 | a@45 tick@76", time=BY_SESSION, session=session)
+    done.assert_sessions("u | start | end \n a | 0 | 0 \n a | 20 | 20 \n a | 45 | 45 \n tick | 31 | 76")
+    done.backfill(low, high)
+    done.assert_sessions("u | start | end | count \n a | 0 | 45 | 3 \n tick | 31 | 76 | 3")
+    done.backfill(low, high).assert_sessions("u | start | end | count \n a | 0 | 45 | 3 \n tick | 31 | 76 | 3")
+    done.assert_clean()

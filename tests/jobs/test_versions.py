@@ -22,7 +22,7 @@ WITHOUT_JAVA = {"JAVA_HOME": "/nowhere", "PATH": "/nowhere"}
 
 
 @pytest.mark.parametrize(
-    ("spark", "delta"),
+    ("pyspark", "delta"),
     [
         ("4.0.1", "4.0.1"),
         ("4.0.5", "4.4.0"),
@@ -33,12 +33,12 @@ WITHOUT_JAVA = {"JAVA_HOME": "/nowhere", "PATH": "/nowhere"}
         ("4.2.0", None),  # a platform's own Delta tells no release
     ],
 )
-def test_these_go_together(spark: str, delta: str | None) -> None:
-    check_pair(spark, delta)
+def test_these_go_together(pyspark: str, delta: str | None) -> None:
+    check_pair(pyspark, delta)
 
 
 @pytest.mark.parametrize(
-    ("spark", "delta", "says"),
+    ("pyspark", "delta", "says"),
     [
         ("3.5.9", "3.3.2", "PySpark must be 4.0.1 to 4.2: got '3.5.9'."),
         ("4.0.0", "4.0.1", "PySpark must be 4.0.1 to 4.2: got '4.0.0'."),
@@ -49,9 +49,9 @@ def test_these_go_together(spark: str, delta: str | None) -> None:
         ("4.2.0", "4.5.0", "Spark 4.2 needs Delta 4.4.0 to 4.4;"),
     ],
 )
-def test_these_do_not(spark: str, delta: str | None, says: str) -> None:
+def test_these_do_not(pyspark: str, delta: str | None, says: str) -> None:
     with pytest.raises(VersionMismatch) as raised:
-        check_pair(spark, delta)
+        check_pair(pyspark, delta)
     assert says in str(raised.value)
     assert NEWEST in str(raised.value)
 

@@ -257,8 +257,9 @@ class World:
     def _forgotten_among(self, before: Counter[Row]) -> list[Rejected]:
         """What no run has read and is late by the mark: all so old but for what comes in place of one that counted."""
         assert self.consumed is not None
-        _, come, left = self._between(before, self.consumed)
-        late = [row for row in come if self._is_forgotten(row) and (self.rule.who(row), row.at) not in left]
+        gone, come = (before - self.consumed).elements(), (self.consumed - before).elements()
+        places = {(self.rule.who(row), row.at) for row in gone if all(r.kept != "out" for r in self.rejected.of(row))}
+        late = [row for row in come if self._is_forgotten(row) and (self.rule.who(row), row.at) not in places]
         return [Rejected(row, "late", "out", self.run_seq) for row in late]
 
     def rebuild(self, now: int) -> None:
@@ -268,7 +269,7 @@ class World:
         self.had, self.takes_up = self.rule.gains, False
         old = [r for r in self.rejected if r.reason in BY_MARK and r.kept != "apart" and self._is_forgotten(r.row)]
         lasting = [r for r in self.rejected if r.reason in ("before_start", "correction", "ignored_delete")]
-        lasting += [replace(r, reason="late", kept="out") for r in old] + unread
+        lasting += [replace(r, reason="late", kept="out") for r in old if self._invalid(r.row) is None] + unread
         self._empty()
         left = Counter(self.consumed)
         for r in lasting:
@@ -295,7 +296,7 @@ class World:
         before = self.consumed or Counter()
         after = versions[-1].rows if versions else before
         images = sum((version.images for version in versions), NOTHING) if self.consumed is not None else NOTHING
-        gone, come, left = self._between(before, after)
+        gone, come = list((before - after).elements()), list((after - before).elements())
         places = {(self.rule.who(row), row.at) for row in gone}
         corrected = Counter(
             {
@@ -307,6 +308,7 @@ class World:
         if gone or corrected.total():
             self.unsure_since = self.run_seq
         made_by = self._made_by(before, versions, first)
+        left = {(self.rule.who(row), row.at) for row in gone if self._lies_in_main(row)}
         in_place = {row: n for row, n in corrected.items() if (self.rule.who(row), row.at) in left}
         corrected = Counter({r: n for r, n in corrected.items() if r in in_place or not self._is_forgotten(r)})
         ignored = self.rule.corrections == "ignore" and any(version.deletes for version in versions)
@@ -331,13 +333,6 @@ class World:
         return counts
 
     # Corrections.
-
-    def _between(
-        self, before: Counter[Row], after: Counter[Row]
-    ) -> tuple[list[Row], list[Row], set[tuple[Key, int | None]]]:
-        """What goes and what comes, and the places of what goes of those that counted."""
-        gone, come = list((before - after).elements()), list((after - before).elements())
-        return gone, come, {(self.rule.who(row), row.at) for row in gone if self._lies_in_main(row)}
 
     def _lies_in_main(self, row: Row) -> bool:
         """Whether one that goes is neither left out nor apart."""

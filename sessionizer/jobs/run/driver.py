@@ -262,11 +262,8 @@ def _frees(rule: Rule, done: Manifest | None, now: int) -> bool:
     """Whether the watermark moves by the run's clock alone: it waits no longer for one of several sources."""
     if rule.watermark_idle_after is None or done is None or not done.sources or done.live_sessions == 0:
         return False
-    then, by_now = (
-        advance_each(WatermarkState(clock, done.watermark_after, sources=done.times_of_sources("after")), {}, rule)
-        for clock in (done.now, now)
-    )
-    return then.watermark != by_now.watermark
+    before = WatermarkState(now, done.watermark_after, sources=done.times_of_sources("after"))
+    return advance_each(before, {}, rule).watermark != before.watermark
 
 
 def may_write_at_once(kind: Kind) -> bool:

@@ -116,7 +116,8 @@ def too_old(changes: DataFrame, rejects: DataFrame | None, rule: Rule, clock: Wa
     applied = replace(rule, corrections="apply")
     valid = validate(changes, applied, clock).where(C.col(C.US) < F.lit(clock.forgotten))
     of_hash = C.col(C.EVENT_HASH).alias(C.HASH), C.col(C.KEPT), C.col(C.RUN_SEQ).cast("bigint").alias(C.RUN_SEQ)
-    standing = None if rejects is None else rejects.select(*of_hash)
+    # Those apart count, as those of main sessions do.
+    standing = None if rejects is None else rejects.where(C.col(C.KEPT) != BESIDE).select(*of_hash)
     old = reconciled(valid, standing, applied, clock.forgotten).where(C.col(C.VERDICT).isNull())
     return old.select(
         *C.cols(rule.origin),

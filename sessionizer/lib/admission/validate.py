@@ -210,11 +210,11 @@ def _verdict(events: DataFrame, rule: Rule, clock: WatermarkState, failed: list[
     is_gone = kind.isin("delete", "update_preimage", IGNORED_DELETE)
     was_invalid = is_gone & reduce(or_, [holds for _, holds in invalid])
     waits, is_update = (kind == CORRECTION) & us.isNotNull(), kind == "update_postimage"
-    known = [(BEFORE_START, kind == BEFORE_START), (CORRECTION, waits), (LATE, kind == LATE)]
+    known = [(BEFORE_START, kind == BEFORE_START), (CORRECTION, waits)]
     apart = [*known, (FORGOTTEN, was_invalid), (IGNORED_DELETE, kind == IGNORED_DELETE), (WITHDRAWN, is_gone)]
     if rule.corrections == "quarantine":  # both images of an update wait for the same, whatever it makes of the event
         apart.append((CORRECTED, is_update & us.isNotNull()))
-    return _first_that_holds([*apart, *invalid, future, (CORRECTED, is_update)])
+    return _first_that_holds([*apart, *invalid, future, (LATE, kind == LATE), (CORRECTED, is_update)])
 
 
 def _first_that_holds(rules: list[tuple[str, Column]]) -> Column:

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.accepted import ADDS, JOINS, LEAVES
+from sessionizer.lib.accepted import ADDS, JOINS, LEAVES, AcceptedChanges
 from sessionizer.lib.aggregates.binding import Aggregate
 from sessionizer.lib.config import DynamicGap
 from sessionizer.lib.durations import EVER
@@ -25,9 +25,7 @@ OLD = "__old"
 NEWS = "__news"
 
 
-def mark_roles(
-    intervals: DataFrame, rule: Rule, facts: tuple[Aggregate, ...], *, are_forgotten: bool = False
-) -> DataFrame:
+def mark_roles(intervals: DataFrame, rule: Rule, facts: tuple[Aggregate, ...], changes: AcceptedChanges) -> DataFrame:
     """Intervals with their island and what becomes of it.
 
     `redo`: the island holds an affected interval, absorbs a final session, or is a chain that must be cut, with
@@ -71,7 +69,8 @@ def mark_roles(
         begins = existing & is_before & F.coalesce(start > ended, F.lit(True))
         seen = seen.withColumns({"__long": long, "__begins": begins})
         before = F.max(F.when(F.col("__begins"), start)).over(island)
-        seen = seen.withColumn("__from", F.least(before, F.col("__first")))
+        if not rule.freezes or changes.again is None:  # else its sessions need not be those of a walk
+            seen = seen.withColumn("__from", F.least(before, F.col("__first")))
         long = F.col("__long")
     redo = F.col("__first").isNotNull() & (F.col("__affected") | long)
     role = (
@@ -80,7 +79,7 @@ def mark_roles(
         .otherwise(MERGE)
     )
     roles = seen.withColumn(ROLE, role)
-    lacks_rows = are_forgotten and isinstance(rule.gap, DynamicGap) and not rule.freezes
+    lacks_rows = changes.before.forgotten is not None and isinstance(rule.gap, DynamicGap) and not rule.freezes
     if lacks_rows or spans_others_amid(rule):  # what is over there may be what ends a session before its reach
         last = C.col(C.REACH) if rule.gap_boundary == "joins" else C.col(C.REACH) - 1
         roles = roles.withColumn(C.HIGH, F.max(F.greatest(C.col(C.END), last)).over(island))

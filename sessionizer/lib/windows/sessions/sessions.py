@@ -137,7 +137,7 @@ class Sessions:
         if C.LIVE not in intervals.columns:
             intervals = intervals.withColumn(C.LIVE, F.lit(None).cast(LIVE_TYPE))
         intervals = self._with_places(intervals, changes, stored)
-        roles = mark_roles(intervals, rule, self.facts, are_forgotten=changes.before.forgotten is not None)
+        roles = mark_roles(intervals, rule, self.facts, changes)
         marked, seen = compute.observed(roles, role_columns())
         others = to_merge(marked)
         if changes.looks_back:  # what is only looked at stays as it is
@@ -208,8 +208,7 @@ class Sessions:
         islands = merge_islands(marked, rule, self.facts).where(is_to_cut(rule))
         bounds = {C.LOW: F.min(C.col(C.LOW)), C.HIGH: F.max(C.col(C.HIGH))}
         ranges, seen = compute.observed(to_cut(islands, rule), bounds)
-        low, high = seen[C.LOW], seen[C.HIGH]
-        merged = self._merged(marked)
+        merged, low, high = self._merged(marked), seen[C.LOW], seen[C.HIGH]
         if low is None or high is None:
             return Merged(merged)
         spans = [(low, high)]
@@ -296,5 +295,6 @@ class Sessions:
         lows, highs = [seen["low"], changes.low], [seen["high"], changes.high]
         low = min((t for t in lows if t is not None), default=again.low)
         high = max((t for t in highs if t is not None), default=again.high)
-        near = may_touch(main, rule, low, high)
+        of_keys = affected.select(*C.cols(rule.key)).distinct()  # final ones may lie within each other's gap, far on
+        near = joined(main, of_keys, rule.key, "left_semi") if rule.freezes else may_touch(main, rule, low, high)
         return affected.unionByName(bare_intervals(near, rule), allowMissingColumns=True)
