@@ -209,6 +209,17 @@ def test_which_of_copies_is_the_first_does_not_hang_on_events_of_other_keys(play
 
 
 @pytest.mark.broad
+def test_a_copy_that_a_backfill_frees_elsewhere_joins_what_lies_within_the_gap(play: Plays) -> None:
+    dedupe = {"dedupe": {"by": ["n"], "within": "1h"}}
+    done = play("tick@131", time=BY_SESSION, late_events="separate", source=dedupe)
+    done.runs("a@100=7 a@150=1 a@159=2 a@165=3 | a@95=7 a@158=7")
+    done.assert_rejected("u | event_time | reason \n a | 95 | duplicate \n a | 100 | late \n a | 158 | duplicate")
+    done.backfill(100, 101)  # of 95 it is a copy, and 158 is none of that
+    done.assert_sessions("u | start | end | count \n a | 95 | 95 | 1 \n a | 150 | 165 | 4 \n tick | 131 | 131 | 1")
+    done.assert_clean()
+
+
+@pytest.mark.broad
 @pytest.mark.parametrize(("low", "high"), [(0, 10), (40, 50)])
 @pytest.mark.parametrize("session", [{"gap": "30m"}, {"gap": "30m", "max_duration": "1d"}], ids=["gap", "cut"])
 def test_a_backfill_beside_final_sessions_takes_in_all_that_lie_within_the_gap(

@@ -277,7 +277,7 @@ class Sessions:
     def _places_again(self, changes: AcceptedChanges, again: Again, stored: Stored, compute: Compute) -> DataFrame:
         """What is made again: the places of the events of the span, and of sessions there, which may have lost theirs.
 
-        They come as what leaves: nothing has arrived there.
+        They come as what leaves: nothing has arrived there. Final ones may lie within each other's gap, far on.
         """
         rule = self.rule
         events = main_population(again.of_keys(changes.accepted([(again.low, again.high - 1)]), rule.key))
@@ -295,6 +295,6 @@ class Sessions:
         lows, highs = [seen["low"], changes.low], [seen["high"], changes.high]
         low = min((t for t in lows if t is not None), default=again.low)
         high = max((t for t in highs if t is not None), default=again.high)
-        of_keys = affected.select(*C.cols(rule.key)).distinct()  # final ones may lie within each other's gap, far on
+        of_keys = affected.select(*C.cols(rule.key)).unionByName(changes.partials.select(*C.cols(rule.key))).distinct()
         near = joined(main, of_keys, rule.key, "left_semi") if rule.freezes else may_touch(main, rule, low, high)
         return affected.unionByName(bare_intervals(near, rule), allowMissingColumns=True)
