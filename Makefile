@@ -24,7 +24,7 @@ demo: setup java ## sessionize a generated click-stream and show what came out
 check: lint types ## check style, layers and types, and run the tests that need no Spark; half a minute
 	$(PYTEST) -m "not slow and not broad and not spark"
 
-test: setup java ## run the tests, without the broad and the slow ones; eight to twelve minutes
+test: setup java ## run the tests, without the broad and the slow ones; five to ten minutes
 	$(PYTEST) -m "not slow and not broad"
 
 test-broad: setup java ## run the broad ones, half an hour or more; PART=1/6 a sixth of them, as CI does
