@@ -236,6 +236,19 @@ def test_torn_lines_are_kept_once_for_each_table_that_a_content_goes_into(lake: 
 
 
 @pytest.mark.broad
+def test_a_file_is_known_though_the_log_has_forgotten_how_it_was_read(lake: Lake) -> None:
+    file = lake.file("a.csv", f"user,event_time\nu1,{AT}\n")
+    lake.ingest(CSV, file)
+    lake.source.change_setting("a", "b")
+    lake.source.checkpoint()
+    for version in range(lake.source.version):
+        Path(lake.config.source.table, "_delta_log", f"{version:020}.json").unlink()
+    assert lake.ingest(replace(CSV, time_format="dd.MM.yyyy"), file) == [IngestReport(str(file), skipped=True)]
+    assert lake.rows("user") == [("u1",)]
+    assert not Table(lake.spark, lake.config.outputs.rejected_events, "rejected").exists()
+
+
+@pytest.mark.broad
 def test_a_crash_before_the_torn_lines_are_written_is_made_good(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     file = lake.file("a.csv", f"user,event_time\nu1,{AT}\ntorn 1\n")
     append = Table.append

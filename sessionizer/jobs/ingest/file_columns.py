@@ -23,6 +23,7 @@ _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
 _MOST_DIGITS = 38  # of a decimal
 _NOISE = 1e-12  # of a DOUBLE, as a share of it
 _DATED, _WITH_OFFSET = r"^\s*\d{4}-\d", r":\d\d.*(Z|[+-]\d)"
+_INFINITE = r"(?i)^\s*[+-]?inf(inity)?\s*$"
 _TIME_OF_DAY, _MIDNIGHT = r"\d[T ]+\S", r"\d[T ]+0?0:00(:00(\.0*)?)?\s*(Z|[+-][\d:]+)?\s*$"
 
 
@@ -224,11 +225,18 @@ def fitting(given: Column, found: T.DataType, wanted: T.DataType) -> Column:
             return F.when(given.rlike(_DATED) & ~given.rlike(_WITH_OFFSET), value)
         case (T.FloatType() | T.DoubleType(), T.DecimalType()):  # 59.97000000000001 is what a DOUBLE has of 59.97
             return F.when(F.abs(value.cast("double") - given) <= F.abs(given) * _NOISE, value)
+        case T.StringType(), T.FloatType() | T.DoubleType():
+            return F.when(_is_finite(value) | given.rlike(_INFINITE), value)
         case (T.StringType() | T.NullType(), _) | (_, T.StringType()):
             return value
         case (T.DoubleType() | T.DecimalType(), T.FloatType() | T.DoubleType()):
-            return value
+            return F.when(_is_finite(value) | ~_is_finite(given.cast("double")), value)
     return F.when(value.try_cast(found).eqNullSafe(given), value)
+
+
+def _is_finite(number: Column) -> Column:
+    """Whether a number is not beyond what its type holds, nor said to be; NaN is neither."""
+    return F.abs(number) != F.lit(float("inf"))
 
 
 def _has_no_more_digits(text: Column, value: Column, wanted: T.DecimalType) -> Column:
