@@ -67,9 +67,11 @@ def in_force(sessions: Log, version: int) -> Iterator[tuple[Manifest | None, int
 
 
 def changed_by_others(log: Log, since: int) -> bool:
-    """Whether anything but runs and upkeep, a RESTORE for one, has changed rows after a version."""
-    later = log.history(log.version - since)
-    return any(Manifest.parse(entry.metadata) is None and entry.operation not in HARMLESS for entry in later)
+    """Whether anything but runs and upkeep, a RESTORE for one, has changed rows after a version, or nobody knows."""
+    later = [*log.history(log.version - since)]  # which ends where the log was cleaned up
+    return len(later) < log.version - since or any(
+        Manifest.parse(entry.metadata) is None and entry.operation not in HARMLESS for entry in later
+    )
 
 
 def restored_version(entry: Entry) -> int:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from sessionizer.jobs.commands.init import init
-from sessionizer.jobs.commands.look_back import LookBack, backfill
+from sessionizer.jobs.commands.look_back import LookBack, backfill, done_to
 from sessionizer.jobs.commands.rebuild_plan import plan
 from sessionizer.jobs.commands.verify import Asked, verify
 from sessionizer.jobs.ingest.file_reader import IngestOptions
@@ -174,6 +174,25 @@ def test_a_backfill_begins_anew_where_events_were_left_out_since_it_was_cut_off(
     backfill(done.kind, asked)
     done.assert_sessions("u | start | total \n a | 5 | 6 \n tick | 100 | 1")
     done.assert_rejected("u | reason")
+
+
+@pytest.mark.broad
+def test_a_backfill_begins_anew_where_the_log_no_longer_tells_what_came_since(play: Plays) -> None:
+    done, came = play("tick@100 | a@5 a@15=2 a@25=2"), list[Any]()
+    asked = LookBack(at(0), at(30), chunk=at(10) - at(0), now=done.now)
+
+    def die(*told: Any) -> None:
+        came.append(told)
+        if len(came) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        backfill(done.kind, asked, on_chunk=die)
+    table = done.tables.sessions.table
+    assert done_to(table, asked)[0] > asked.low
+    table.checkpoint()
+    Path(done.config.sessions.table, "_delta_log", f"{table.version - 1:020}.json").unlink()
+    assert done_to(table, asked) == (asked.low, None)
 
 
 @pytest.mark.slow

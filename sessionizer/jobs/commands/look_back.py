@@ -286,8 +286,6 @@ def done_to(log: Log, asked: LookBack) -> tuple[int, int | None]:
         later.append(chunk)
     if chunk is None or (began := chunk.arguments.get("began")) is None or asked.high > chunk.now:
         return nowhere
-    if all(entry.version > began + 1 for entry in log.history(log.version - began)):
-        return nowhere
     low, high = int(chunk.arguments["low"]), int(chunk.arguments["high"])
     since = [*later, *takewhile(lambda earlier: earlier.sessions_version >= began, manifests)]
     left_out = {reason for manifest in since if manifest.mode != "backfill" for reason in manifest.rejected}
