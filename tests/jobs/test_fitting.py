@@ -53,6 +53,17 @@ VALUES = [
     ("' -Infinity'", "double", True),
     ("'inf'", "double", True),
     ("'NaN'", "double", True),
+    ("'30d'", "double", False),
+    ("'12F'", "float", False),
+    ("'0x1p3'", "double", False),
+    ("' -1.5e-3 '", "double", True),
+    ("'.5'", "double", True),
+    ("'2.0'", "bigint", True),
+    ("'9007199254740993.0'", "bigint", False),
+    ("'3000000000.0'", "int", False),
+    ("'2.5'", "int", False),
+    ("CAST(19.99 AS FLOAT)", "decimal(10,2)", True),
+    ("CAST(19.999 AS FLOAT)", "decimal(10,2)", False),
     ("0.1D", "string", True),
     ("'19.999'", "decimal(10,2)", False),
     ("'19.9900'", "decimal(10,2)", True),
@@ -87,6 +98,22 @@ def test_a_value_fits_where_it_would_come_back_as_it_was(spark: SparkSession) ->
         found.append(fitting(F.col(f"v{n}"), frame.schema[n].dataType, wanted["c"].dataType).isNotNull())
     (row,) = frame.select(*found).collect()
     assert [(value, kind, fits) for (value, kind, _), fits in zip(VALUES, row, strict=True)] == VALUES
+
+
+def test_a_json_number_is_the_same_with_a_point_and_a_bare_nan_is_one(lake: Lake) -> None:
+    lake.spark.sql(f"CREATE TABLE delta.`{lake.config.source.table}` ({COLUMNS}) USING delta")
+    values = ["2.0", "2.5", "2e0", "null"], ["NaN", "1e400", "Infinity", "1.5"]
+    members = [*(f'"n": {n}' for n in values[0]), *(f'"x": {x}' for x in values[1])]
+    file = lake.file("a.json", "".join(f'{{"user": "u", "event_time": "{AT}", {member}}}\n' for member in members))
+    (report,) = lake.ingest(JSON, file)
+    assert (report.added, report.unreadable) == (5, 3)
+    found = sorted(map(str, lake.rows("n", "x")))
+    assert found == ["(2, None)", "(2, None)", "(None, 1.5)", "(None, None)", "(None, nan)"]
+    assert [(column, reason) for _, column, reason, _ in lake.reasons()] == [
+        ("n", "no BIGINT"),
+        ("x", "no DOUBLE"),
+        ("x", "no DOUBLE"),
+    ]
 
 
 def test_parquet_of_other_types_than_the_tables_changes_no_value(lake: Lake) -> None:

@@ -270,6 +270,41 @@ def test_a_crash_before_the_torn_lines_are_written_is_made_good(lake: Lake, monk
     assert (lake.rows("user"), lake.torn()) == ([("u1",), ("u2",)], ["torn 1", "torn 2"])
 
 
+@pytest.mark.broad
+def test_torn_lines_that_a_crash_left_are_not_taken_by_other_options(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = lake.file("a.csv", f"user,event_time\nu1,{AT}\nu2,1.5.2024\nu3,2.5.2024\n")
+    reject = Ingestion._reject
+    monkeypatch.setattr(Ingestion, "_reject", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        lake.ingest(CSV, file)
+    monkeypatch.setattr(Ingestion, "_reject", reject)
+    said = lake.refused(SourceError, replace(CSV, time_format="d.M.yyyy"), file)
+    assert "before it wrote its 2 unreadable lines, and by the options of now 1 are unreadable" in said
+    assert lake.ingest(CSV, file)[0].unreadable == 2
+    assert lake.torn() == ["u2,1.5.2024", "u3,2.5.2024"]
+
+
+@pytest.mark.broad
+def test_a_race_that_is_lost_behind_the_commit_leaves_no_torn_line_out(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = lake.file("known.csv", f"user,event_time\nu1,{AT}\n")
+    lake.ingest(CSV, known)
+    reject, races = Ingestion._reject, iter(range(2))
+
+    def lose_once(self: Ingestion, *args: Any) -> None:
+        if next(races) == 0:
+            raise Superseded
+        reject(self, *args)
+
+    monkeypatch.setattr(Ingestion, "_reject", lose_once)
+    new = lake.file("new.csv", f"user,event_time\nu2,{AT}\ntorn\n")
+    assert [report.unreadable for report in lake.ingest(CSV, known, new)] == [0, 1]
+    assert (lake.rows("user"), lake.torn()) == ([("u1",), ("u2",)], ["torn"])
+
+
 def test_an_ingest_that_loses_a_race_starts_over(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     append, races = Table.append, iter(range(3))
 

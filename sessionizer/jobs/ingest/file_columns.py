@@ -9,10 +9,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.jobs.ingest.lines import LINE, NUMBER, TORN, torn_by
+from sessionizer.jobs.ingest.objects import as_found, widened
 from sessionizer.jobs.ingest.time_formats import parse_time
 from sessionizer.lib import columns as C
 from sessionizer.lib.errors import SourceError, UsageError
-from sessionizer.lib.expressions import fields_within, nearest
+from sessionizer.lib.expressions import nearest
 
 _COMPLEX = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
 _READ_AS_TEXT = (
@@ -23,6 +24,10 @@ _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
 _MOST_DIGITS = 38  # of a decimal
 _NOISE = 1e-12  # of a DOUBLE, as a share of it
 _DATED, _WITH_OFFSET = r"^\s*\d{4}-\d", r":\d\d.*(Z|[+-]\d)"
+_WHOLE = T.DecimalType(19, 0)  # holds every BIGINT
+_EXACT = 2**53  # up to here a DOUBLE holds each whole number
+# What Java takes for a number beside these, 30d or 0x1p3, is none; a bare NaN of JSON arrives in quotes.
+_NUMBER = r"(?i)^\s*([+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?nan|\"nan\")\s*$"
 _INFINITE = r"(?i)^\s*[+-]?inf(inity)?\s*$"
 _TIME_OF_DAY, _MIDNIGHT = r"\d[T ]+\S", r"\d[T ]+0?0:00(:00(\.0*)?)?\s*(Z|[+-][\d:]+)?\s*$"
 
@@ -67,62 +72,6 @@ def declare(found: T.StructType, declared: T.StructType, *, optional: bool) -> T
         )
     fields = [T.StructField(f.name, types.get(f.name.lower(), f.dataType)) for f in found.fields]
     return T.StructType([*fields, *absent])
-
-
-def as_known(columns: T.StructType, table: T.StructType, rename: Mapping[str, str]) -> T.StructType:
-    """The columns, but those that hold objects in the table have their fields, whatever a file has there."""
-    new = {old.lower(): name for old, name in rename.items()}
-    structs = {f.name.lower(): f.dataType for f in table.fields if isinstance(f.dataType, T.StructType)}
-    kinds = [(f, structs.get(new.get(f.name.lower(), f.name).lower(), f.dataType)) for f in columns.fields]
-    return T.StructType([T.StructField(f.name, widened(kind, f.dataType)) for f, kind in kinds])
-
-
-def require_objects(
-    columns: T.StructType,
-    declared: T.StructType,
-    found: T.StructType,
-    rename: Mapping[str, str],
-    known: Sequence[str] = (),
-) -> None:
-    """Raise unless `--schema` gives types to whole columns, and the old names of `--rename` reach into objects.
-
-    columns: as they will be read, under the names of the file. known: those of the table; what is none there need be
-    none here.
-    Errors: UsageError.
-    """
-    own, within = {name.lower() for name in found.fieldNames()}, {path.lower() for path in fields_within(columns)}
-    for name in declared.fieldNames():
-        if name.lower() in within - own:
-            first, *_, last = name.split(".")
-            raise UsageError(
-                "the schema must give types to whole columns, not to a field within one",
-                value=name,
-                remedy=f"write all fields of the column: --schema '{first} struct<{last}: string, …>'",
-            )
-    there = {*within, *(name.lower() for name in columns.fieldNames())}
-    for name, new in rename.items():
-        if there.isdisjoint((name.lower(), new.lower())) and (text := _no_object(columns, name)) is not None:
-            if {text.lower(), new.lower()} <= {column.lower() for column in known}:
-                continue
-            raise UsageError(
-                "a field to rename must lie in an object",
-                value=name,
-                remedy=f"in this file {text} is none; if it should be, say so: --schema '{text} struct<…>'",
-            )
-
-
-def _no_object(columns: T.StructType, path: str) -> str | None:
-    """The column, or field, that a path leads into although it holds no fields."""
-    here: T.DataType = columns
-    names = path.lower().split(".")
-    for n, name in enumerate(names):
-        if not isinstance(here, T.StructType):
-            return ".".join(names[:n])
-        inner = next((f.dataType for f in here.fields if f.name.lower() == name), None)
-        if inner is None:
-            return None
-        here = inner
-    return None
 
 
 def fit(
@@ -205,9 +154,9 @@ def _converted(given: Column, given_type: T.DataType, column: FileColumn, time_f
 def fitting(given: Column, found: T.DataType, wanted: T.DataType) -> Column:
     """The value as the wanted type; null where it is none, or would not come back as it was.
 
-    No BIGINT holds 1.5, no DATE 10 o'clock, no DECIMAL(10,2) 19.999; and whether a number that is to be a time counts
-    seconds or milliseconds nobody has said. A text or a decimal that is to be a DOUBLE is as near to it as that can be,
-    and a DOUBLE that is to be a FLOAT.
+    No BIGINT holds 1.5 (2.0 it does), no DATE 10 o'clock, no DECIMAL(10,2) 19.999; and whether a number that is to be a
+    time counts seconds or milliseconds nobody has said. A text or a decimal that is to be a DOUBLE is as near to it as
+    that can be, and a DOUBLE that is to be a FLOAT.
     """
     value = given.try_cast(wanted)
     match found, wanted:
@@ -223,10 +172,17 @@ def fitting(given: Column, found: T.DataType, wanted: T.DataType) -> Column:
             return F.when(given.rlike(_DATED), value)
         case T.StringType(), T.TimestampNTZType():
             return F.when(given.rlike(_DATED) & ~given.rlike(_WITH_OFFSET), value)
-        case (T.FloatType() | T.DoubleType(), T.DecimalType()):  # 59.97000000000001 is what a DOUBLE has of 59.97
+        case T.StringType(), T.IntegralType():  # 2.0, which is how many write a column that has a null
+            whole = given.try_cast(_WHOLE)
+            has_it = _has_no_more_digits(given, whole, _WHOLE) & (F.abs(whole) <= _EXACT)
+            return F.coalesce(value, F.when(has_it, whole.try_cast(wanted)))
+        case T.FloatType(), T.DecimalType():
+            return F.when(value.cast(found).eqNullSafe(given), value)
+        case T.DoubleType(), T.DecimalType():  # 59.97000000000001 is what a DOUBLE has of 59.97
             return F.when(F.abs(value.cast("double") - given) <= F.abs(given) * _NOISE, value)
         case T.StringType(), T.FloatType() | T.DoubleType():
-            return F.when(_is_finite(value) | given.rlike(_INFINITE), value)
+            number = F.translate(given, '"', "").try_cast(wanted)
+            return F.when((given.rlike(_NUMBER) & _is_finite(number)) | given.rlike(_INFINITE), number)
         case (T.StringType() | T.NullType(), _) | (_, T.StringType()):
             return value
         case (T.DoubleType() | T.DecimalType(), T.FloatType() | T.DoubleType()):
@@ -259,40 +215,4 @@ def read_as(wanted: T.DataType, found: T.DataType) -> T.DataType:
     """The type to read a column as from JSON: of decimals text, of which a blank one is null, or one that tells all."""
     if isinstance(wanted, T.DecimalType):
         return found if isinstance(found, T.StringType) else _finer(wanted)
-    return _as_found(wanted, found)
-
-
-def _as_found(wanted: T.DataType, found: T.DataType) -> T.DataType:
-    """The wanted type with the names that its fields have in the found one: JSON is read by exact names."""
-    match wanted, found:
-        case T.StructType(), T.StructType():
-            inner = {f.name.lower(): f for f in found.fields}
-            named = [(f, inner.get(f.name.lower(), f)) for f in wanted.fields]
-            return T.StructType([T.StructField(i.name, _as_found(f.dataType, i.dataType)) for f, i in named])
-        case T.ArrayType(), T.ArrayType():
-            return T.ArrayType(_as_found(wanted.elementType, found.elementType))
-        case T.MapType(), T.MapType():
-            return T.MapType(wanted.keyType, _as_found(wanted.valueType, found.valueType))
-        case _:
-            return wanted
-
-
-def widened(known: T.DataType, found: T.DataType) -> T.DataType:
-    """The known type and what fields the found one has beyond it."""
-    match known, found:
-        case T.StructType(), T.StructType():
-            inner = {f.name.lower(): f for f in found.fields}
-            names = {f.name.lower() for f in known.fields}
-            fields = [
-                T.StructField(f.name, widened(f.dataType, inner[f.name.lower()].dataType), f.nullable, f.metadata)
-                if f.name.lower() in inner
-                else f
-                for f in known.fields
-            ]
-            return T.StructType([*fields, *(f for f in found.fields if f.name.lower() not in names)])
-        case T.ArrayType(), T.ArrayType():
-            return T.ArrayType(widened(known.elementType, found.elementType), known.containsNull)
-        case T.MapType(), T.MapType():
-            return T.MapType(known.keyType, widened(known.valueType, found.valueType), known.valueContainsNull)
-        case _:
-            return known
+    return as_found(wanted, found)

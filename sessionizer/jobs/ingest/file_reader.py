@@ -15,15 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.jobs.ingest.access_log import access_log_schema, parse_access_log
-from sessionizer.jobs.ingest.file_columns import (
-    FileColumn,
-    as_known,
-    conform,
-    declare,
-    fit,
-    read_as,
-    require_objects,
-)
+from sessionizer.jobs.ingest.file_columns import FileColumn, conform, declare, fit, read_as
 from sessionizer.jobs.ingest.files import Mark, copy_part, join_records, line_at, lines_before
 from sessionizer.jobs.ingest.lines import (
     LINE,
@@ -38,7 +30,7 @@ from sessionizer.jobs.ingest.lines import (
     with_newlines,
 )
 from sessionizer.jobs.ingest.names import check_arrival, csv_header, one_of_each, renamed, require_used, time_column
-from sessionizer.jobs.ingest.objects import READING, with_objects
+from sessionizer.jobs.ingest.objects import READING, as_known, require_objects, with_objects
 from sessionizer.jobs.ingest.time_formats import ISO, PER_SECOND, check_time_type, parquet_rows, parse_time
 from sessionizer.lib import columns as C
 from sessionizer.lib.canonical import canonical_json

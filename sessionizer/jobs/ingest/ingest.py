@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import RetryCallState, retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from sessionizer.jobs.ingest.file_reader import LINE_FORMATS, FileReader, IngestOptions, Part, Rows
 from sessionizer.jobs.ingest.files import Mark, Survey, check_files, line_at, survey
@@ -100,6 +100,11 @@ def _name(error: SessionizerError, file: Path, done: int, of: int) -> None:
     error.remedy = "; ".join(filter(None, [error.remedy, f"of {of} files {' and '.join(others)}"]))
 
 
+def _look_again(state: RetryCallState) -> None:
+    """Before another try: what was written meanwhile has notes, too."""
+    state.args[0].history = state.args[0].source.history()
+
+
 class Ingestion:
     """Files going into one source table."""
 
@@ -109,12 +114,18 @@ class Ingestion:
         self.now = now
         self.of = reader.source
         self.source = Table(spark, self.of.table, field_of(self.of))
-        self._history = self.source.history()
+        self.history = self.source.history()
         self._surveyed: set[Mark] = set()  # contents that were known when a file was looked at
         self._notes: dict[Mark, Mapping[str, Any]] = {}
         self.rejected = RejectedEvents(config, Table(spark, config.outputs.rejected_events, "outputs.rejected_events"))
 
-    @retry(retry=retry_if_exception_type(Superseded), stop=stop_after_attempt(_TRIES), wait=_WAIT, reraise=True)
+    @retry(
+        retry=retry_if_exception_type(Superseded),
+        stop=stop_after_attempt(_TRIES),
+        wait=_WAIT,
+        before_sleep=_look_again,
+        reraise=True,
+    )
     def add(self, file: Path) -> IngestReport:
         """Add what is new in a file, and complete what an earlier ingest of it left undone."""
         self._surveyed = self._known()
@@ -204,6 +215,13 @@ class Ingestion:
             return 0
         part = replace(part, start=note.get("from", part.start))
         with self._rows(part, self.source.schema) as (rows, _, torn):
+            if torn != note["unreadable"]:
+                raise SourceError(
+                    f"an earlier ingest of the file was cut off before it wrote its {note['unreadable']} unreadable "
+                    f"lines, and by the options of now {torn} are unreadable",
+                    value=str(part.file),
+                    remedy="ingest it once with the options of that time",
+                )
             self._reject(part, rows, torn, said)
             return torn
 
@@ -257,7 +275,7 @@ class Ingestion:
 
     def _note_of(self, mark: Mark) -> Mapping[str, Any]:
         """What an earlier ingest wrote down; nothing where the table's history does not reach back to it."""
-        while mark not in self._notes and (entry := next(self._history, None)):
+        while mark not in self._notes and (entry := next(self.history, None)):
             if NOTE in (entry.metadata or ""):
                 note = json.loads(entry.metadata or "")[NOTE]
                 self._notes[Mark(note["bytes"], note["sha256"])] = note

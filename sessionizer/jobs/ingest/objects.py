@@ -1,6 +1,6 @@
-"""Columns of JSON that hold objects in some lines and none in others: what type the objects have."""
+"""Columns that hold objects: their types, in the file and in the table, and the ways to fields within them."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 
@@ -8,9 +8,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sessionizer.jobs.ingest.file_columns import widened
 from sessionizer.jobs.ingest.lines import LINE
 from sessionizer.lib import columns as C
+from sessionizer.lib.errors import UsageError
+from sessionizer.lib.expressions import fields_within
 
 READING = {"mode": "DROPMALFORMED", "lineSep": "\n", "encoding": "UTF-8"}
 
@@ -51,3 +52,95 @@ def _struct(way: list[str]) -> T.DataType:
     """The type of an object that holds a text at the end of this way."""
     text: T.DataType = T.StringType()
     return reduce(lambda inner, name: T.StructType([T.StructField(name, inner)]), reversed(way), text)
+
+
+def as_known(columns: T.StructType, table: T.StructType, rename: Mapping[str, str]) -> T.StructType:
+    """The columns, but those that hold objects in the table have their fields, whatever a file has there."""
+    new = {old.lower(): name for old, name in rename.items()}
+    structs = {f.name.lower(): f.dataType for f in table.fields if isinstance(f.dataType, T.StructType)}
+    kinds = [(f, structs.get(new.get(f.name.lower(), f.name).lower(), f.dataType)) for f in columns.fields]
+    return T.StructType([T.StructField(f.name, widened(kind, f.dataType)) for f, kind in kinds])
+
+
+def require_objects(
+    columns: T.StructType,
+    declared: T.StructType,
+    found: T.StructType,
+    rename: Mapping[str, str],
+    known: Sequence[str] = (),
+) -> None:
+    """Raise unless `--schema` gives types to whole columns, and the old names of `--rename` reach into objects.
+
+    columns: as they will be read, under the names of the file. known: those of the table; what is none there need be
+    none here.
+    Errors: UsageError.
+    """
+    own, within = {name.lower() for name in found.fieldNames()}, {path.lower() for path in fields_within(columns)}
+    for name in declared.fieldNames():
+        if name.lower() in within - own:
+            first, *_, last = name.split(".")
+            raise UsageError(
+                "the schema must give types to whole columns, not to a field within one",
+                value=name,
+                remedy=f"write all fields of the column: --schema '{first} struct<{last}: string, …>'",
+            )
+    there = {*within, *(name.lower() for name in columns.fieldNames())}
+    for name, new in rename.items():
+        if there.isdisjoint((name.lower(), new.lower())) and (text := _no_object(columns, name)) is not None:
+            if {text.lower(), new.lower()} <= {column.lower() for column in known}:
+                continue
+            raise UsageError(
+                "a field to rename must lie in an object",
+                value=name,
+                remedy=f"in this file {text} is none; if it should be, say so: --schema '{text} struct<…>'",
+            )
+
+
+def _no_object(columns: T.StructType, path: str) -> str | None:
+    """The column, or field, that a path leads into although it holds no fields."""
+    here: T.DataType = columns
+    names = path.lower().split(".")
+    for n, name in enumerate(names):
+        if not isinstance(here, T.StructType):
+            return ".".join(names[:n])
+        inner = next((f.dataType for f in here.fields if f.name.lower() == name), None)
+        if inner is None:
+            return None
+        here = inner
+    return None
+
+
+def as_found(wanted: T.DataType, found: T.DataType) -> T.DataType:
+    """The wanted type with the names that its fields have in the found one: JSON is read by exact names."""
+    match wanted, found:
+        case T.StructType(), T.StructType():
+            inner = {f.name.lower(): f for f in found.fields}
+            named = [(f, inner.get(f.name.lower(), f)) for f in wanted.fields]
+            return T.StructType([T.StructField(i.name, as_found(f.dataType, i.dataType)) for f, i in named])
+        case T.ArrayType(), T.ArrayType():
+            return T.ArrayType(as_found(wanted.elementType, found.elementType))
+        case T.MapType(), T.MapType():
+            return T.MapType(wanted.keyType, as_found(wanted.valueType, found.valueType))
+        case _:
+            return wanted
+
+
+def widened(known: T.DataType, found: T.DataType) -> T.DataType:
+    """The known type and what fields the found one has beyond it."""
+    match known, found:
+        case T.StructType(), T.StructType():
+            inner = {f.name.lower(): f for f in found.fields}
+            names = {f.name.lower() for f in known.fields}
+            fields = [
+                T.StructField(f.name, widened(f.dataType, inner[f.name.lower()].dataType), f.nullable, f.metadata)
+                if f.name.lower() in inner
+                else f
+                for f in known.fields
+            ]
+            return T.StructType([*fields, *(f for f in found.fields if f.name.lower() not in names)])
+        case T.ArrayType(), T.ArrayType():
+            return T.ArrayType(widened(known.elementType, found.elementType), known.containsNull)
+        case T.MapType(), T.MapType():
+            return T.MapType(known.keyType, widened(known.valueType, found.valueType), known.valueContainsNull)
+        case _:
+            return known
