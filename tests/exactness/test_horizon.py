@@ -98,7 +98,7 @@ def test_a_backfill_keeps_an_event_like_a_deleted_one_from_before_the_start(begu
 
 @pytest.fixture
 def unread_at_1(spark: SparkSession, tmp_path: Path) -> Play:
-    """A row from before the start, and one just like it, which counts; both are deleted, and one comes again, unread."""
+    """A row from before the start, and one just like it, which counts; both go, and one comes again, unread."""
     done = Play(spark, tmp_path, source={"start": {"version": 1}}, time={"allowed_lateness": "1h"})
     done.add("a@5").add("a@5 b@6").init().run()
     done.assert_rejected("u | event_time | reason \n a | 5 | before_start")
