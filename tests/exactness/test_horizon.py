@@ -94,23 +94,3 @@ def test_an_event_like_a_deleted_one_from_before_the_start_is_accepted(begun_at_
 def test_a_backfill_keeps_an_event_like_a_deleted_one_from_before_the_start(begun_at_1: Play) -> None:
     begun_at_1.damage("UPDATE {} SET total = 9")
     begun_at_1.backfill(0, 10).assert_sessions(TWIN)
-
-
-@pytest.fixture
-def unread_at_1(spark: SparkSession, tmp_path: Path) -> Play:
-    """A row from before the start, and one just like it, which counts; both go, and one comes again, unread."""
-    done = Play(spark, tmp_path, source={"start": {"version": 1}}, time={"allowed_lateness": "1h"})
-    done.add("a@5").add("a@5 b@6").init().run()
-    done.assert_rejected("u | event_time | reason \n a | 5 | before_start")
-    return done.source("DELETE FROM {} WHERE u = 'a'").add("a@5")
-
-
-@pytest.mark.parametrize("runs", [True, False], ids=["read by a run", "unread"])
-def test_of_equal_events_a_rebuild_leaves_those_of_before_the_start_out_as_long_as_they_are_there(
-    unread_at_1: Play, runs: bool
-) -> None:
-    if runs:
-        unread_at_1.run()
-    unread_at_1.rebuild().assert_sessions(TWIN)
-    unread_at_1.assert_rejected("u | event_time | reason")
-    unread_at_1.assert_clean()

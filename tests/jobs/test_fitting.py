@@ -62,6 +62,12 @@ VALUES = [
     ("'9007199254740993.0'", "bigint", False),
     ("'3000000000.0'", "int", False),
     ("'2.5'", "int", False),
+    ("'1e-30'", "bigint", False),
+    ("'2.00000000000000000001E0'", "bigint", False),
+    ("'1.2345678E7'", "bigint", True),
+    ("'1.5E0'", "bigint", False),
+    ("'9007199254740992.0'", "bigint", False),
+    ("'9007199254740991.0'", "bigint", True),
     ("CAST(19.99 AS FLOAT)", "decimal(10,2)", True),
     ("CAST(19.999 AS FLOAT)", "decimal(10,2)", False),
     ("0.1D", "string", True),
@@ -102,13 +108,13 @@ def test_a_value_fits_where_it_would_come_back_as_it_was(spark: SparkSession) ->
 
 def test_a_json_number_is_the_same_with_a_point_and_a_bare_nan_is_one(lake: Lake) -> None:
     lake.spark.sql(f"CREATE TABLE delta.`{lake.config.source.table}` ({COLUMNS}) USING delta")
-    values = ["2.0", "2.5", "2e0", "null"], ["NaN", "1e400", "Infinity", "1.5"]
+    values = ["2.0", "2.5", "2e0", "null", "12345678.0"], ["NaN", "1e400", "Infinity", "1.5"]
     members = [*(f'"n": {n}' for n in values[0]), *(f'"x": {x}' for x in values[1])]
     file = lake.file("a.json", "".join(f'{{"user": "u", "event_time": "{AT}", {member}}}\n' for member in members))
     (report,) = lake.ingest(JSON, file)
-    assert (report.added, report.unreadable) == (5, 3)
+    assert (report.added, report.unreadable) == (6, 3)
     found = sorted(map(str, lake.rows("n", "x")))
-    assert found == ["(2, None)", "(2, None)", "(None, 1.5)", "(None, None)", "(None, nan)"]
+    assert found == ["(12345678, None)", "(2, None)", "(2, None)", "(None, 1.5)", "(None, None)", "(None, nan)"]
     assert [(column, reason) for _, column, reason, _ in lake.reasons()] == [
         ("n", "no BIGINT"),
         ("x", "no DOUBLE"),

@@ -155,6 +155,11 @@ def ingest(
             are = "it is" if torn == 1 else "they are"
             print(f"{counted(torn, 'line')} could not be read: {are} in rejected_events, with reason 'unreadable'.")
             print("\n".join(f"  {r.file}, {said}" for r in reports for said in r.torn))
+        for report in (r for r in reports if r.owed):
+            print(
+                f"{report.file}: {counted(report.owed, 'line')} that an ingest which was cut off could not read "
+                f"{'is' if report.owed == 1 else 'are'} not in rejected_events: ingest it once as then."
+            )
         added = sum(r.added for r in reports)
         print(f"{counted(added, 'event')} added in {time.monotonic() - begun:.1f} s.")
 

@@ -24,10 +24,12 @@ _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
 _MOST_DIGITS = 38  # of a decimal
 _NOISE = 1e-12  # of a DOUBLE, as a share of it
 _DATED, _WITH_OFFSET = r"^\s*\d{4}-\d", r":\d\d.*(Z|[+-]\d)"
-_WHOLE = T.DecimalType(19, 0)  # holds every BIGINT
-_EXACT = 2**53  # up to here a DOUBLE holds each whole number
+_PLACES = T.DecimalType(38, 18)
+# Of no more digits than _PLACES has, so that it holds what is said; json has E where a DOUBLE has more than seven.
+_WITH_POINT = r"(?i)^\s*[+-]?\d{1,20}\.\d{0,18}(e\+?\d{1,2})?\s*$"
+_EXACT = 2**53  # from here on a DOUBLE does not hold each whole number
 # What Java takes for a number beside these, 30d or 0x1p3, is none; a bare NaN of JSON arrives in quotes.
-_NUMBER = r"(?i)^\s*([+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?nan|\"nan\")\s*$"
+_NUMBER = r"(?i)^[\x00-\x20]*([+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?nan|\"nan\")[\x00-\x20]*$"
 _INFINITE = r"(?i)^\s*[+-]?inf(inity)?\s*$"
 _TIME_OF_DAY, _MIDNIGHT = r"\d[T ]+\S", r"\d[T ]+0?0:00(:00(\.0*)?)?\s*(Z|[+-][\d:]+)?\s*$"
 
@@ -173,9 +175,9 @@ def fitting(given: Column, found: T.DataType, wanted: T.DataType) -> Column:
         case T.StringType(), T.TimestampNTZType():
             return F.when(given.rlike(_DATED) & ~given.rlike(_WITH_OFFSET), value)
         case T.StringType(), T.IntegralType():  # 2.0, which is how many write a column that has a null
-            whole = given.try_cast(_WHOLE)
-            has_it = _has_no_more_digits(given, whole, _WHOLE) & (F.abs(whole) <= _EXACT)
-            return F.coalesce(value, F.when(has_it, whole.try_cast(wanted)))
+            number = F.when(given.rlike(_WITH_POINT), given).try_cast(_PLACES)
+            whole = number.try_cast(wanted)
+            return F.coalesce(value, F.when((whole == number) & (F.abs(number) < _EXACT), whole))
         case T.FloatType(), T.DecimalType():
             return F.when(value.cast(found).eqNullSafe(given), value)
         case T.DoubleType(), T.DecimalType():  # 59.97000000000001 is what a DOUBLE has of 59.97

@@ -17,7 +17,7 @@ from tenacity import RetryCallState, retry, retry_if_exception_type, stop_after_
 
 from sessionizer.jobs.ingest.file_reader import LINE_FORMATS, FileReader, IngestOptions, Part, Rows
 from sessionizer.jobs.ingest.files import Mark, Survey, check_files, line_at, survey
-from sessionizer.jobs.ingest.lines import TORN, examples, unreadable_rows
+from sessionizer.jobs.ingest.lines import LINE, TORN, examples, unreadable_rows
 from sessionizer.jobs.ingest.names import source_of
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.united import of_one
@@ -40,6 +40,7 @@ class IngestReport:
 
     lines: rows read from it now = added + unreadable. skipped: its content was known already.
     grown: only its new lines were read. held_back: 1 if its last line is still being written, and left for later.
+    owed: lines that an ingest which was cut off could not read, and which by the options of now are others.
     torn: what is wrong with the first few lines that cannot be read.
     """
 
@@ -50,6 +51,7 @@ class IngestReport:
     skipped: bool = False
     grown: bool = False
     held_back: int = 0
+    owed: int = 0
     torn: tuple[str, ...] = field(default=(), compare=False)
 
 
@@ -135,7 +137,8 @@ class Ingestion:
         held_back = int(end != found.whole)
         parts = [Part(file, before.size, mark, found.bom) for before, mark in pairwise([Mark(0, ""), *known])]
         torn: list[str] = []
-        late = sum(self._complete(part, torn) for part in parts)
+        done = [self._complete(part, torn) for part in parts]
+        late, owed = sum(written for written, _ in done), sum(left for _, left in done)
         start = known[-1].size if known else 0
         added, unreadable = (0, 0) if start == end.size else self._append(Part(file, start, end, found.bom), torn)
         return IngestReport(
@@ -146,6 +149,7 @@ class Ingestion:
             skipped=start > 0 and added + unreadable == 0,
             grown=start > 0 and added + unreadable > 0,
             held_back=held_back,
+            owed=owed,
             torn=tuple(torn),
         )
 
@@ -176,7 +180,7 @@ class Ingestion:
         said: gets what is wrong with the first torn lines.
         """
         table = self.source.schema if self.source.exists() else None
-        with self._rows(part, table) as (rows, added, torn):
+        with self._rows(part, table) as (rows, added, torn, which):
             if rows is None:
                 return 0, 0
             if added == 0 and part.start == 0:
@@ -192,7 +196,7 @@ class Ingestion:
             if table is None:
                 nullable = T.StructType([T.StructField(f.name, f.dataType) for f in events.schema.fields])
                 self.source.create(nullable, [], {CHANGE_FEED: "true", REMOVED_FILES_KEPT: A_MONTH})
-            commit = Commit(fence("ingest", part.end), 1, self._note(part, added, torn))
+            commit = Commit(fence("ingest", part.end), 1, self._note(part, added, torn, which))
             with self.source.lock():
                 new = self._known() - self._surveyed
                 if self.source.has_fence(commit) or (new and survey(part.file, new).known):
@@ -202,28 +206,24 @@ class Ingestion:
             self._reject(part, rows, torn, said)
             return added, torn
 
-    def _complete(self, part: Part, said: list[str]) -> int:
-        """Write the torn lines of a part that was added before, unless they are there; how many.
+    def _complete(self, part: Part, said: list[str]) -> tuple[int, int]:
+        """Write the torn lines of a part that was added before, unless they are there; how many, and how many not.
 
-        None of a part whose note the log has no longer: by today's options and columns other lines may be torn.
+        By other options, or columns, other lines may be torn: those of then are left for an ingest by the same. None
+        are written of a part whose note the log has no longer.
         """
         name = self._torn_lines(part.end)
         if self.rejected.table.exists() and self.rejected.table.transaction(name) is not None:
-            return 0
+            return 0, 0
         note = self._note_of(part.end)
         if not note.get("unreadable"):
-            return 0
+            return 0, 0
         part = replace(part, start=note.get("from", part.start))
-        with self._rows(part, self.source.schema) as (rows, _, torn):
-            if torn != note["unreadable"]:
-                raise SourceError(
-                    f"an earlier ingest of the file was cut off before it wrote its {note['unreadable']} unreadable "
-                    f"lines, and by the options of now {torn} are unreadable",
-                    value=str(part.file),
-                    remedy="ingest it once with the options of that time",
-                )
+        with self._rows(part, self.source.schema) as (rows, _, torn, which):
+            if which != note.get("torn"):
+                return 0, note["unreadable"]
             self._reject(part, rows, torn, said)
-            return torn
+            return torn, 0
 
     def _reject(self, part: Part, rows: Rows | None, torn: int, said: list[str]) -> None:
         if rows is None or torn == 0:
@@ -247,21 +247,25 @@ class Ingestion:
         return fence(f"ingest-rejected:{self.source.id}", end)
 
     @contextmanager
-    def _rows(self, part: Part, table: T.StructType | None) -> Iterator[tuple[Rows | None, int, int]]:
-        """The rows of a part, parsed once before anything is written, or None; how many are good, how many torn."""
+    def _rows(self, part: Part, table: T.StructType | None) -> Iterator[tuple[Rows | None, int, int, int | None]]:
+        """The rows of a part, parsed once before anything is written, or None; how many are good, how many torn.
+
+        And which are torn: the sum of their hashes.
+        """
         with self.reader.read(part, table) as read:
             if read is None:
-                yield None, 0, 0
+                yield None, 0, 0, None
                 return
             kept = read.rows.persist()
             try:
                 is_torn = C.col(TORN).isNotNull()
-                added, torn = kept.agg(F.count_if(~is_torn), F.count_if(is_torn)).collect()[0]
-                yield replace(read, rows=kept) if added + torn else None, added, torn
+                which = F.sum(F.when(is_torn, F.crc32(C.col(TORN)[LINE])))
+                added, torn, lines = kept.agg(F.count_if(~is_torn), F.count_if(is_torn), which).collect()[0]
+                yield replace(read, rows=kept) if added + torn else None, added, torn, lines
             finally:
                 kept.unpersist()
 
-    def _note(self, part: Part, added: int, torn: int) -> str:
+    def _note(self, part: Part, added: int, torn: int, which: int | None) -> str:
         note = {
             "file": part.file.name,
             "bytes": part.end.size,
@@ -269,6 +273,7 @@ class Ingestion:
             "from": part.start,
             "rows": added,
             "unreadable": torn,
+            "torn": which,
             "at": self.now.isoformat(),
         }
         return json.dumps({NOTE: note})

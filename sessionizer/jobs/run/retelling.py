@@ -16,7 +16,6 @@ from sessionizer.jobs.run.kinds import Kind
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.corrections import too_old
 from sessionizer.lib.admission.freed import not_overtaken
-from sessionizer.lib.admission.rejects import remaining
 from sessionizer.lib.admission.retold import gone, is_told_otherwise, replaced, retold
 from sessionizer.lib.admission.united import as_type
 from sessionizer.lib.admission.validate import expressions_of
@@ -109,21 +108,18 @@ def told_anew(
 def still_waiting(context: "RunContext") -> DataFrame | None:
     """The rows of rejected_events that a rebuild goes by: an update in quarantine whose new row has gone is made.
 
-    What no run has read counts as if one had: rejected events that are gone leave, and what is older than what has
-    been forgotten is late.
+    Events that no run has read and that are older than what has been forgotten are late, as a run would have them.
     """
     rejects, rule, done, clock = context.rejects(), context.rule, context.position.manifest, context.clock
-    events, together = context.kind.tables.events, partial(DataFrame.unionByName, allowMissingColumns=True)
+    events, found = context.kind.tables.events, [] if rejects is None else [rejects]
     if done is None:
         return rejects
-    unread = reduce(together, changes) if (changes := [*events.unread(done, context.increment)]) else None
-    left = rejects if rejects is None or unread is None else remaining(rejects, unread)
-    if left is not None and rule.corrections == "quarantine":
-        left = not_overtaken(left, events.as_of(context.increment, None), rule, done.key, Checkpoints())
-    if unread is None or clock.forgotten is None:
-        return left
-    old = too_old(unread, rejects, rule, clock)
-    return old if left is None else together(left, old)
+    if rejects is not None and rule.corrections == "quarantine":
+        found = [not_overtaken(rejects, events.as_of(context.increment, None), rule, done.key, Checkpoints())]
+    together = partial(DataFrame.unionByName, allowMissingColumns=True)
+    if clock.forgotten is not None and (unread := [*events.unread(done, context.increment)]):
+        found.append(too_old(reduce(together, unread), rejects, rule, clock))
+    return reduce(together, found) if found else None
 
 
 def may_be_late(context: "RunContext") -> list[Column]:
