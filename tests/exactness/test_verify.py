@@ -1,6 +1,7 @@
 """verify believes no table of ours: what was rejected is judged again, too, and every side table is made again."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -61,6 +62,49 @@ def test_an_event_that_was_rejected_without_cause_is_found(damaged: Play, reason
     )
     # The sessions are those of the events that are not rejected; but this one should not be.
     assert not damaged.verify().clean
+
+
+@pytest.mark.parametrize(("reason", "kept"), [("correction", "out"), ("ignored_delete", "in")])
+def test_a_correction_that_no_run_was_to_leave_out_is_found(damaged: Play, reason: str, kept: str) -> None:
+    event = SECOND.replace('"n":4', '"n":9') if kept == "in" else SECOND
+    reject(damaged, reason, event)
+    damaged.damage(f"UPDATE {{}} SET kept = '{kept}' WHERE reason = '{reason}'", "rejected_events")
+    told = damaged.verify().broken
+    assert told["corrections that were not made were not to be made by their run"] == 1
+
+
+@pytest.fixture(scope="module")
+def invalid(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Play:
+    return Play(spark, tmp_path_factory.mktemp("invalid")).runs(
+        """
+        u | at | n
+        a | 5  | 1
+        - | 7  | 1
+        a | -  | 1
+        """
+    )
+
+
+def test_an_invalid_event_that_rejected_events_lacks_is_found(invalid: Play, copied: Plays) -> None:
+    invalid.assert_rejected("u | event_time | reason \n - | 7 | null_key \n a | - | null_time")
+    invalid.assert_clean()
+    done = copied(invalid)
+    done.damage("DELETE FROM {} WHERE reason = 'null_key'", "rejected_events")
+    assert done.verify().broken["what is invalid is in rejected_events"] == 1
+
+
+def test_an_event_that_is_told_to_be_in_another_session_of_its_key_is_found(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A session of late events apart lies beside one that was final."""
+    done = traced(Play(spark, tmp_path, late_events="separate")).runs("a@5 a@10 a@14 tick@100 | a@6 a@11 a@13")
+    done.assert_clean()
+    of_a = done.tables.sessions.table.read().where("u = 'a'").orderBy("is_late").collect()
+    ids = [row["session_id"] for row in of_a]
+    swapped = f"CASE session_id WHEN '{ids[0]}' THEN '{ids[1]}' ELSE '{ids[0]}' END"
+    times = ", ".join(f"TIMESTAMP'2026-01-01 00:{minute}:00'" for minute in (10, 11))
+    done.damage(f"UPDATE {{}} SET session_id = {swapped} WHERE event_time IN ({times})", "event_sessions")
+    assert done.verify().broken["event_sessions has the accepted events, and no others"] == 4
 
 
 @pytest.mark.parametrize("reason", ["null_key", "null_time", "non_positive_gap"])

@@ -1,6 +1,6 @@
 """verify: recompute the sessions from the accepted events, and compare the table with them row by row."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -32,6 +32,9 @@ from sessionizer.lib.verifying.rejections import (
     FORGOTTEN,
     LIMIT,
     SAME_COLUMNS,
+    STAYS,
+    WAITS,
+    not_kept,
     not_of_the_source,
     without_cause,
     wrong_copies,
@@ -39,6 +42,7 @@ from sessionizer.lib.verifying.rejections import (
 from sessionizer.lib.verifying.traces import wrong_members, wrong_numbers, wrong_places, wrong_results
 from sessionizer.tables.delta import Superseded
 from sessionizer.tables.event_outputs import EventOutput
+from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.table_set import TableSet
 
 TIMES = (C.SESSION_START, C.SESSION_END)
@@ -160,18 +164,25 @@ def judged_rejects(
         return {}
     last = context.position.manifest
     columns_now = {} if last is None else last.columns
-    known = [
-        (m.run_seq, m.horizon_before, m.forgotten, m.now + m.as_judged(rule).max_future_skew, m.columns == columns_now)
-        for m in context.kind.home.manifests(context.position.version)
-    ]
-    columns = f"{C.RUN_SEQ} BIGINT, h BIGINT, {FORGOTTEN} BIGINT, {LIMIT} BIGINT, {SAME_COLUMNS} BOOLEAN"
+    known = [_known(run, rule, columns_now) for run in context.kind.home.manifests(context.position.version)]
+    numbers, are = (C.RUN_SEQ, "h", FORGOTTEN, LIMIT), (SAME_COLUMNS, WAITS, STAYS)
+    columns = ", ".join([*(f"{name} BIGINT" for name in numbers), *(f"{name} BOOLEAN" for name in are)])
     runs = rejects.sparkSession.createDataFrame(known, columns)
     told = runs.withColumn(C.HORIZON, F.timestamp_micros("h")).drop("h")
     found = without_cause(rejects, told, rule)
     if whole:
         found |= not_of_the_source(near, rejects, told, rule)
+        found[rules.IS_KEPT] = not_kept(near, rejects, rule, context.clock.forgotten)
         found |= wrong_copies(near, events, rejects, rule) if rule.dedupe is not None else {}
     return found
+
+
+def _known(run: Manifest, rule: Rule, columns: Mapping[str, str]) -> tuple[int | bool | None, ...]:
+    """What a manifest tells of a run: as `without_cause` and `not_of_the_source` ask it. columns: those of today."""
+    by, others = run.as_judged(rule), None if run.mode != "run" or run.retold else False
+    waits, stays = by.corrections == "quarantine" or others, by.deletes == "ignore" or others
+    limit, same = run.now + by.max_future_skew, run.columns == columns
+    return run.run_seq, run.horizon_before, run.forgotten, limit, same, waits, stays
 
 
 def _of_traces(context: RunContext, sessions: DataFrame, events: DataFrame, rule: Rule) -> Frames:
@@ -185,8 +196,11 @@ def _of_traces(context: RunContext, sessions: DataFrame, events: DataFrame, rule
         if (since := _complete_since(output)) is not None:
             found[rules.numbers(name)] = wrong_numbers(rows, sessions, since)
             if rules.is_recomputed(rule):  # else final sessions keep a number of events, and nobody knows which
-                origin, known = rule.origin if name == "event_sessions" else (), max(since, forgotten or since)
-                found[rules.members(name)] = wrong_members(rows, events, (*rule.key, *origin), known)
+                origin, known = (
+                    rule.origin if name == "event_sessions" else (),
+                    since if forgotten is None else max(since, forgotten),
+                )
+                found[rules.members(name)] = wrong_members(rows, events, sessions, (*rule.key, *origin), known)
         if name == "session_updates":
             found[rules.results(name)] = wrong_results(rows, sessions, rule, _since(context), since)
     return found

@@ -1,7 +1,5 @@
 """The accepted bag, counted: source - rejected insertions + rejected deletions, by the hash of whole rows."""
 
-from typing import Literal
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -32,10 +30,13 @@ def asked_about(rejects: DataFrame) -> DataFrame:
 def alike(rows: DataFrame, rejects: DataFrame, rule: Rule) -> DataFrame:
     """The rows of the source, and those that are gone from it and stay, where any are rejected; one for each hash.
 
-    To be held: all that asks about rejected rows reads it.
+    And all of the source that are not valid. To be held: all that asks about rejected rows reads it.
     In: what `judged` returns; rows of rejected_events. Out: `__hash`, there BIGINT (copies), row (one of these).
     """
-    near = hashed(_placed(_with_gone(rows, rejects, rule), rejects, rule, "left_semi"))
+    asked = _with_gone(rows, rejects, rule)
+    places = _places(rejects, rule).withColumn("__met", F.lit(True))
+    met = joined(asked.withColumn(PLACE, raw_us(asked)), places, (*rule.key, PLACE), "left")
+    near = hashed(met.where(F.col("__met") | C.col(C.VERDICT).isNotNull()).drop(PLACE, "__met"))
     row: Column = F.struct(*C.cols(tuple(rows.columns)))
     return near.groupBy(C.col(C.HASH)).agg(F.count(F.lit(1)).alias(THERE), F.first(row).alias(ROW))
 
@@ -50,14 +51,15 @@ def accepted(rows: DataFrame, rejects: DataFrame | None, near: DataFrame | None,
     valid = rows.where(C.col(C.VERDICT).isNull())
     if rejects is None or near is None:
         return valid.withColumn(C.POPULATION, none)
-    untouched = _placed(valid, rejects, rule, "left_anti").withColumn(C.POPULATION, none)
+    there = valid.withColumn(PLACE, raw_us(valid))
+    untouched = joined(there, _places(rejects, rule), (*rule.key, PLACE), "left_anti").drop(PLACE)
     counted = joined(near, _counted(rejects), (C.HASH,), "left")
     apart = F.coalesce(F.col(APART), F.array().cast("array<bigint>"))
     copies = F.concat(apart, F.array_repeat(none, F.col(THERE).cast("int")))
     number = F.greatest(F.col(THERE) - F.coalesce(F.col(REJECTED), F.lit(0)), F.lit(0))
     left = F.explode(F.slice(copies, F.lit(1), number.cast("int"))).alias(C.POPULATION)
     beside = counted.where(F.col(ROW)[C.VERDICT].isNull()).select(f"{ROW}.*", left)
-    return untouched.unionByName(beside)
+    return untouched.withColumn(C.POPULATION, none).unionByName(beside)
 
 
 def of_rejects(near: DataFrame, rejects: DataFrame) -> DataFrame:
@@ -89,10 +91,9 @@ def _counted(rejects: DataFrame) -> DataFrame:
     )
 
 
-def _placed(rows: DataFrame, rejects: DataFrame, rule: Rule, how: Literal["left_semi", "left_anti"]) -> DataFrame:
-    """The rows where something is rejected, by key and time, or the others: few rows have to be hashed."""
-    places = _kept_out(rejects).select(*C.cols(rule.key), F.unix_micros(C.col(C.EVENT_TIME)).alias(PLACE)).distinct()
-    return joined(rows.withColumn(PLACE, raw_us(rows)), places, (*rule.key, PLACE), how).drop(PLACE)
+def _places(rejects: DataFrame, rule: Rule) -> DataFrame:
+    """Keys and times where something is rejected: few rows have to be hashed."""
+    return _kept_out(rejects).select(*C.cols(rule.key), F.unix_micros(C.col(C.EVENT_TIME)).alias(PLACE)).distinct()
 
 
 def _kept_out(rejects: DataFrame) -> DataFrame:

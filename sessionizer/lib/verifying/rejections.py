@@ -7,13 +7,25 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.admission.verdicts import BY_COLUMNS, DUPLICATE, IN, IN_THE_FUTURE, INVALID, LATE
+from sessionizer.lib.admission.validate import raw_us
+from sessionizer.lib.admission.verdicts import (
+    BY_COLUMNS,
+    CORRECTION,
+    DUPLICATE,
+    IGNORED_DELETE,
+    IN,
+    IN_THE_FUTURE,
+    INVALID,
+    LATE,
+)
+from sessionizer.lib.durations import EVER
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.verifying import rules
 from sessionizer.lib.verifying.bag import APART, REJECTED, ROW, THERE, of_rejects
 
 FORGOTTEN = "forgotten_us"  # of these runs: what ended before it had been forgotten
+WAITS, STAYS = "waits", "stays"  # of these runs: whether corrections wait by their policy, and deletes are ignored
 SAME_COLUMNS = "same_columns"  # of these runs: whether the source has the columns that they have read
 LIMIT = "limit_us"  # of the runs that are known: the latest event time that was not in the future
 
@@ -21,8 +33,8 @@ LIMIT = "limit_us"  # of the runs that are known: the latest event time that was
 def without_cause(rejects: DataFrame, runs: DataFrame, rule: Rule) -> dict[str, DataFrame]:
     """Rows of rejected_events that say of themselves that they are wrong, by the rule that they break.
 
-    runs: run_seq, horizon TIMESTAMP (null: it had one for each scope), `forgotten_us` and `limit_us` BIGINT of the runs
-    that are known.
+    runs: run_seq, horizon TIMESTAMP (null: it had one for each scope), `forgotten_us` and `limit_us` BIGINT, `waits`
+    and `stays` BOOLEAN (null: it has those of others, too) of the runs that are known.
     """
     told = rejects.withColumn("__own", C.col(C.HORIZON)).drop(C.HORIZON)
     met = joined(told, F.broadcast(runs), (C.RUN_SEQ,), "left")
@@ -33,6 +45,7 @@ def without_cause(rejects: DataFrame, runs: DataFrame, rule: Rule) -> dict[str, 
     wrong = {
         rules.IS_LATE: (reason == LATE) & (judged >= horizon),
         rules.IS_AHEAD: (reason == IN_THE_FUTURE) & not_ahead,
+        rules.MAY_WAIT: (reason == CORRECTION) & ~F.col(WAITS) | (reason == IGNORED_DELETE) & ~F.col(STAYS),
     }
     return {name: met.where(condition).select(*_shown(rule)) for name, condition in wrong.items()}
 
@@ -54,6 +67,21 @@ def not_of_the_source(near: DataFrame, rejects: DataFrame, runs: DataFrame, rule
         rules.IN_SOURCE: joined(out, missing, (C.HASH,), "left_semi").select(*_shown(rule)),
         rules.IS_INVALID: joined(by_itself, valid, (C.HASH,), "left_semi").select(*_shown(rule)),
     }
+
+
+def not_kept(near: DataFrame, rejects: DataFrame, rule: Rule, forgotten: int | None) -> DataFrame:
+    """Rows of the source that are not valid, of more copies than rejected_events has.
+
+    Not asked for: those without a time, and of before what has been forgotten (microseconds), which may leave it.
+    In: what `alike` returns, of the whole source; rows of rejected_events.
+    """
+    kept = rejects.groupBy(C.col(C.EVENT_HASH).alias(C.HASH)).agg(F.count(F.lit(1)).alias(REJECTED))
+    invalid = near.where(F.col(ROW)[C.VERDICT].isin(*INVALID)).select(C.HASH, THERE, f"{ROW}.*")
+    time = raw_us(invalid)
+    met = joined(invalid.withColumn("__time", time), kept, (C.HASH,), "left")
+    lacking = met.where(F.col(THERE) > F.coalesce(F.col(REJECTED), F.lit(0)))
+    young = lacking.where(F.col("__time") >= (-EVER if forgotten is None else forgotten))
+    return young.select(*C.cols(rule.key), F.timestamp_micros("__time").alias(C.EVENT_TIME), C.col(C.VERDICT))
 
 
 def wrong_copies(there: DataFrame, accepted: DataFrame, rejects: DataFrame, rule: Rule) -> dict[str, DataFrame]:

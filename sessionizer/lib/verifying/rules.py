@@ -19,8 +19,10 @@ NO_WINDOW_STATE = "final rows hold no state, and every window an event"
 ADDS_UP = "the counts of every run add up"
 IS_LATE = "late events are older than the horizon of their run"
 IS_AHEAD = "events of the future were ahead of their run"
+MAY_WAIT = "corrections that were not made were not to be made by their run"
 IN_SOURCE = "what is rejected is in the source"
 IS_INVALID = "invalid events break a rule"
+IS_KEPT = "what is invalid is in rejected_events"
 IS_COPY = "duplicates are copies of accepted events"
 NO_COPY = "no accepted event is a copy of another"
 IN_ONE = "each accepted event is in one session"
@@ -49,9 +51,9 @@ def of_windows() -> list[str]:
 
 def of_rejects(rule: Rule, *, whole: bool) -> list[str]:
     """What rejected events must be, where there are any; whole: of all of the source."""
-    found = [IS_LATE, IS_AHEAD]
+    found = [IS_LATE, IS_AHEAD, MAY_WAIT]
     if whole:
-        found += [IN_SOURCE, IS_INVALID, *([IS_COPY, NO_COPY] if rule.dedupe is not None else [])]
+        found += [IN_SOURCE, IS_INVALID, IS_KEPT, *([IS_COPY, NO_COPY] if rule.dedupe is not None else [])]
     return found
 
 

@@ -31,11 +31,19 @@ def wrong_numbers(trace: DataFrame, sessions: DataFrame, since: int) -> DataFram
     return met.where(~C.col(C.EVENT_COUNT).eqNullSafe(F.col("rows")))
 
 
-def wrong_members(trace: DataFrame, events: DataFrame, by: tuple[str, ...], since: int) -> DataFrame:
-    """Times, from `since` (microseconds) on, that have another number of rows than of accepted events. by: of each."""
-    names, time = (*by, C.EVENT_TIME), F.timestamp_micros(C.col(C.US)).alias(C.EVENT_TIME)
-    accepted = events.select(*C.cols(by), time, F.lit(-1).alias("__rows"))
-    both = trace.select(*C.cols(names), F.lit(1).alias("__rows")).unionByName(accepted)
+def wrong_members(
+    trace: DataFrame, events: DataFrame, sessions: DataFrame, by: tuple[str, ...], since: int
+) -> DataFrame:
+    """Times, from `since` (microseconds) on, that have another number of rows than of accepted events. by: of each.
+
+    Those of events apart are in sessions apart.
+    """
+    time, apart = F.timestamp_micros(C.col(C.US)).alias(C.EVENT_TIME), C.col(C.IS_LATE)
+    late = sessions.where(apart).select(C.SESSION_ID, apart)
+    told = joined(trace, late, (C.SESSION_ID,), "left").withColumn(C.IS_LATE, F.coalesce(apart, F.lit(False)))
+    names = (*by, C.EVENT_TIME, C.IS_LATE)
+    accepted = events.select(*C.cols(by), time, C.col(C.POPULATION).isNotNull().alias(C.IS_LATE))
+    both = told.select(*C.cols(names), F.lit(1).alias("__rows")).unionByName(accepted.withColumn("__rows", F.lit(-1)))
     young = both.where(C.col(C.EVENT_TIME) >= timestamp(since))
     return young.groupBy(*C.cols(names)).agg(F.sum("__rows").alias("too_many")).where("too_many <> 0")
 
