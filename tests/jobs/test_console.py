@@ -2,11 +2,13 @@
 
 import re
 import sys
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from sessionizer.jobs import console
+from sessionizer.jobs.queries.sql import csv_text
 
 HEADERS = ["user", "session_id", "events", "pages"]
 ROWS: list[list[Any]] = [["ann", "a" * 64, 12345, "[/, /cart]"], ["bob\nx", None, 2, None]]
@@ -71,3 +73,8 @@ def test_many_narrow_columns_are_no_trouble(
     on_a_terminal(monkeypatch)
     console.print_rows([f"column_{n}" for n in range(9)], [["2026-01-01 10:00"] * 9])
     assert "a wider terminal: column_3, column_4" in " ".join(told(capsys).split())
+
+
+def test_csv_has_decimals_with_all_their_digits() -> None:
+    texts = ["0.0000001", "0.0000000000", "-12345678901234567890.10", "5"]
+    assert [csv_text(Decimal(text)) for text in texts] == texts

@@ -143,6 +143,8 @@ def csv_text(value: Any) -> str | None:
             return str(value).lower()
         case list() | dict():
             return json.dumps(value, ensure_ascii=False, default=str)
+        case Decimal():
+            return format(value, "f")  # with all digits, where str has an exponent
     return str(value)
 
 
