@@ -85,11 +85,12 @@ def invalid(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pl
     )
 
 
-def test_an_invalid_event_that_rejected_events_lacks_is_found(invalid: Play, copied: Plays) -> None:
+@pytest.mark.parametrize("which", ["reason = 'null_key'", "true"], ids=["one", "all"])
+def test_an_invalid_event_that_rejected_events_lacks_is_found(invalid: Play, copied: Plays, which: str) -> None:
     invalid.assert_rejected("u | event_time | reason \n - | 7 | null_key \n a | - | null_time")
     invalid.assert_clean()
     done = copied(invalid)
-    done.damage("DELETE FROM {} WHERE reason = 'null_key'", "rejected_events")
+    done.damage(f"DELETE FROM {{}} WHERE {which}", "rejected_events")
     assert done.verify().broken["what is invalid is in rejected_events"] == 1
 
 

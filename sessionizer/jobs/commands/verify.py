@@ -147,21 +147,22 @@ def _since(context: RunContext) -> dict[str, int]:
     return {} if done is None else {name: run.run_seq for name, run in done.filled.items() if run is not None}
 
 
-def rejected_beside(context: RunContext, source: DataFrame, rule: Rule) -> tuple[DataFrame | None, DataFrame | None]:
-    """The rejected rows, and what is alike in the source, each computed once; None: there are none."""
+def rejected_beside(context: RunContext, source: DataFrame, rule: Rule) -> tuple[DataFrame | None, DataFrame]:
+    """The rejected rows, None: there are none; and what is alike in the source, each computed once where there are."""
     if (rows := context.past.rejected()) is None:
-        return None, None
+        return None, alike(source, None, rule)
     rejects = Checkpoints().held(asked_about(rows))
     return rejects, Checkpoints().held(alike(source, rejects, rule))
 
 
 def judged_rejects(
-    context: RunContext, rejects: DataFrame | None, near: DataFrame | None, events: DataFrame, *, whole: bool
+    context: RunContext, rejects: DataFrame | None, near: DataFrame, events: DataFrame, *, whole: bool
 ) -> Frames:
     """What is wrong in rejected_events. near: what is alike; events: what is accepted, of the whole source if whole."""
     rule = context.rule
-    if rejects is None or near is None:
-        return {}
+    not_there = {rules.IS_KEPT: not_kept(near, rejects, rule, context.clock.forgotten)} if whole else {}
+    if rejects is None:
+        return not_there
     last = context.position.manifest
     columns_now = {} if last is None else last.columns
     known = [_known(run, rule, columns_now) for run in context.kind.home.manifests(context.position.version)]
@@ -169,10 +170,9 @@ def judged_rejects(
     columns = ", ".join([*(f"{name} BIGINT" for name in numbers), *(f"{name} BOOLEAN" for name in are)])
     runs = rejects.sparkSession.createDataFrame(known, columns)
     told = runs.withColumn(C.HORIZON, F.timestamp_micros("h")).drop("h")
-    found = without_cause(rejects, told, rule)
+    found = without_cause(rejects, told, rule) | not_there
     if whole:
         found |= not_of_the_source(near, rejects, told, rule)
-        found[rules.IS_KEPT] = not_kept(near, rejects, rule, context.clock.forgotten)
         found |= wrong_copies(near, events, rejects, rule) if rule.dedupe is not None else {}
     return found
 

@@ -118,6 +118,7 @@ class Ingestion:
         self.source = Table(spark, self.of.table, field_of(self.of))
         self.history = self.source.history()
         self._surveyed: set[Mark] = set()  # contents that were known when a file was looked at
+        self._added: dict[Mark, tuple[int, int]] = {}  # by a try before: from where on, how many
         self._notes: dict[Mark, Mapping[str, Any]] = {}
         self.rejected = RejectedEvents(config, Table(spark, config.outputs.rejected_events, "outputs.rejected_events"))
 
@@ -140,7 +141,10 @@ class Ingestion:
         done = [self._complete(part, torn) for part in parts]
         late, owed = sum(written for written, _ in done), sum(left for _, left in done)
         start = known[-1].size if known else 0
-        added, unreadable = (0, 0) if start == end.size else self._append(Part(file, start, end, found.bom), torn)
+        if start == end.size:
+            (start, added), unreadable = self._added.pop(end, (start, 0)), 0
+        else:
+            added, unreadable = self._append(Part(file, start, end, found.bom), torn)
         return IngestReport(
             file=str(file),
             lines=added + unreadable + late,
@@ -203,7 +207,9 @@ class Ingestion:
                     raise Superseded(f"{part.file}, or a part of it, was ingested meanwhile")
                 kept = events if added else self.source.read().limit(0)
                 self.source.append(kept, commit, add_columns=self.reader.options.add_columns)
+                self._added[part.end] = (part.start, added)
             self._reject(part, rows, torn, said)
+            del self._added[part.end]
             return added, torn
 
     def _complete(self, part: Part, said: list[str]) -> tuple[int, int]:
@@ -220,7 +226,7 @@ class Ingestion:
             return 0, 0
         part = replace(part, start=note.get("from", part.start))
         with self._rows(part, self.source.schema) as (rows, _, torn, which):
-            if which != note.get("torn"):
+            if (torn, which) != (note["unreadable"], note.get("torn", which)):
                 return 0, note["unreadable"]
             self._reject(part, rows, torn, said)
             return torn, 0

@@ -14,7 +14,7 @@ from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.watermarks import WatermarkState
 
 FOREVER = 2**61  # µs: a present that nothing is ahead of; what was of the future when it came, rejected_events knows
-PLACE, REJECTED, APART, THERE, ROW = "__place", "rejected", "apart", "there", "row"
+PLACE, REJECTED, APART, THERE, ROW = "__place", "__rejected", "__apart", "__there", "__row"
 
 
 def judged(source: DataFrame, rule: Rule) -> DataFrame:
@@ -27,21 +27,26 @@ def asked_about(rejects: DataFrame) -> DataFrame:
     return rejects.withColumn(C.EVENT, F.when(C.col(C.KEPT) == IN, C.col(C.EVENT)))
 
 
-def alike(rows: DataFrame, rejects: DataFrame, rule: Rule) -> DataFrame:
+def alike(rows: DataFrame, rejects: DataFrame | None, rule: Rule) -> DataFrame:
     """The rows of the source, and those that are gone from it and stay, where any are rejected; one for each hash.
 
     And all of the source that are not valid. To be held: all that asks about rejected rows reads it.
-    In: what `judged` returns; rows of rejected_events. Out: `__hash`, there BIGINT (copies), row (one of these).
+    In: what `judged` returns; rows of rejected_events, None: there are none. Out: `__hash`, `__there` BIGINT (copies),
+    `__row` (one of these).
     """
-    asked = _with_gone(rows, rejects, rule)
-    places = _places(rejects, rule).withColumn("__met", F.lit(True))
-    met = joined(asked.withColumn(PLACE, raw_us(asked)), places, (*rule.key, PLACE), "left")
-    near = hashed(met.where(F.col("__met") | C.col(C.VERDICT).isNotNull()).drop(PLACE, "__met"))
+    is_invalid = C.col(C.VERDICT).isNotNull()
+    if rejects is None:
+        near = rows.where(is_invalid)
+    else:
+        asked, places = _with_gone(rows, rejects, rule), _places(rejects, rule).withColumn("__met", F.lit(True))
+        met = joined(asked.withColumn(PLACE, raw_us(asked)), places, (*rule.key, PLACE), "left")
+        near = met.where(F.col("__met") | is_invalid).drop(PLACE, "__met")
+    near = hashed(near)
     row: Column = F.struct(*C.cols(tuple(rows.columns)))
     return near.groupBy(C.col(C.HASH)).agg(F.count(F.lit(1)).alias(THERE), F.first(row).alias(ROW))
 
 
-def accepted(rows: DataFrame, rejects: DataFrame | None, near: DataFrame | None, rule: Rule) -> DataFrame:
+def accepted(rows: DataFrame, rejects: DataFrame | None, near: DataFrame, rule: Rule) -> DataFrame:
     """The valid rows that count, with `__population` BIGINT: the run that they are late events apart of, or null.
 
     In: what `judged` returns; rows of rejected_events, None: there are none; what `alike` returns of both.
@@ -49,7 +54,7 @@ def accepted(rows: DataFrame, rejects: DataFrame | None, near: DataFrame | None,
     none = F.lit(None).cast("bigint")
     rows = _with_gone(rows, rejects, rule)
     valid = rows.where(C.col(C.VERDICT).isNull())
-    if rejects is None or near is None:
+    if rejects is None:
         return valid.withColumn(C.POPULATION, none)
     there = valid.withColumn(PLACE, raw_us(valid))
     untouched = joined(there, _places(rejects, rule), (*rule.key, PLACE), "left_anti").drop(PLACE)
@@ -66,8 +71,8 @@ def of_rejects(near: DataFrame, rejects: DataFrame) -> DataFrame:
     """What is rejected, deletions left out, beside the equal rows of the source: one row for each hash.
 
     In: what `alike` returns; rows of rejected_events, all or some.
-    Out: `__hash`, rejected BIGINT (copies out of any session), apart ARRAY<BIGINT> (runs that have one apart), there
-    BIGINT (copies in the source), row (one of these, as `judged` returns it; null: there is none).
+    Out: `__hash`, `__rejected` BIGINT (copies out of any session), `__apart` ARRAY<BIGINT> (runs that have one apart),
+    `__there` BIGINT (copies in the source), `__row` (one of these, as `judged` returns it; null: there is none).
     """
     met = joined(_counted(rejects), near, (C.HASH,), "left")
     return met.withColumn(THERE, F.coalesce(F.col(THERE), F.lit(0)))

@@ -24,17 +24,17 @@ from sessionizer.lib.rule import Rule
 from sessionizer.lib.verifying import rules
 from sessionizer.lib.verifying.bag import APART, REJECTED, ROW, THERE, of_rejects
 
-FORGOTTEN = "forgotten_us"  # of these runs: what ended before it had been forgotten
-WAITS, STAYS = "waits", "stays"  # of these runs: whether corrections wait by their policy, and deletes are ignored
-SAME_COLUMNS = "same_columns"  # of these runs: whether the source has the columns that they have read
-LIMIT = "limit_us"  # of the runs that are known: the latest event time that was not in the future
+FORGOTTEN = "__forgotten_us"  # of these runs: what ended before it had been forgotten
+WAITS, STAYS = "__waits", "__stays"  # of these runs: whether corrections wait by their policy, and deletes are ignored
+SAME_COLUMNS = "__same_columns"  # of these runs: whether the source has the columns that they have read
+LIMIT = "__limit_us"  # of the runs that are known: the latest event time that was not in the future
 
 
 def without_cause(rejects: DataFrame, runs: DataFrame, rule: Rule) -> dict[str, DataFrame]:
     """Rows of rejected_events that say of themselves that they are wrong, by the rule that they break.
 
-    runs: run_seq, horizon TIMESTAMP (null: it had one for each scope), `forgotten_us` and `limit_us` BIGINT, `waits`
-    and `stays` BOOLEAN (null: it has those of others, too) of the runs that are known.
+    runs: run_seq, horizon TIMESTAMP (null: it had one for each scope), `__forgotten_us` and `__limit_us` BIGINT,
+    `__waits` and `__stays` BOOLEAN (null: it has those of others, too) of the runs that are known.
     """
     told = rejects.withColumn("__own", C.col(C.HORIZON)).drop(C.HORIZON)
     met = joined(told, F.broadcast(runs), (C.RUN_SEQ,), "left")
@@ -54,7 +54,7 @@ def not_of_the_source(near: DataFrame, rejects: DataFrame, runs: DataFrame, rule
     """Rows of rejected_events that the source does not have, or has as valid events.
 
     In: what `alike` returns, of the whole source; rows of rejected_events; runs as of `without_cause`, and
-    `same_columns` BOOLEAN: what an expression had no value for it may have one for by wider columns, and stays.
+    `__same_columns` BOOLEAN: what an expression had no value for it may have one for by wider columns, and stays.
     """
     out = rejects.where(C.col(C.KEPT) != IN).withColumn(C.HASH, C.col(C.EVENT_HASH))
     known = of_rejects(near, rejects)
@@ -69,19 +69,21 @@ def not_of_the_source(near: DataFrame, rejects: DataFrame, runs: DataFrame, rule
     }
 
 
-def not_kept(near: DataFrame, rejects: DataFrame, rule: Rule, forgotten: int | None) -> DataFrame:
+def not_kept(near: DataFrame, rejects: DataFrame | None, rule: Rule, forgotten: int | None) -> DataFrame:
     """Rows of the source that are not valid, of more copies than rejected_events has.
 
     Not asked for: those without a time, and of before what has been forgotten (microseconds), which may leave it.
-    In: what `alike` returns, of the whole source; rows of rejected_events.
+    In: what `alike` returns, of the whole source; rows of rejected_events, None: there are none.
     """
-    kept = rejects.groupBy(C.col(C.EVENT_HASH).alias(C.HASH)).agg(F.count(F.lit(1)).alias(REJECTED))
-    invalid = near.where(F.col(ROW)[C.VERDICT].isin(*INVALID)).select(C.HASH, THERE, f"{ROW}.*")
-    time = raw_us(invalid)
-    met = joined(invalid.withColumn("__time", time), kept, (C.HASH,), "left")
-    lacking = met.where(F.col(THERE) > F.coalesce(F.col(REJECTED), F.lit(0)))
-    young = lacking.where(F.col("__time") >= (-EVER if forgotten is None else forgotten))
-    return young.select(*C.cols(rule.key), F.timestamp_micros("__time").alias(C.EVENT_TIME), C.col(C.VERDICT))
+    invalid = near.where(F.col(ROW)[C.VERDICT].isin(*INVALID))
+    if rejects is not None:
+        kept = rejects.groupBy(C.col(C.EVENT_HASH).alias(C.HASH)).agg(F.count(F.lit(1)).alias(REJECTED))
+        met = joined(invalid, kept, (C.HASH,), "left")
+        invalid = met.where(F.col(THERE) > F.coalesce(F.col(REJECTED), F.lit(0)))
+    rows = invalid.select(f"{ROW}.*")
+    time = raw_us(rows)
+    young = rows.where(time >= (-EVER if forgotten is None else forgotten))
+    return young.select(*C.cols(rule.key), F.timestamp_micros(time).alias(C.EVENT_TIME), C.col(C.VERDICT))
 
 
 def wrong_copies(there: DataFrame, accepted: DataFrame, rejects: DataFrame, rule: Rule) -> dict[str, DataFrame]:

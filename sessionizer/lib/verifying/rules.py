@@ -53,7 +53,7 @@ def of_rejects(rule: Rule, *, whole: bool) -> list[str]:
     """What rejected events must be, where there are any; whole: of all of the source."""
     found = [IS_LATE, IS_AHEAD, MAY_WAIT]
     if whole:
-        found += [IN_SOURCE, IS_INVALID, IS_KEPT, *([IS_COPY, NO_COPY] if rule.dedupe is not None else [])]
+        found += [IN_SOURCE, IS_INVALID, *([IS_COPY, NO_COPY] if rule.dedupe is not None else [])]
     return found
 
 

@@ -38,14 +38,14 @@ def wrong_members(
 
     Those of events apart are in sessions apart.
     """
-    time, apart = F.timestamp_micros(C.col(C.US)).alias(C.EVENT_TIME), C.col(C.IS_LATE)
-    late = sessions.where(apart).select(C.SESSION_ID, apart)
-    told = joined(trace, late, (C.SESSION_ID,), "left").withColumn(C.IS_LATE, F.coalesce(apart, F.lit(False)))
-    names = (*by, C.EVENT_TIME, C.IS_LATE)
-    accepted = events.select(*C.cols(by), time, C.col(C.POPULATION).isNotNull().alias(C.IS_LATE))
-    both = told.select(*C.cols(names), F.lit(1).alias("__rows")).unionByName(accepted.withColumn("__rows", F.lit(-1)))
+    time = F.timestamp_micros(C.col(C.US)).alias(C.EVENT_TIME)
+    late = sessions.where(C.col(C.IS_LATE)).select(C.SESSION_ID, F.lit(True).alias("__apart"))
+    told = joined(trace, late, (C.SESSION_ID,), "left").withColumn("__apart", F.col("__apart").isNotNull())
+    names = (*C.cols((*by, C.EVENT_TIME)), F.col("__apart"))
+    accepted = events.select(*C.cols(by), time, C.col(C.POPULATION).isNotNull().alias("__apart"))
+    both = told.select(*names, F.lit(1).alias("__rows")).unionByName(accepted.withColumn("__rows", F.lit(-1)))
     young = both.where(C.col(C.EVENT_TIME) >= timestamp(since))
-    return young.groupBy(*C.cols(names)).agg(F.sum("__rows").alias("too_many")).where("too_many <> 0")
+    return young.groupBy(*names).agg(F.sum("__rows").alias("too_many")).where("too_many <> 0").drop("__apart")
 
 
 def wrong_results(
