@@ -72,6 +72,13 @@ def test_verify_takes_columns_named_as_ours_for_what_they_are(named: Play) -> No
     named.assert_clean()
 
 
+def test_verify_takes_a_key_for_what_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    source, outputs = {"key": ["too_many"]}, {"event_sessions": str(tmp_path / "event_sessions")}
+    done = Play(spark, tmp_path, "too_many STRING, at TIMESTAMP, n INT", source=source, outputs=outputs)
+    done.runs("too_many | at | n \n a | 0 | 1 \n b | 9 | 1")
+    done.assert_clean()
+
+
 def test_a_column_that_spark_calls_corrupt_is_read_back_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
     bad, columns = "_corrupt_record", "u STRING, at TIMESTAMP, _corrupt_record STRING"
     of = [{"name": "bad", "fn": "count", "of": bad}]

@@ -27,7 +27,7 @@ _DATED, _WITH_OFFSET = r"^\s*\d{4}-\d", r":\d\d.*(Z|[+-]\d)"
 _PLACES = T.DecimalType(38, 18)
 # Of no more digits than _PLACES has, so that it holds what is said; json has E where a DOUBLE has more than seven.
 _WITH_POINT = r"(?i)^\s*[+-]?\d{1,20}\.\d{0,18}(e\+?\d{1,2})?\s*$"
-_EXACT = 2**53  # from here on a DOUBLE does not hold each whole number
+_EXACT = 2**52  # from here on a DOUBLE has no fraction, whatever was said
 # What Java takes for a number beside these, 30d or 0x1p3, is none; a bare NaN of JSON arrives in quotes.
 _NUMBER = r"(?i)^[\x00-\x20]*([+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?nan|\"nan\")[\x00-\x20]*$"
 _INFINITE = r"(?i)^\s*[+-]?inf(inity)?\s*$"

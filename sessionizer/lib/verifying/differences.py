@@ -141,7 +141,7 @@ def miscounted(table: DataFrame, events: DataFrame, rule: Rule) -> DataFrame:
     key = C.cols(rule.key)
     each = events.select(*key, F.lit(-1).cast("bigint").alias(C.EVENT_COUNT))
     both = table.select(*key, C.col(C.EVENT_COUNT)).unionByName(each)
-    return both.groupBy(*key).agg(F.sum(C.col(C.EVENT_COUNT)).alias("too_many")).where(F.col("too_many") != 0)
+    return both.groupBy(*key).agg(F.sum(C.col(C.EVENT_COUNT)).alias("__too_many")).where(F.col("__too_many") != 0)
 
 
 def _named(conditions: Mapping[str, Column]) -> Column:

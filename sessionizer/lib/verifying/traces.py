@@ -45,7 +45,7 @@ def wrong_members(
     accepted = events.select(*C.cols(by), time, C.col(C.POPULATION).isNotNull().alias("__apart"))
     both = told.select(*names, F.lit(1).alias("__rows")).unionByName(accepted.withColumn("__rows", F.lit(-1)))
     young = both.where(C.col(C.EVENT_TIME) >= timestamp(since))
-    return young.groupBy(*names).agg(F.sum("__rows").alias("too_many")).where("too_many <> 0").drop("__apart")
+    return young.groupBy(*names).agg(F.sum("__rows").alias("__too_many")).where("__too_many <> 0").drop("__apart")
 
 
 def wrong_results(
