@@ -118,7 +118,7 @@ class Ingestion:
         self.source = Table(spark, self.of.table, field_of(self.of))
         self.history = self.source.history()
         self._surveyed: set[Mark] = set()  # contents that were known when a file was looked at
-        self._added: dict[Mark, tuple[int, int]] = {}  # by a try before: from where on, how many
+        self._added: dict[int, int] = {}  # of the file, by this try and those before: rows, by where its part begins
         self._notes: dict[Mark, Mapping[str, Any]] = {}
         self.rejected = RejectedEvents(config, Table(spark, config.outputs.rejected_events, "outputs.rejected_events"))
 
@@ -141,17 +141,16 @@ class Ingestion:
         done = [self._complete(part, torn) for part in parts]
         late, owed = sum(written for written, _ in done), sum(left for _, left in done)
         start = known[-1].size if known else 0
-        if start == end.size:
-            (start, added), unreadable = self._added.pop(end, (start, 0)), 0
-        else:
-            added, unreadable = self._append(Part(file, start, end, found.bom), torn)
+        unreadable = 0 if start == end.size else self._append(Part(file, start, end, found.bom), torn)
+        new, self._added = self._added, {}
+        begun, added = min(new, default=start), sum(new.values())
         return IngestReport(
             file=str(file),
             lines=added + unreadable + late,
             added=added,
             unreadable=unreadable + late,
-            skipped=start > 0 and added + unreadable == 0,
-            grown=start > 0 and added + unreadable > 0,
+            skipped=begun > 0 and not new,
+            grown=begun > 0 and bool(new),
             held_back=held_back,
             owed=owed,
             torn=tuple(torn),
@@ -178,15 +177,15 @@ class Ingestion:
         taken = max(found.lines, read_before, key=lambda mark: mark.size)
         return taken if self.reader.is_unfinished(line_at(file, taken.size, found.whole.size)) else found.whole
 
-    def _append(self, part: Part, said: list[str]) -> tuple[int, int]:
-        """Add a part of a file: its rows to the source, then its torn lines to rejected_events; how many each.
+    def _append(self, part: Part, said: list[str]) -> int:
+        """Add a part of a file: its rows to the source, then its torn lines to rejected_events; how many of these.
 
         said: gets what is wrong with the first torn lines.
         """
         table = self.source.schema if self.source.exists() else None
         with self._rows(part, table) as (rows, added, torn, which):
             if rows is None:
-                return 0, 0
+                return 0
             if added == 0 and part.start == 0:
                 raise SourceError(
                     f"no line of the file can be read as {self.reader.options.format}, so nothing was ingested",
@@ -207,10 +206,9 @@ class Ingestion:
                     raise Superseded(f"{part.file}, or a part of it, was ingested meanwhile")
                 kept = events if added else self.source.read().limit(0)
                 self.source.append(kept, commit, add_columns=self.reader.options.add_columns)
-                self._added[part.end] = (part.start, added)
+                self._added[part.start] = added
             self._reject(part, rows, torn, said)
-            del self._added[part.end]
-            return added, torn
+            return torn
 
     def _complete(self, part: Part, said: list[str]) -> tuple[int, int]:
         """Write the torn lines of a part that was added before, unless they are there; how many, and how many not.
