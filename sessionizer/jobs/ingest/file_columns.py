@@ -25,7 +25,7 @@ _MOST_DIGITS = 38  # of a decimal
 _NOISE = 1e-12  # of a DOUBLE, as a share of it
 _DATED, _WITH_OFFSET = r"^\s*\d{4}-\d", r":\d\d.*(Z|[+-]\d)"
 _PLACES = T.DecimalType(38, 18)
-# Of no more digits than _PLACES has, so that it holds what is said; json has E where a DOUBLE has more than seven.
+# Of no more digits than _PLACES has, so that it holds what is said; with E where json has had it as a large DOUBLE.
 _WITH_POINT = r"(?i)^\s*[+-]?\d{1,20}\.\d{0,18}(e\+?\d{1,2})?\s*$"
 _EXACT = 2**52  # from here on a DOUBLE has no fraction, whatever was said
 # What Java takes for a number beside these, 30d or 0x1p3, is none; a bare NaN of JSON arrives in quotes.
@@ -177,7 +177,8 @@ def fitting(given: Column, found: T.DataType, wanted: T.DataType) -> Column:
         case T.StringType(), T.IntegralType():  # 2.0, which is how many write a column that has a null
             number = F.when(given.rlike(_WITH_POINT), given).try_cast(_PLACES)
             whole = number.try_cast(wanted)
-            return F.coalesce(value, F.when((whole == number) & (F.abs(number) < _EXACT), whole))
+            is_sure = ~F.contains(F.lower(given), F.lit("e")) | (F.abs(number) < _EXACT)
+            return F.coalesce(value, F.when((whole == number) & is_sure, whole))
         case T.FloatType(), T.DecimalType():
             return F.when(value.cast(found).eqNullSafe(given), value)
         case T.DoubleType(), T.DecimalType():  # 59.97000000000001 is what a DOUBLE has of 59.97
