@@ -18,7 +18,6 @@ from sessionizer.lib.admission.verdicts import (
     INVALID,
     LATE,
 )
-from sessionizer.lib.durations import EVER
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.verifying import rules
@@ -82,7 +81,7 @@ def not_kept(near: DataFrame, rejects: DataFrame | None, rule: Rule, forgotten: 
         invalid = met.where(F.col(THERE) > F.coalesce(F.col(REJECTED), F.lit(0)))
     rows = invalid.select(f"{ROW}.*")
     time = raw_us(rows)
-    young = rows.where(time >= (-EVER if forgotten is None else forgotten))
+    young = rows.where(time.isNotNull() if forgotten is None else time >= forgotten)
     return young.select(*C.cols(rule.key), F.timestamp_micros(time).alias(C.EVENT_TIME), C.col(C.VERDICT))
 
 
