@@ -156,9 +156,10 @@ def ingest(
             print(f"{counted(torn, 'line')} could not be read: {are} in rejected_events, with reason 'unreadable'.")
             print("\n".join(f"  {r.file}, {said}" for r in reports for said in r.torn))
         for report in (r for r in reports if r.owed):
+            lines, are = counted(report.owed, "line"), "is" if report.owed == 1 else "are"
             print(
-                f"{report.file}: {counted(report.owed, 'line')} that an ingest which was cut off could not read "
-                f"{'is' if report.owed == 1 else 'are'} not in rejected_events: ingest it once as then."
+                f"{report.file}: {lines} that an ingest which was cut off could not read {are} not in rejected_events: "
+                "ingest it once with the options of that time."
             )
         added = sum(r.added for r in reports)
         print(f"{counted(added, 'event')} added in {time.monotonic() - begun:.1f} s.")

@@ -196,10 +196,8 @@ def _of_traces(context: RunContext, sessions: DataFrame, events: DataFrame, rule
         if (since := _complete_since(output)) is not None:
             found[rules.numbers(name)] = wrong_numbers(rows, sessions, since)
             if rules.is_recomputed(rule):  # else final sessions keep a number of events, and nobody knows which
-                origin, known = (
-                    rule.origin if name == "event_sessions" else (),
-                    since if forgotten is None else max(since, forgotten),
-                )
+                origin = rule.origin if name == "event_sessions" else ()
+                known = since if forgotten is None else max(since, forgotten)
                 found[rules.members(name)] = wrong_members(rows, events, sessions, (*rule.key, *origin), known)
         if name == "session_updates":
             found[rules.results(name)] = wrong_results(rows, sessions, rule, _since(context), since)
