@@ -265,7 +265,11 @@ class World:
     def rebuild(self, now: int) -> None:
         self._look_back(now)
         before, self.versions, self.consumed = self.consumed or Counter(), [], self._passing(self.source)
-        unread = self._forgotten_among(before)
+        unread, gone = self._forgotten_among(before), before - self.consumed
+        for r in sorted((r for row in gone for r in self.rejected.of(row) if r.kept == "out"), key=lambda r: r.run):
+            if gone[r.row]:
+                gone[r.row] -= 1
+                self.rejected.remove(r)
         self.had, self.takes_up = self.rule.gains, False
         old = [r for r in self.rejected if r.reason in BY_MARK and r.kept != "apart" and self._is_forgotten(r.row)]
         lasting = [r for r in self.rejected if r.reason in ("before_start", "correction", "ignored_delete")]

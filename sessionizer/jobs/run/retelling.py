@@ -16,6 +16,7 @@ from sessionizer.jobs.run.kinds import Kind
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.corrections import too_old
 from sessionizer.lib.admission.freed import not_overtaken
+from sessionizer.lib.admission.rejects import remaining
 from sessionizer.lib.admission.retold import gone, is_told_otherwise, replaced, retold
 from sessionizer.lib.admission.united import as_type
 from sessionizer.lib.admission.validate import expressions_of
@@ -106,19 +107,24 @@ def told_anew(
 
 
 def still_waiting(context: "RunContext") -> DataFrame | None:
-    """The rows of rejected_events that a rebuild goes by: an update in quarantine whose new row has gone is made.
+    """The rows of rejected_events that a rebuild goes by, which reads what no run has read as one increment.
 
-    Events that no run has read and that are older than what has been forgotten are late, as a run would have them.
+    An update in quarantine whose new row has gone is made, rows whose events are gone leave, and what has come and is
+    older than what has been forgotten is late.
     """
     rejects, rule, done, clock = context.rejects(), context.rule, context.position.manifest, context.clock
-    events, found = context.kind.tables.events, [] if rejects is None else [rejects]
+    events, together = context.kind.tables.events, partial(DataFrame.unionByName, allowMissingColumns=True)
     if done is None:
         return rejects
+    left, changes = rejects, [*events.unread(done, context.increment)]
     if rejects is not None and rule.corrections == "quarantine":
-        found = [not_overtaken(rejects, events.as_of(context.increment, None), rule, done.key, Checkpoints())]
-    together = partial(DataFrame.unionByName, allowMissingColumns=True)
-    if clock.forgotten is not None and (unread := [*events.unread(done, context.increment)]):
-        found.append(too_old(reduce(together, unread), rejects, rule, clock))
+        left = not_overtaken(rejects, events.as_of(context.increment, None), rule, done.key, Checkpoints())
+    if not changes:
+        return left
+    unread = reduce(together, changes)
+    found = [] if left is None else [remaining(left, unread)]
+    if clock.forgotten is not None:
+        found.append(too_old(unread, rejects, rule, clock))
     return reduce(together, found) if found else None
 
 

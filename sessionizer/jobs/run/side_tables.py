@@ -178,7 +178,7 @@ def lacks_lasting(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
         for_good = for_good | BY_MARK
     lasts = manifest.retold or bool(manifest.rejected.keys() & for_good)
     if kind.rule.keeps_deleted or manifest.arguments.get("deletes") or has_mark or _began_late(manifest):
-        lasts = lasts or any(manifest.events.get(name) for name in TAKES)
+        lasts = lasts or manifest.mode == "rebuild" or any(manifest.events.get(name) for name in TAKES)
     return lasts and _lacks_rejects(kind, manifest, restored)
 
 

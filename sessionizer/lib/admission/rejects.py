@@ -23,7 +23,7 @@ from sessionizer.lib.admission.verdicts import (
     STAYS,
     WITHDRAWN,
 )
-from sessionizer.lib.bags import hashed, nth, taken
+from sessionizer.lib.bags import COMES, GOES, hashed, nth, taken
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 
@@ -102,6 +102,19 @@ def beyond(rejects: DataFrame, source: DataFrame) -> DataFrame:
     """Of events that are gone from a source those that this one, made again, has no row for. In: rows kept whole."""
     told = rejects.withColumn(C.HASH, C.col(C.EVENT_HASH))
     return taken(told, hashed(source).select(C.HASH)).where(~C.col(C.TAKEN)).select(*C.cols(tuple(rejects.columns)))
+
+
+def remaining(rejects: DataFrame, changes: DataFrame) -> DataFrame:
+    """Rows of rejected_events without those whose events are gone by changes that no run has read.
+
+    As a run has it (`leaving`): of equal events those that are out go first. In: rows of a change feed.
+    """
+    told, kind = hashed(changes), C.col(C.CHANGE_TYPE)
+    gone = taken(told.where(kind.isin(*GOES)), told.where(kind.isin(*COMES))).where(~C.col(C.TAKEN))
+    is_out = C.col(C.KEPT).eqNullSafe(OUT)
+    out = rejects.where(is_out).withColumn(C.HASH, C.col(C.EVENT_HASH))
+    left = taken(out, gone, C.col(C.RUN_SEQ), C.col(C.ORDINAL)).where(~C.col(C.TAKEN))
+    return rejects.where(~is_out).unionByName(left.select(*C.cols(tuple(rejects.columns))))
 
 
 def kept(judged: DataFrame) -> Column:
