@@ -33,7 +33,7 @@ from sessionizer.tables.delta import (
 )
 from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Consumed
-from sessionizer.tables.source import ANEW, check_same, gone, opens, pruned_by, require_source, unreadable
+from sessionizer.tables.source import ANEW, check_same, gone, opens, pruned_by, reads, require_source, unreadable
 
 NEAR = 10  # versions: so near to the latest one it is about as large
 NO_CHANGES = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE", "COLUMN_DATA_TYPE_MISMATCH")
@@ -86,14 +86,15 @@ class EventTable:
             return self._rows(increment.last if increment.last >= 0 else None).limit(0)
         if increment.first is None:
             return self._rows(increment.last).withColumn(C.COMMIT_VERSION, F.lit(increment.last).cast("bigint"))
-        if self.of.changes == "appends":
-            rows = self._appended(increment.first, increment.last)
-        else:
-            try:
-                rows = changed(self.table, increment.first, increment.last).drop(C.COMMIT_TIMESTAMP)
-            except PySparkException as error:
-                raise unreadable(increment, error) from error
-        return self._with_later(rows, increment.last)
+        return self._with_later(self._changed(increment.first, increment.last), increment.last)
+
+    def _changed(self, first: int, last: int) -> DataFrame:
+        try:
+            if self.of.changes == "appends":
+                return self._appended(first, last)
+            return changed(self.table, first, last).drop(C.COMMIT_TIMESTAMP)
+        except PySparkException as error:
+            raise unreadable(Increment(first, last), error) from error
 
     def _rows(self, version: int | None) -> DataFrame:
         """All rows as of a version, or the latest."""
@@ -121,19 +122,26 @@ class EventTable:
 
     def unread_to_keep(self, done: Consumed, last: int) -> str | None:
         """The first version up to this one whose changes are not to be made, if a run can still come to it; or None."""
-        first, opens = (done.to_version or 0) + 1, self._feed_reaches_back_to
+        first = (done.to_version or 0) + 1
         waits = next((v for v in range(first, last + 1) if self._waits(v)), None)
-        if waits is None or not (opens(first, waits) or all(opens(v, v) for v in range(first, waits + 1))):
+        if waits is None:
             return None
-        return f"version {waits} of the source"
+        at_once, one_by_one = [(first, waits)], [(v, v) for v in range(first, waits + 1)]
+        if any(all(reads(partial(self._changed, *of)) for of in versions) for versions in (at_once, one_by_one)):
+            return f"version {waits} of the source"
+        return None
 
     def unread(self, done: Consumed, end: Increment) -> Iterator[DataFrame]:
         """What no run has read up to this end, by the columns there, as far as it can still be read."""
-        last, now = end.last, self.table.schema if end.last == self.table.version else self.table.schema_at(end.last)
-        for low, high in parts(self.table, last + 1 if done.to_version is None else done.to_version + 1, last):
-            if self._feed_reaches_back_to(low, high):
-                told = as_told(self._read(Increment(low, high)), self.table.schema_at(high), now)
-                yield of_one(self.own_rows(told, end), self.of)
+        first = end.last + 1 if done.to_version is None else done.to_version + 1
+        for low, high in parts(self.table, first, end.last):
+            if reads(rows := partial(self._unread, low, high, end)):
+                yield rows()
+
+    def _unread(self, low: int, high: int, end: Increment) -> DataFrame:
+        now = self.table.schema if end.last == self.table.version else self.table.schema_at(end.last)
+        told = as_told(self._read(Increment(low, high)), self.table.schema_at(high), now)
+        return of_one(self.own_rows(told, end), self.of)
 
     def _waits(self, version: int) -> bool:
         deletes = self.policies.deletes == "ignore" and self.deletion(Increment(version, version)) is not None
@@ -152,8 +160,6 @@ class EventTable:
             raise SourceError(
                 f"the source's log no longer has version {error.version}, which has not been read", remedy=ANEW
             ) from error
-        except PySparkException as error:
-            raise unreadable(Increment(first, last), error) from error
         return rows.withColumns({C.CHANGE_TYPE: F.lit("insert"), C.COMMIT_VERSION: F.lit(last).cast("bigint")})
 
     def as_of(self, end: Increment, spans: Spans | None) -> DataFrame:
@@ -263,11 +269,7 @@ class EventTable:
 
     def _all_is_there(self, oldest: int, last: int) -> bool:
         """Whether every file of this version, and of the changes since, can be opened: old ones may be vacuumed."""
-        return opens(lambda: self.table.read(oldest)) and self._feed_reaches_back_to(oldest + 1, last)
-
-    def _feed_reaches_back_to(self, first: int, last: int) -> bool:
-        read = self._appended if self.of.changes == "appends" else partial(changed, self.table)
-        return first > last or opens(lambda: read(first, last))
+        return opens(lambda: self.table.read(oldest)) and opens(lambda: self._changed(oldest + 1, last))
 
     def _within(self, first: int, last: int, limits: Limits) -> Increment:
         """As many versions from `first` on as the limits allow, and at least one; none from before columns changed."""

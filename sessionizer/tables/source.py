@@ -165,6 +165,15 @@ def opens(read: Callable[[], DataFrame]) -> bool:
     return True
 
 
+def reads(rows: Callable[[], DataFrame]) -> bool:
+    """Whether all of a frame can be read, every column of each row."""
+    try:
+        rows().write.format("noop").mode("overwrite").save()
+    except (PySparkException, Py4JJavaError, SourceError, TableError):
+        return False
+    return True
+
+
 def first_line(error: Exception) -> str:
     """What Delta or Spark says, in a line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

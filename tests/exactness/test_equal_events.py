@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from sessionizer.jobs.commands.rebuild_plan import plan
 from sessionizer.jobs.run import side_tables
-from sessionizer.lib.errors import UsageError
+from sessionizer.lib.errors import SourceError, UsageError
 from tests.exactness.play import Play
 from tests.exactness.test_forgetting import forget
 from tests.kills import killed_at
@@ -74,3 +76,51 @@ def test_of_equal_events_those_go_first_that_are_late_by_what_has_been_forgotten
     done.rebuild().assert_sessions("u | start | end | count \n a | 5 | 12 | 2", u="a")
     done.assert_rejected(NOTHING)
     done.assert_clean()
+
+
+# What is unread, as far as it can be read
+
+
+def test_a_rebuild_goes_on_over_columns_of_another_type_that_no_run_can_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    sections: dict[str, Any] = {"source": {"start": {"version": 1}}, "aggregates": []}
+    done = Play(spark, tmp_path, **sections).add("a@5").add("a@6 b@6").init()
+    done.run()
+    source = done.config.source.table
+    rows = spark.sql(f"SELECT u, at, concat('x', n) AS n FROM delta.`{source}`")
+    rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(source)
+    with pytest.raises(SourceError, match="makes all sessions anew"):
+        done.run()
+    done.rebuild().assert_sessions("u | start | end | count \n a | 5 | 6 | 2 \n b | 6 | 6 | 1")
+    done.assert_clean()
+
+
+def test_a_rebuild_that_was_cut_off_is_finished_by_the_mapping_that_it_has_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    devices = f"delta.`{tmp_path / 'devices'}`"
+    feed = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    spark.sql(f"CREATE TABLE {devices} (u STRING, user_id STRING) USING delta {feed}")
+    stitch = {"table": str(tmp_path / "devices"), "from": "u", "to": "user_id"}
+    source = {"start": {"version": 1}, "stitch": stitch, "key": [{"name": "who", "expr": "coalesce(user_id, u)"}]}
+    done = Play(spark, tmp_path, source=source).add("a@5").add("a@6 b@6").init()
+    done.run()
+    with killed_at(side_tables, "write"):
+        done.rebuild()
+    spark.sql(f"INSERT INTO {devices} VALUES ('b', 'bob')")
+    done.run()
+    done.assert_sessions("who | start | end | count \n a | 6 | 6 | 1 \n bob | 6 | 6 | 1")
+    done.assert_rejected("who | event_time | reason \n a | 5 | before_start")
+    done.assert_clean()
+
+
+def test_a_rebuild_is_not_foretold_before_rejected_events_follow_a_restore(two: Play) -> None:
+    before = two.tables.sessions.table.version
+    two.source(BOTH_GO).runs("a@5 b@7").damage(f"RESTORE {{}} TO VERSION AS OF {before}")
+    with pytest.raises(UsageError, match=r"a RESTORE has undone.*nobody can tell"):
+        plan(two.kind, two.said.append, two.now)
+    two.rebuild().assert_sessions("u | start | end | count \n a | 5 | 5 | 1 \n b | 6 | 7 | 2")
+    two.assert_rejected(NOTHING)
+    assert plan(two.kind, two.said.append, two.now).total("comes") == 0
+    two.assert_clean()

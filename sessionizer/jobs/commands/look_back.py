@@ -253,10 +253,12 @@ def _repair_if_possible(kind: Kind, position: Position, say: Say) -> None:
         if not isinstance(error, SessionizerError):  # of Spark: what it met may be over the next time
             raise
         raise UsageError(
-            f"the last run was cut off before it wrote which events stay out for good, and cannot be finished: {error}",
+            "the last run was cut off, or a RESTORE has undone later ones, before rejected_events said which events "
+            f"stay out for good, and it cannot be brought in line: {error}",
             value=done.run_id,
-            remedy=f"where the rule has changed, set the rule as it was, and `{kind.command}` finishes it; "
-            f"where what it read is gone, a RESTORE of {kind.name} to version {done.sessions_version} undoes it",
+            remedy=f"where the rule has changed, set the rule as it was, and `{kind.command}` finishes the run; "
+            f"where what it read is gone, a RESTORE of {kind.name} to version {done.sessions_version} undoes it; "
+            "behind a RESTORE, one to the version that was there before it",
         ) from error
 
 

@@ -86,15 +86,14 @@ def plan(kind: Kind, say: Say, now: int | None = None) -> Plan:
 
 
 def _check_told(kind: Kind, position: Position) -> None:
-    """Raise where the last run was cut off before it wrote which events stay out for good: nobody knows what comes."""
-    done, restored = position.manifest, position.restored
-    if done is None or side_tables.is_entered(kind, done, restored):
-        return
-    if side_tables.lacks_lasting(kind, done, restored):
+    """Raise where it is not yet written which events stay out for good: nobody knows what comes."""
+    done = position.manifest
+    if done is not None and side_tables.lacks_lasting(kind, done, position.restored):
         raise UsageError(
-            "the last run was cut off before it wrote which events stay out, so that nobody can tell what would be",
+            "the last run was cut off, or a RESTORE has undone later ones, and rejected_events does not say yet which "
+            "events stay out, so that nobody can tell what would be",
             value=done.run_id,
-            remedy=f"`sessionizer {kind.command}` finishes it first",
+            remedy=f"`sessionizer {kind.command}` brings it in line first",
         )
 
 

@@ -179,7 +179,18 @@ def lacks_lasting(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
     lasts = manifest.retold or bool(manifest.rejected.keys() & for_good)
     if kind.rule.keeps_deleted or manifest.arguments.get("deletes") or has_mark or _began_late(manifest):
         lasts = lasts or manifest.mode == "rebuild" or any(manifest.events.get(name) for name in TAKES)
+        if restored is not None and _tells_of_undone(kind, manifest, restored):
+            return True
     return lasts and _lacks_rejects(kind, manifest, restored)
+
+
+def _tells_of_undone(kind: Kind, manifest: Manifest, restored: int) -> bool:
+    """Whether rejected_events is still as runs have left it that a RESTORE has undone, as far as its log says."""
+    undoing = Commit(_fence(kind, REJECTED), restored)
+    try:
+        return kind.rejected_events.table.version_before(undoing, manifest.run_seq) is not None
+    except TableError:
+        return True
 
 
 def _began_late(manifest: Manifest) -> bool:

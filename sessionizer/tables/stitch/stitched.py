@@ -15,7 +15,7 @@ from sessionizer.lib.errors import SourceError
 from sessionizer.tables.events import NO_CHANGES, EventTable
 from sessionizer.tables.increments import Increment, passed
 from sessionizer.tables.manifest import Consumed
-from sessionizer.tables.source import opens
+from sessionizer.tables.source import reads
 from sessionizer.tables.stitch.mapping import MappingTable
 
 
@@ -106,7 +106,7 @@ class StitchedTable(EventTable):
         if done.stitch is not None and self.mapping.has_changes(done.stitch):
             read = Increment(done.version + 1, end.last) if done.version < end.last else passed(done)
             read = replace(read, mapping=self.mapping.plan(done.stitch, end.mapping))
-            if opens(lambda: self.read(read)):
+            if read.stitches and reads(lambda: self.read(read)):
                 yield self.read(read)
                 return
         yield from super().unread(done, end)
