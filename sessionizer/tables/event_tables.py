@@ -13,14 +13,14 @@ from pyspark.sql import types as T
 from sessionizer.lib.admission.retold import bare
 from sessionizer.lib.admission.united import as_begun, as_united, together, united, with_types
 from sessionizer.lib.config import Config
-from sessionizer.lib.errors import ConfigError, SourceError, TableError, UsageError
+from sessionizer.lib.errors import ConfigError, UsageError
 from sessionizer.lib.expressions import expression, key_field, of_event, require_columns
 from sessionizer.lib.time.spans import Spans
 from sessionizer.tables.delta import Entry, Table, as_typed
 from sessionizer.tables.events import EventTable
 from sessionizer.tables.increments import NOTHING, Increment, Increments, passed
 from sessionizer.tables.manifest import Consumed, Manifest
-from sessionizer.tables.source import naming
+from sessionizer.tables.source import naming, opens
 from sessionizer.tables.stitch.stitched import StitchedTable, event_table
 
 Found = TypeVar("Found")
@@ -240,11 +240,7 @@ class Events:
 
     def _is_there(self, name: str, known: Mapping[str, Consumed]) -> bool:
         """Whether a source can be read as it has been consumed: it could not wait else."""
-        try:
-            self.each[name].read(passed(known.get(name)))
-        except (PySparkException, Py4JJavaError, SourceError, TableError):
-            return False
-        return True
+        return opens(lambda: self.each[name].as_of(passed(known.get(name)), None))
 
     def _since(self, name: str, increment: Increment) -> int:
         """When the first commit was made that an increment reads; 0: it begins the source, or no log has it."""

@@ -26,14 +26,22 @@ from sessionizer.tables.delta import (
     Entry,
     Shape,
     Table,
-    Unreadable,
-    appended,
     changed,
     parts,
 )
 from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Consumed
-from sessionizer.tables.source import ANEW, check_same, gone, opens, pruned_by, reads, require_source, unreadable
+from sessionizer.tables.source import (
+    added,
+    check_same,
+    gone,
+    opens,
+    pruned_by,
+    readable,
+    reads,
+    require_source,
+    unreadable,
+)
 
 NEAR = 10  # versions: so near to the latest one it is about as large
 NO_CHANGES = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE", "COLUMN_DATA_TYPE_MISMATCH")
@@ -91,7 +99,7 @@ class EventTable:
     def _changed(self, first: int, last: int) -> DataFrame:
         try:
             if self.of.changes == "appends":
-                return self._appended(first, last)
+                return added(self.table, first, last)
             return changed(self.table, first, last).drop(C.COMMIT_TIMESTAMP)
         except PySparkException as error:
             raise unreadable(Increment(first, last), error) from error
@@ -135,10 +143,9 @@ class EventTable:
         """What no run has read up to this end, by the columns there, as far as it can still be read."""
         first = end.last + 1 if done.to_version is None else done.to_version + 1
         for low, high in parts(self.table, first, end.last):
-            if reads(rows := partial(self._unread, low, high, end)):
-                yield rows()
+            yield from readable(partial(self._unread, end), low, high)
 
-    def _unread(self, low: int, high: int, end: Increment) -> DataFrame:
+    def _unread(self, end: Increment, low: int, high: int) -> DataFrame:
         now = self.table.schema if end.last == self.table.version else self.table.schema_at(end.last)
         told = as_told(self._read(Increment(low, high)), self.table.schema_at(high), now)
         return of_one(self.own_rows(told, end), self.of)
@@ -146,21 +153,6 @@ class EventTable:
     def _waits(self, version: int) -> bool:
         deletes = self.policies.deletes == "ignore" and self.deletion(Increment(version, version)) is not None
         return deletes or (self.policies.updates == "quarantine" and self.table.removes_rows(version))
-
-    def _appended(self, first: int, last: int) -> DataFrame:
-        try:
-            rows = appended(self.table, first, last)
-        except Unreadable as error:
-            if error.removes:
-                raise SourceError(
-                    f"version {error.version} of the source updates, deletes or overwrites rows, and source.changes is "
-                    "appends",
-                    remedy=f"set source.changes: feed, `sessionizer init`, and then {ANEW}",
-                ) from error
-            raise SourceError(
-                f"the source's log no longer has version {error.version}, which has not been read", remedy=ANEW
-            ) from error
-        return rows.withColumns({C.CHANGE_TYPE: F.lit("insert"), C.COMMIT_VERSION: F.lit(last).cast("bigint")})
 
     def as_of(self, end: Increment, spans: Spans | None) -> DataFrame:
         """All rows at the end of an increment that lie in these spans of time (microseconds, inclusive), maybe others.

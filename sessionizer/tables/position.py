@@ -56,6 +56,8 @@ def in_force(sessions: Log, version: int) -> Iterator[tuple[Manifest | None, int
         manifest = Manifest.parse(entry.metadata)
         if entry.operation == "RESTORE":
             reach, restored = restored_version(entry), entry.version if restored is None else restored
+            if repeated is not None and reach < repeated[0].run_seq < entry.version:  # of a run that this undoes
+                repeated = None
         elif manifest is not None and entry.operation in HARMLESS:
             repeated = repeated or (manifest, restored)
         elif manifest is not None:

@@ -66,9 +66,11 @@ class RejectedEvents:
             rows = self._with_unread(self.table.spark.createDataFrame([], wanted))
             self.table.overwrite(rows, Commit(ANEW, self.table.version), [])
 
-    def before(self, run_seq: int) -> DataFrame | None:
-        """The rows that runs before this one have written; None: there are none."""
-        return None if self.is_empty else self.table.read().where(C.col(C.RUN_SEQ) < run_seq)
+    def before(self, run_seq: int, version: int | None = None) -> DataFrame | None:
+        """The rows that runs before this one have written, as of a version or the latest; None: there are none."""
+        if version is None and self.is_empty:
+            return None
+        return self.table.read(version).where(C.col(C.RUN_SEQ) < run_seq)
 
     @property
     def is_empty(self) -> bool:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
@@ -11,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from sessionizer.lib import columns as C
 from sessionizer.lib.admission.united import RENAME_IT
 from sessionizer.lib.bags import FROM_FEED
 from sessionizer.lib.config import Config, EventSource, field_of
@@ -18,7 +20,7 @@ from sessionizer.lib.config.key import parts_of
 from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import SessionizerError, SourceError, TableError
 from sessionizer.lib.expressions import column_problems
-from sessionizer.tables.delta import CHANGE_FEED, Table
+from sessionizer.tables.delta import CHANGE_FEED, Table, Unreadable, appended
 from sessionizer.tables.manifest import Read
 
 if TYPE_CHECKING:
@@ -172,6 +174,31 @@ def reads(rows: Callable[[], DataFrame]) -> bool:
     except (PySparkException, Py4JJavaError, SourceError, TableError):
         return False
     return True
+
+
+def readable(of: Callable[[int, int], DataFrame], low: int, high: int) -> Iterator[DataFrame]:
+    """What can be read of these versions: all of them at once, or each by itself that can be."""
+    if reads(partial(of, low, high)):
+        yield of(low, high)
+    else:
+        yield from (of(version, version) for version in range(low, high + 1) if reads(partial(of, version, version)))
+
+
+def added(table: Table, first: int, last: int) -> DataFrame:
+    """The rows that versions have added, as of a change feed. Errors: SourceError where they do more, or are gone."""
+    try:
+        rows = appended(table, first, last)
+    except Unreadable as error:
+        if error.removes:
+            raise SourceError(
+                f"version {error.version} of the source updates, deletes or overwrites rows, and source.changes is "
+                "appends",
+                remedy=f"set source.changes: feed, `sessionizer init`, and then {ANEW}",
+            ) from error
+        raise SourceError(
+            f"the source's log no longer has version {error.version}, which has not been read", remedy=ANEW
+        ) from error
+    return rows.withColumns({C.CHANGE_TYPE: F.lit("insert"), C.COMMIT_VERSION: F.lit(last).cast("bigint")})
 
 
 def first_line(error: Exception) -> str:

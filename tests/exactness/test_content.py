@@ -57,6 +57,16 @@ def test_an_event_that_starts_a_session_begins_one_within_the_gap(made: Plays) -
     done.assert_clean()
 
 
+def test_a_key_may_be_written_in_other_letters_than_its_column(spark: SparkSession, tmp_path: Path) -> None:
+    session, source = {"gap": "10m", "max_events": 2}, {"key": ["U"], "dedupe": {"by": ["N"], "within": "1h"}}
+    done = Play(spark, tmp_path, session=session, source=source, late_events="separate")
+    done.runs("a@1=1 a@2=2 a@3=3").runs("a@4=4 a@4=4 a@5=5")
+    done.assert_sessions("start | end | count \n 1 | 2 | 2 \n 3 | 4 | 2 \n 5 | 5 | 1")
+    done.source("DELETE FROM {} WHERE n = 2").runs("a@500=9 | a@6=6").backfill(0, 10)
+    done.assert_clean()
+    done.rebuild().assert_clean()
+
+
 def test_an_event_that_ends_a_session_is_its_last(made: Plays) -> None:
     events = """
         u | at | n | what

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionizer.jobs.run import side_tables
+from sessionizer.lib.time.watermarks import WatermarkOverride
 from tests.exactness.play import Play, at
 from tests.kills import killed_at
 
@@ -53,6 +54,16 @@ def test_a_run_that_was_cut_off_goes_by_the_clock_that_it_had(play: Plays) -> No
         done.run()
     assert done.at(900).run() == []
     assert done.position().watermark_after == at(100)
+    done.assert_clean()
+
+
+def test_what_is_asked_of_the_watermark_by_hand_does_not_hold_the_clock_up(play: Plays) -> None:
+    done = play("a@0 b@50", now=60, time=quiet())
+    done.at(180).run(override=WatermarkOverride(advance_to=at(55)))
+    assert done.position().watermark_after == at(180)
+    done.assert_sessions("u | start | final \n a | 0 | yes \n b | 50 | yes")
+    done.at(190).run(override=WatermarkOverride(advance_to=at(200)))
+    assert done.position().watermark_after == at(200)
     done.assert_clean()
 
 

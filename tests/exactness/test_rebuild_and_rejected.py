@@ -98,12 +98,12 @@ def test_a_rebuild_by_another_rule_waits_for_what_is_late_by_what_was_forgotten(
 
 
 @pytest.mark.slow
-def test_a_late_event_of_before_the_mark_whose_delete_waits_comes_into_no_session_by_a_rebuild(play: Plays) -> None:
+def test_a_late_event_of_before_the_mark_whose_delete_waits_counts_for_a_rebuild(play: Plays) -> None:
     done = play("tick@1442 b@0 | a@5", late_events="separate", **WAITING).source("DELETE FROM {} WHERE u = 'a'")
     done.run()
     assert keep(done) == 1
     assert done.position().forgotten == at(12)
-    done.rebuild().assert_sessions("u | start \n tick | 1442")
+    done.rebuild().assert_sessions("u | start \n a | 5 \n tick | 1442")  # it was in a session, apart
     done.assert_clean()
     done.readmit(0, 2000).assert_rejected("u | reason")
     done.assert_sessions("u | start \n tick | 1442")
@@ -235,11 +235,11 @@ def test_a_rebuild_by_another_rule_waits_for_what_stays_out_for_good(spark: Spar
 
 
 @pytest.mark.slow
-def test_a_rebuild_leaves_out_what_was_apart_and_is_late_by_the_mark(play: Plays) -> None:
+def test_what_was_apart_before_the_mark_counts_for_a_rebuild_beside_what_was_forgotten(play: Plays) -> None:
     done = forgotten(play("a@0 tick@1441 | a@2", late_events="separate"))
     assert done.position().forgotten == at(11)
-    done.rebuild().assert_sessions("u | start \n tick | 1441")
-    done.assert_rejected("u | event_time | reason \n a | 2 | late")
+    done.rebuild().assert_sessions("u | start | end | count \n a | 0 | 2 | 2 \n tick | 1441 | 1441 | 1")
+    done.assert_rejected("u | event_time | reason")
     done.assert_clean()
 
 

@@ -2,16 +2,19 @@
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from sessionizer.jobs.commands.look_back import LookBack, backfill, readmit
+from sessionizer.jobs.commands.rebuild_plan import plan
 from sessionizer.jobs.run import side_tables
 from sessionizer.jobs.run.phases import wall_clock
-from sessionizer.lib.errors import TableError
-from tests.exactness.play import Play
+from sessionizer.lib.errors import TableError, UsageError
+from tests.exactness.play import Play, at
 
 pytestmark = pytest.mark.slow
 
@@ -199,19 +202,66 @@ def test_sessions_whose_log_names_no_run_any_more_are_not_made_twice(play: Plays
         done.run()
 
 
-def test_a_restore_that_a_table_cannot_follow_is_an_error_and_a_rebuild_helps(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    made = Play(spark, tmp_path / "made").runs("tick@100 | a@5 | tick@110 | b@6")
+def without_its_past(made: Play, folder: Path, **sections: Any) -> Play:
+    """A copy, whose rejected_events has lost the log of the first run that rejected an event, and of before."""
     made.tables.rejected_events.table.checkpoint()
-    shutil.copytree(made.folder, tmp_path / "cleaned")
-    done = Play(spark, tmp_path / "cleaned")
-    for version in (0, 1):  # and the run that was late first
-        log = tmp_path / "cleaned" / "rejected_events" / "_delta_log"
+    shutil.copytree(made.folder, folder)
+    for version in (0, 1):
+        log = folder / "rejected_events" / "_delta_log"
         for name in (f"{version:020}.json", f".{version:020}.json.crc", f"{version:020}.crc"):
             (log / name).unlink(missing_ok=True)
+    return Play(made.spark, folder, **sections)
+
+
+@pytest.mark.parametrize("policy", ["apply", "quarantine"])
+def test_a_restore_that_a_table_cannot_follow_is_an_error_and_a_rebuild_helps(
+    spark: SparkSession, tmp_path: Path, policy: str
+) -> None:
+    made = Play(spark, tmp_path / "made", corrections=policy).runs("tick@100 | a@5 | tick@110 | b@6")
+    done = without_its_past(made, tmp_path / "cleaned", corrections=policy)
     with pytest.raises(TableError, match=r"rejected_events cannot follow the RESTORE.*version 1.*rebuild"):
         restore(done, 1).run()
+    assert plan(done.kind, done.said.append, done.now).total("comes") == 2
     done.rebuild().assert_rejected("u | reason")
     done.assert_sessions("u | start | end \n a | 5 | 5 \n b | 6 | 6 \n tick | 100 | 110")
+    done.assert_clean()
+
+
+def test_no_rebuild_goes_by_what_undone_runs_have_told_of_events_that_stay(spark: SparkSession, tmp_path: Path) -> None:
+    made = Play(spark, tmp_path / "made", corrections="quarantine").runs("tick@100 a@1 | a@5")
+    made.source("DELETE FROM {} WHERE u = 'a'").run()
+    done = without_its_past(made, tmp_path / "cleaned", corrections="quarantine")
+    last = done.tables.sessions.table.version
+    with pytest.raises(UsageError, match=r"rejected_events tells what stays out .* cannot follow the RESTORE"):
+        restore(done, 1).rebuild()
+    restore(done, last).rebuild().assert_sessions("u | start | end \n a | 1 | 5 \n tick | 100 | 100")
+
+
+def test_no_dry_run_goes_by_what_a_run_that_was_cut_off_has_not_rejected_yet(play: Plays) -> None:
+    done = play("a@0=1", source={"dedupe": {"by": ["n"], "within": "1h"}}).add("a@1=1 a@2=2")
+    done.run_cut_off()
+    look = LookBack(at(0), at(60), now=done.now, dry_run=True)
+    for tried in (
+        partial(done.run, dry_run=True),
+        partial(backfill, done.kind, look),
+        partial(readmit, done.kind, look),
+    ):
+        with pytest.raises(UsageError, match="cut off before it wrote which events stay out"):
+            tried()
+    done.run()
+    assert [report.manifest.sessions.get("updated", 0) for report in backfill(done.kind, look)] == [0]
+
+
+def test_dry_runs_go_by_rejected_events_as_they_were_before_runs_that_a_restore_has_undone(play: Plays) -> None:
+    done = play("a@0 b@5", corrections="quarantine").source("DELETE FROM {} WHERE u = 'b'")
+    done.run()
+    restore(done, 1)
+    looked = backfill(done.kind, LookBack(at(0), at(60), now=done.now, dry_run=True))
+    assert [report.manifest.sessions.get("updated", 0) for report in looked] == [0]
+    done.change(corrections="apply")
+    (tried,) = done.run(dry_run=True)
+    assert tried.manifest.events["withdrawn"] == 1
+    done.run()
+    done.assert_sessions("u | start \n a | 0")
+    done.assert_rejected("u | reason")
     done.assert_clean()

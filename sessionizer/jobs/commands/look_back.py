@@ -7,13 +7,11 @@ from itertools import takewhile
 from operator import or_
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from sessionizer.jobs.commands.chunks import Chunk, chunks
+from sessionizer.jobs.commands.rebuild_plan import repair_if_possible
 from sessionizer.jobs.console import iso
-from sessionizer.jobs.run import side_tables
 from sessionizer.jobs.run.compute import Checkpoints, outlasting
 from sessionizer.jobs.run.context import RunContext
 from sessionizer.jobs.run.driver import commit, lasting, may_write_at_once, repair, settled
@@ -24,16 +22,16 @@ from sessionizer.jobs.run.pipeline import RunResult
 from sessionizer.jobs.run.policies import check_expectations, check_filter, check_fits, check_policies
 from sessionizer.jobs.run.retries import with_retries
 from sessionizer.jobs.run.scopes import keys_from_json
+from sessionizer.jobs.run.side_tables import check_told
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.freed import Readmission, asked_for
 from sessionizer.lib.admission.verdicts import IN_THE_FUTURE, LATE
 from sessionizer.lib.config import DynamicGap
-from sessionizer.lib.errors import SessionizerError, UsageError
+from sessionizer.lib.errors import UsageError
 from sessionizer.tables.manifest import Manifest, Mode
-from sessionizer.tables.position import Log, Position, changed_by_others, in_force
+from sessionizer.tables.position import Log, changed_by_others, in_force
 
 AS_IT_WAS = ("rule_fingerprint", "columns", "filled")  # of a manifest, for a backfill to go on
-IMPOSSIBLE = (SessionizerError, PySparkException, Py4JJavaError)  # what stops a repair, but for races
 
 
 @dataclass(frozen=True)
@@ -135,9 +133,13 @@ def readmit(kind: Kind, asked: LookBack, say: Say = lambda _: None) -> list[RunR
     """
     kind.require()
     position = kind.home.position() if asked.dry_run else settled(kind, say)
+    if asked.dry_run:
+        check_told(kind, position)
     if position.manifest is not None:
         check_fits(kind, position.manifest)
-    rejects = kind.rejected_events.table.read()  # corrections of forgotten events, too: they are to wait no longer
+    # Corrections of forgotten events, too: they are to wait no longer.
+    if (rejects := kind.rejects_before(position.version + 1, position)) is None:
+        return []
     forgotten = None if position.manifest is None else position.manifest.forgotten
     keys = None if asked.keys is None else keys_from_json(asked.keys, kind.rule, kind.tables.events.as_they_stand())
     all_in_span = Readmission(asked.low, asked.high, keys, not asked.deletes, forgotten, asked.deletes)
@@ -218,8 +220,10 @@ def _computed(kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: LookB
     with phases("plan"):
         position = kind.home.position()
         if mode == "rebuild":
-            _repair_if_possible(kind, position, say)
-        elif not asked.dry_run:
+            position = repair_if_possible(kind, position, say)
+        elif asked.dry_run:
+            check_told(kind, position)
+        else:
             repair(kind, position, say)
         position = position if asked.dry_run else lasting(kind, position)
         if position.manifest is not None and mode != "rebuild":
@@ -240,26 +244,6 @@ def _computed(kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: LookB
     if mode in ("rebuild", "readmit"):  # a backfill judges nothing anew
         check_policies(result, context)
     return _Computed(context, result, phases)
-
-
-def _repair_if_possible(kind: Kind, position: Position, say: Say) -> None:
-    """What an unfinished run would still write, a rebuild replaces, but for what stays out for good."""
-    done = position.manifest
-    try:
-        repair(kind, position, say)
-    except IMPOSSIBLE as error:
-        if done is None or not side_tables.lacks_lasting(kind, done, position.restored):
-            return
-        if not isinstance(error, SessionizerError):  # of Spark: what it met may be over the next time
-            raise
-        raise UsageError(
-            "the last run was cut off, or a RESTORE has undone later ones, before rejected_events said which events "
-            f"stay out for good, and it cannot be brought in line: {error}",
-            value=done.run_id,
-            remedy=f"where the rule has changed, set the rule as it was, and `{kind.command}` finishes the run; "
-            f"where what it read is gone, a RESTORE of {kind.name} to version {done.sessions_version} undoes it; "
-            "behind a RESTORE, one to the version that was there before it",
-        ) from error
 
 
 def _chunks(kind: Kind, asked: LookBack, say: Say) -> tuple[list[Chunk], int]:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -12,12 +14,13 @@ from sessionizer.jobs.queries.sql import documents
 from sessionizer.jobs.run import side_tables
 from sessionizer.jobs.run.compute import Checkpoints, outlasting
 from sessionizer.jobs.run.context import RunContext
+from sessionizer.jobs.run.driver import repair
 from sessionizer.jobs.run.kinds import Kind
 from sessionizer.jobs.run.phases import Phases, Say, wall_clock
 from sessionizer.jobs.run.policies import check_expectations, check_filter, check_policies
 from sessionizer.lib import columns as C
 from sessionizer.lib.compare import same_row, tolerances
-from sessionizer.lib.errors import UsageError
+from sessionizer.lib.errors import SessionizerError, UsageError
 from sessionizer.tables.position import Position
 
 COMES, GOES, CHANGES, STAYS = "comes", "goes", "changes", "stays"
@@ -25,6 +28,7 @@ WHAT, DAY, BEFORE, AFTER = "what", "day", "before", "after"
 # What says how a row came about, not what it is.
 HOW = {"sessions": (C.RUN_ID, C.SUPERSEDES, C.STATE), "windows": (C.RUN_ID, C.STATE)}
 EXAMPLES = 10
+IMPOSSIBLE = (SessionizerError, PySparkException, Py4JJavaError)  # what stops a repair, but for races
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,8 @@ class Plan:
 def plan(kind: Kind, say: Say, now: int | None = None) -> Plan:
     """Compute what `rebuild` would write, and compare it with the table. Errors: as for a rebuild."""
     kind.require()
-    position = kind.home.position()
-    _check_told(kind, position)
+    position = side_tables.as_followed(kind, kind.home.position())
+    side_tables.check_told(kind, position, of_rebuild=True)
     context = RunContext.anew(kind, position, wall_clock() if now is None else now)
     check_filter(context)
     say("reading events again")
@@ -85,16 +89,26 @@ def plan(kind: Kind, say: Say, now: int | None = None) -> Plan:
     )
 
 
-def _check_told(kind: Kind, position: Position) -> None:
-    """Raise where it is not yet written which events stay out for good: nobody knows what comes."""
+def repair_if_possible(kind: Kind, position: Position, say: Say) -> Position:
+    """What an unfinished run would still write, a rebuild replaces, but for what stays out for good.
+
+    The position that it goes on from. Errors: UsageError where that is not known.
+    """
     done = position.manifest
-    if done is not None and side_tables.lacks_lasting(kind, done, position.restored):
+    try:
+        repair(kind, position, say)
+    except IMPOSSIBLE as error:
+        if done is None or not side_tables.lacks_lasting(kind, done, position.restored):
+            return side_tables.as_followed(kind, position)
+        if not isinstance(error, SessionizerError):  # of Spark: what it met may be over the next time
+            raise
         raise UsageError(
-            "the last run was cut off, or a RESTORE has undone later ones, and rejected_events does not say yet which "
-            "events stay out, so that nobody can tell what would be",
+            f"the last run was cut off before it wrote which events stay out for good, and cannot be finished: {error}",
             value=done.run_id,
-            remedy=f"`sessionizer {kind.command}` brings it in line first",
-        )
+            remedy=f"where the rule has changed, set the rule as it was, and `{kind.command}` finishes it; "
+            f"where what it read is gone, a RESTORE of {kind.name} to version {done.sessions_version} undoes it",
+        ) from error
+    return position
 
 
 def as_document(found: Plan) -> dict[str, Any]:

@@ -282,8 +282,8 @@ class RunContext:
 
     @cached_property
     def _told(self) -> DataFrame | None:
-        rejected = self.kind.rejected_events
-        return held_if_few(of_sources(rejected.before(self.clock.run_seq), self.rule), rejected.table)
+        rejects = self.kind.rejects_before(self.clock.run_seq, self.position)
+        return held_if_few(of_sources(rejects, self.rule), self.kind.rejected_events.table)
 
     @cached_property
     def _retold(self) -> DataFrame | None:

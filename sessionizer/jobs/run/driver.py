@@ -29,7 +29,7 @@ from sessionizer.lib.config import Config
 from sessionizer.lib.durations import HOUR
 from sessionizer.lib.errors import TableError
 from sessionizer.lib.rule import Rule
-from sessionizer.lib.time.watermarks import WatermarkOverride, WatermarkState, advance_each
+from sessionizer.lib.time.watermarks import WatermarkState, advance_each
 from sessionizer.tables.delta import Superseded
 from sessionizer.tables.increments import Increments
 from sessionizer.tables.manifest import Manifest
@@ -189,7 +189,9 @@ def _increment(
     phases = Phases()
     with phases("plan"):
         position = kind.home.position()
-        if not options.dry_run and (cut_off := repair(kind, position, say)) is not None:
+        if options.dry_run:
+            side_tables.check_told(kind, position)
+        elif (cut_off := repair(kind, position, say)) is not None:
             finished(cut_off)
         done = position.manifest
         evolves = done is not None and done.rule_fingerprint != kind.fingerprint
@@ -201,11 +203,13 @@ def _increment(
         if increment is None:
             by_clock, ends = None, False
             if not is_overtaken:  # else by a clock that knows of more than these sources
-                by_clock = _by_clock(kind, done, options, now) if override == NO_OVERRIDE else None
+                by_clock = _by_clock(kind, done, options, now)
                 ends = may_idle(kind.rule, done) or _frees(kind.rule, done, now)
             if override == NO_OVERRIDE and by_clock is None and not (evolves or ends):
                 return None
-            increment, override = kind.tables.events.nothing_new(done, until), by_clock or override
+            increment = kind.tables.events.nothing_new(done, until)
+            if by_clock is not None:  # whatever is asked of it by hand
+                override = replace(override, advance_to=max(by_clock, override.advance_to or by_clock))
         elif override != NO_OVERRIDE and not options.once and _more_is_left(increment, options, until):
             override = NO_OVERRIDE
         if is_overtaken:
@@ -222,7 +226,8 @@ def _increment(
         result = context.result(at_once=at_once)
     check_policies(result, context)
     unchanged = result.counts and not result.counts["rows"]
-    stays = override != options.override or stands(context.clock, result.clock)  # a clock alone is no news
+    is_by_clock = options.override == NO_OVERRIDE != override
+    stays = is_by_clock or stands(context.clock, result.clock)  # a clock alone is no news
     begins = increment.begun.difference(kind.tables.events.begun(done))
     if unchanged and stays and not evolves and increment.is_empty and not begins:
         return None
@@ -242,13 +247,13 @@ def _more_is_left(increment: Increments, options: RunOptions, until: Increments)
     return bool(increment.more) or any(increment.lasts[name] < until.lasts[name] for name in increment.begun)
 
 
-def _by_clock(kind: Kind, done: Manifest | None, options: RunOptions, now: int) -> WatermarkOverride | None:
-    """Where no event has come for longer than a source may be quiet: the watermark follows the clock, else None."""
+def _by_clock(kind: Kind, done: Manifest | None, options: RunOptions, now: int) -> int | None:
+    """Where no event has come for longer than a source may be quiet, to when the watermark follows the clock."""
     rule = kind.rule
     if rule.watermark_idle_after is None or done is None or done.live_sessions == 0 or options.to_version is not None:
         return None
     is_quiet = now - (done.now if done.events_came_at is None else done.events_came_at) > rule.watermark_idle_after
-    return WatermarkOverride(advance_to=now - rule.watermark_delay) if is_quiet else None
+    return now - rule.watermark_delay if is_quiet else None
 
 
 def may_idle(rule: Rule, done: Manifest | None) -> bool:

@@ -25,9 +25,10 @@ from sessionizer.lib.windows.sliding.rule import SlidingRule
 from sessionizer.lib.windows.sliding.rule import sliding_of as sliding_section
 from sessionizer.lib.windows.sliding.sliding import SlidingWindows
 from sessionizer.lib.windows.windows import Stored, Windows
-from sessionizer.tables.delta import Table
+from sessionizer.tables.delta import Commit, Table
 from sessionizer.tables.event_outputs import EventOutput
 from sessionizer.tables.manifest import Manifest
+from sessionizer.tables.position import Position
 from sessionizer.tables.rejected_events import RejectedEvents
 from sessionizer.tables.runs import Runs
 from sessionizer.tables.table_set import TableSet
@@ -35,6 +36,11 @@ from sessionizer.tables.window_table import WindowTable
 
 REJECTED = "rejected_events"  # what runs call this side table among others
 NO_TIME = WatermarkState(now=0)
+
+
+def fence(home: str, role: str) -> str:
+    """The application that the writes of runs to a side table go by. home: the id of their own table."""
+    return f"{home}:{role}"
 
 
 class _Planned:
@@ -126,6 +132,20 @@ class Kind(Ruled):
         for table in (self.home.table, *self.side_tables()):
             table.require("`sessionizer init` makes it")
             table.require_memory()
+
+    def rejects_before(self, run_seq: int, position: Position) -> DataFrame | None:
+        """The rows of rejected_events that runs before this one have left; None: there are none.
+
+        Behind a RESTORE as they were then, whether the table has followed it yet or not.
+        Errors: TableError where its log no longer reaches back so far.
+        """
+        table, version = self.rejected_events.table, None
+        if position.restored is not None:
+            undoing, done = Commit(fence(self.home.table.id, REJECTED), position.restored), position.manifest
+            last = 0 if done is None else done.run_seq
+            table.check_tells(undoing.app_id, last)
+            version = table.version_before(undoing, last)
+        return self.rejected_events.before(run_seq, version)
 
     def as_of(self, done: Manifest) -> "Kind":
         """The same by the aggregates of a run, where the rule differs by these alone."""

@@ -162,7 +162,7 @@ def _check_origin(context: RunContext, done: Manifest) -> None:
             return
         what = "keys by SQL of several sources have changed, or the name of one, or the column of a mapping table"
         mine = C.col(C.SOURCE).isin(names) if done.sources else mine
-    rejects = context.kind.rejected_events.before(context.clock.run_seq)
+    rejects = context.kind.rejects_before(context.clock.run_seq, context.position)
     lasting = [C.col(C.KEPT) == IN, C.col(C.REASON) == BEFORE_START, *context.lasting()]
     if rejects is not None and not rejects.where(mine & reduce(or_, lasting)).isEmpty():
         raise UsageError(

@@ -116,16 +116,17 @@ def still_waiting(context: "RunContext") -> DataFrame | None:
     events, together = context.kind.tables.events, partial(DataFrame.unionByName, allowMissingColumns=True)
     if done is None:
         return rejects
-    left, changes = rejects, [*events.unread(done, context.increment)]
+    left, compute = rejects, Checkpoints()
     if rejects is not None and rule.corrections == "quarantine":
-        left = not_overtaken(rejects, events.as_of(context.increment, None), rule, done.key, Checkpoints())
-    if not changes:
+        left = not_overtaken(rejects, events.as_of(context.increment, None), rule, done.key, compute)
+    is_asked = left is not None or clock.forgotten is not None
+    if not is_asked or not (changes := [*events.unread(done, context.increment)]):
         return left
     unread = reduce(together, changes)
     found = [] if left is None else [remaining(left, unread)]
     if clock.forgotten is not None:
         found.append(too_old(unread, rejects, rule, clock))
-    return reduce(together, found) if found else None
+    return compute.held(reduce(together, found))
 
 
 def may_be_late(context: "RunContext") -> list[Column]:

@@ -2,17 +2,18 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from sessionizer.jobs.run.context import RunContext
-from sessionizer.jobs.run.kinds import REJECTED, Kind
+from sessionizer.jobs.run.kinds import REJECTED, Kind, fence
 from sessionizer.jobs.run.pipeline import RunResult
 from sessionizer.lib import columns as C
 from sessionizer.lib.aggregates.binding import bind
 from sessionizer.lib.config import Aggregate
-from sessionizer.lib.errors import TableError
+from sessionizer.lib.errors import TableError, UsageError
 from sessionizer.lib.expressions import of_event
 from sessionizer.lib.joins import joined
 from sessionizer.lib.windows.sessions.memberships import event_sessions, session_updates
@@ -20,6 +21,7 @@ from sessionizer.tables.delta import Commit, Superseded, Table
 from sessionizer.tables.event_outputs import EventOutput
 from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.places.object_store import is_stored
+from sessionizer.tables.position import Position
 from sessionizer.tables.rejected_events import BY_MARK, FOR_GOOD, RejectedEvents
 from sessionizer.tables.runs import Timing
 
@@ -44,7 +46,7 @@ def write(context: RunContext, result: RunResult, manifest: Manifest, restored: 
             rows = event_sessions(of, context.rule) if name == "event_sessions" else _updates(context, result)
             with _once(kind, name, table.table, manifest, restored):
                 table.write(rows, manifest, _commit(kind, name, manifest, restored), adds_only=adds_only)
-    if _lacks_rejects(kind, manifest, restored):
+    if lacks_rejects(kind, manifest, restored):
         with _once(kind, REJECTED, kind.rejected_events.table, manifest, restored):
             _write_rejects(context, result, manifest, _commit(kind, REJECTED, manifest, restored))
 
@@ -156,7 +158,7 @@ def is_entered(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
 
 def is_complete(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
     """Whether all but the ledger have what this run owes them."""
-    return has_outputs(kind, manifest, restored) and not _lacks_rejects(kind, manifest, restored)
+    return has_outputs(kind, manifest, restored) and not lacks_rejects(kind, manifest, restored)
 
 
 def has_outputs(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
@@ -173,24 +175,52 @@ def _own_outputs(kind: Kind, manifest: Manifest) -> dict[str, EventOutput]:
 
 def lacks_lasting(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
     """Whether it is not yet written which events have been rejected for good, or are so no longer."""
+    if is_entered(kind, manifest, restored):
+        return False
     for_good, has_mark = FOR_GOOD, manifest.forgotten is not None
     if has_mark:  # what is older is late for good
         for_good = for_good | BY_MARK
     lasts = manifest.retold or bool(manifest.rejected.keys() & for_good)
     if kind.rule.keeps_deleted or manifest.arguments.get("deletes") or has_mark or _began_late(manifest):
         lasts = lasts or manifest.mode == "rebuild" or any(manifest.events.get(name) for name in TAKES)
-        if restored is not None and _tells_of_undone(kind, manifest, restored):
-            return True
-    return lasts and _lacks_rejects(kind, manifest, restored)
+    return lasts and lacks_rejects(kind, manifest, restored)
 
 
-def _tells_of_undone(kind: Kind, manifest: Manifest, restored: int) -> bool:
-    """Whether rejected_events is still as runs have left it that a RESTORE has undone, as far as its log says."""
-    undoing = Commit(_fence(kind, REJECTED), restored)
+def check_told(kind: Kind, position: Position, *, of_rebuild: bool = False) -> None:
+    """Raise where the last run was cut off before it wrote what it has rejected, by which a dry run would go.
+
+    of_rebuild: which goes by what stays out for good alone.
+    """
+    done, restored = position.manifest, position.restored
+    lacks = lacks_lasting if of_rebuild else lacks_rejects
+    if done is not None and not is_entered(kind, done, restored) and lacks(kind, done, restored):
+        raise UsageError(
+            "the last run was cut off before it wrote which events stay out, so that nobody can tell what would be",
+            value=done.run_id,
+            remedy=f"`sessionizer {kind.command}` finishes it first",
+        )
+
+
+def as_followed(kind: Kind, position: Position) -> Position:
+    """That of a rebuild: where rejected_events cannot follow a RESTORE, the table is taken as it stands.
+
+    Errors: UsageError where it has rows that outlast a rebuild, as runs have told them that are undone.
+    """
+    done, run_seq = position.manifest, position.version + 1
     try:
-        return kind.rejected_events.table.version_before(undoing, manifest.run_seq) is not None
-    except TableError:
-        return True
+        kind.rejects_before(run_seq, position)
+    except TableError as error:
+        by_mark = BY_MARK if done is not None and done.forgotten is not None else frozenset[str]()
+        rejects = kind.rejected_events.before(run_seq)
+        if rejects is None or rejects.where(C.col(C.REASON).isin(*FOR_GOOD, *by_mark)).isEmpty():
+            return replace(position, restored=None)
+        raise UsageError(
+            f"rejected_events tells what stays out of {kind.name} for good, or in them, and cannot follow the RESTORE: "
+            "its log no longer reaches back to before the runs that this has undone",
+            value=f"version {position.restored} of {kind.name}",
+            remedy=f"a RESTORE of {kind.name} to the version before that one, or make them in a table of their own",
+        ) from error
+    return position
 
 
 def _began_late(manifest: Manifest) -> bool:
@@ -198,7 +228,8 @@ def _began_late(manifest: Manifest) -> bool:
     return any(of.began for of in manifest.consumed.values())
 
 
-def _lacks_rejects(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
+def lacks_rejects(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
+    """Whether rejected_events does not have yet what this run, which is not entered, owes it."""
     owed = (
         manifest.mode == "rebuild"
         or manifest.retold
@@ -240,11 +271,6 @@ def _left(context: RunContext, result: RunResult) -> DataFrame | None:
 def _commit(kind: Kind, role: str, manifest: Manifest, restored: int | None) -> Commit:
     """What a run writes; behind a RESTORE by the number of that, as the table may have had later runs."""
     return Commit(_fence(kind, role, manifest), manifest.run_seq if restored is None else restored)
-
-
-def fence(home: str, role: str) -> str:
-    """The application that the writes of runs to a side table go by. home: the id of their own table."""
-    return f"{home}:{role}"
 
 
 def _fence(kind: Kind, role: str, manifest: Manifest | None = None) -> str:

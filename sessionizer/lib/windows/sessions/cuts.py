@@ -136,7 +136,7 @@ def _tied(events: DataFrame, rule: Rule, within: tuple[str, ...]) -> DataFrame:
         return told
     ahead = F.when(C.col(C.US) == C.col(C.LOW), F.row_number().over(_in_order(rule, within, TIE)) - 1).cast("bigint")
     placed = told.withColumn("__ahead_of_low", ahead)
-    types = [events.schema[name].dataType for name in events.select(*C.cols(rule.key)).columns]
+    types = [field.dataType for field in events.select(*C.cols(rule.key)).schema.fields]
     salt = salt_of(C.col(C.POPULATION) if C.POPULATION in events.columns else None, F.col("__ahead_of_low"))
     may_begin = F.col("__ahead_of_low").isNotNull() & (F.size(C.col(C.FIRST_IDS)) > 0)
     begins = may_begin & F.array_contains(C.col(C.FIRST_IDS), session_id(C.cols(rule.key), types, C.col(C.US), salt))
