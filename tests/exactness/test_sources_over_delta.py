@@ -17,7 +17,9 @@ from sessionizer.jobs.run.phases import RunOptions
 from sessionizer.lib.config import Config
 from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import SourceMismatch
+from sessionizer.tables.delta.settings import having
 from sessionizer.tables.queries.local import LocalTableSet
+from tests.exactness.play import AT_ONCE
 from tests.warehouse import NOW
 
 pytestmark = pytest.mark.broad
@@ -142,6 +144,24 @@ def test_a_restore_takes_the_positions_of_all_sources_back(spark: SparkSession, 
     lake.run()
     assert lake.rows(lake.config.sessions.table, "u", "numbers") == [("a", [1, 2, 3, 4])]
     assert lake.rows(lake.config.outputs.rejected_events, "source", "reason") == [("clicks", "duplicate")]
+    lake.assert_clean()
+
+
+def test_a_source_whose_files_are_gone_as_they_were_read_does_not_wait_for_a_commit_of_another(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = Lake(spark, tmp_path)
+    told = lake.config.model_dump(mode="json", exclude_unset=True)
+    lake.config = Config.model_validate(told | {"corrections": {"deletes": "ignore", "updates": "apply"}})
+    lake.comes("clicks", "a", 0, 1).comes("calls", "a", 5, 2).comes("calls", "b", 0, 3)
+    init(spark, lake.config, None, lambda _: None)
+    lake.run()
+    lake.does("clicks", "UPDATE {} SET n = 7 WHERE n = 1").does("calls", "OPTIMIZE {}")
+    with having(spark, AT_ONCE):
+        lake.does("calls", "VACUUM {} RETAIN 0 HOURS")
+    lake.comes("calls", "b", 1, 8).does("calls", "DELETE FROM {} WHERE n = 3").run()
+    assert lake.rows(lake.config.sessions.table, "u", "numbers") == [("a", [7, 2]), ("b", [3, 8])]
+    assert lake.rows(lake.config.outputs.rejected_events, "u", "reason") == [("b", "ignored_delete")]
     lake.assert_clean()
 
 
