@@ -234,7 +234,8 @@ def test_no_rebuild_goes_by_what_undone_runs_have_told_of_events_that_stay(spark
     last = done.tables.sessions.table.version
     with pytest.raises(UsageError, match=r"rejected_events tells what stays out .* cannot follow the RESTORE"):
         restore(done, 1).rebuild()
-    restore(done, last).rebuild().assert_sessions("u | start | end \n a | 1 | 5 \n tick | 100 | 100")
+    restore(done, last).rebuild().assert_sessions("u | start | end \n a | 1 | 1 \n tick | 100 | 100")
+    done.assert_rejected("u | event_time | reason \n a | 1 | correction")
 
 
 def test_no_dry_run_goes_by_what_a_run_that_was_cut_off_has_not_rejected_yet(play: Plays) -> None:

@@ -13,7 +13,7 @@ from sessionizer.jobs.commands.look_back import LookBack, backfill, readmit, reb
 from sessionizer.jobs.commands.verify import Asked, verify
 from sessionizer.jobs.reporting.run_output import as_row, show_backfill
 from sessionizer.jobs.run import side_tables
-from sessionizer.lib.errors import ConfigError, RunFailed, SourceError
+from sessionizer.lib.errors import ConfigError, RunFailed, SourceError, UsageError
 from tests.kills import killed_at
 from tests.oracle import us
 from tests.text_tables import clock
