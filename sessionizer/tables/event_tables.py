@@ -104,7 +104,9 @@ class Events:
         waiting = [name for name, one in found.items() if not one.is_empty]
         if alone := {name for name in waiting if self.each[name].changes_rows_alone(found[name])}:
             # What is corrected is looked for in the others as they have been read: may that still be possible.
-            first = min(waiting, key=lambda name: (self._is_there(name, known), self._since(name, found[name])))
+            first, *others = waiting
+            if others:
+                first = min(waiting, key=lambda name: (self._is_there(name, known), self._since(name, found[name])))
             wait = set(waiting) - {first} if first in alone else alone
             found = {name: passed(known.get(name)) if name in wait else one for name, one in found.items()}
         versions = self.versions if until is None else until.lasts

@@ -177,11 +177,13 @@ def reads(rows: Callable[[], DataFrame]) -> bool:
 
 
 def readable(of: Callable[[int, int], DataFrame], low: int, high: int) -> Iterator[DataFrame]:
-    """What can be read of these versions: all of them at once, or each by itself that can be."""
-    if reads(partial(of, low, high)):
-        yield of(low, high)
-    else:
-        yield from (of(version, version) for version in range(low, high + 1) if reads(partial(of, version, version)))
+    """The changes of these versions, from the first one on from which all of them can be read."""
+    first = low if reads(partial(of, low, high)) else high + 1
+    while low < first:
+        middle = (low + first) // 2
+        low, first = (low, middle) if reads(partial(of, middle, high)) else (middle + 1, first)
+    if first <= high:
+        yield of(first, high)
 
 
 def added(table: Table, first: int, last: int) -> DataFrame:

@@ -64,6 +64,10 @@ def test_what_is_asked_of_the_watermark_by_hand_does_not_hold_the_clock_up(play:
     done.assert_sessions("u | start | final \n a | 0 | yes \n b | 50 | yes")
     done.at(190).run(override=WatermarkOverride(advance_to=at(200)))
     assert done.position().watermark_after == at(200)
+    done.runs("a@210")
+    assert (
+        done.at(300).run(override=WatermarkOverride(advance_to=at(150))) == []
+    )  # which is no news, as the clock is none
     done.assert_clean()
 
 

@@ -133,10 +133,10 @@ def readmit(kind: Kind, asked: LookBack, say: Say = lambda _: None) -> list[RunR
     """
     kind.require()
     position = kind.home.position() if asked.dry_run else settled(kind, say)
-    if asked.dry_run:
-        check_told(kind, position)
     if position.manifest is not None:
         check_fits(kind, position.manifest)
+    if asked.dry_run:
+        check_told(kind, position)
     # Corrections of forgotten events, too: they are to wait no longer.
     if (rejects := kind.rejects_before(position.version + 1, position)) is None:
         return []
@@ -221,13 +221,13 @@ def _computed(kind: Kind, mode: Mode, arguments: Mapping[str, Any], asked: LookB
         position = kind.home.position()
         if mode == "rebuild":
             position = repair_if_possible(kind, position, say)
-        elif asked.dry_run:
-            check_told(kind, position)
-        else:
+        elif not asked.dry_run:
             repair(kind, position, say)
         position = position if asked.dry_run else lasting(kind, position)
         if position.manifest is not None and mode != "rebuild":
             check_fits(kind, position.manifest)
+        if asked.dry_run:
+            check_told(kind, position)
         now = asked.now if asked.now is not None else wall_clock()
         context = (
             RunContext.anew(kind, position, now)

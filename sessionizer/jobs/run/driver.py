@@ -189,14 +189,14 @@ def _increment(
     phases = Phases()
     with phases("plan"):
         position = kind.home.position()
-        if options.dry_run:
-            side_tables.check_told(kind, position)
-        elif (cut_off := repair(kind, position, say)) is not None:
+        if not options.dry_run and (cut_off := repair(kind, position, say)) is not None:
             finished(cut_off)
         done = position.manifest
         evolves = done is not None and done.rule_fingerprint != kind.fingerprint
         if done is not None:
             check_fits(kind, done, may_evolve=True)
+        if options.dry_run:
+            side_tables.check_told(kind, position)
         now, until = began.clock(done), began.until
         is_overtaken = now != began.now
         increment, override = kind.tables.events.plan(done, options.to_version, until), options.override
@@ -226,7 +226,7 @@ def _increment(
         result = context.result(at_once=at_once)
     check_policies(result, context)
     unchanged = result.counts and not result.counts["rows"]
-    is_by_clock = options.override == NO_OVERRIDE != override
+    is_by_clock = override != options.override and not _moves(options.override, context.clock)
     stays = is_by_clock or stands(context.clock, result.clock)  # a clock alone is no news
     begins = increment.begun.difference(kind.tables.events.begun(done))
     if unchanged and stays and not evolves and increment.is_empty and not begins:
@@ -254,6 +254,13 @@ def _by_clock(kind: Kind, done: Manifest | None, options: RunOptions, now: int) 
         return None
     is_quiet = now - (done.now if done.events_came_at is None else done.events_came_at) > rule.watermark_idle_after
     return now - rule.watermark_delay if is_quiet else None
+
+
+def _moves(asked: WatermarkOverride, clock: WatermarkState) -> bool:
+    """Whether more is asked of the watermark by hand than it is."""
+    if asked.advance_to is None or clock.watermark is None:
+        return asked != NO_OVERRIDE
+    return asked.flush or asked.advance_to > clock.watermark
 
 
 def may_idle(rule: Rule, done: Manifest | None) -> bool:

@@ -24,6 +24,7 @@ from sessionizer.tables.places.object_store import is_stored
 from sessionizer.tables.position import Position
 from sessionizer.tables.rejected_events import BY_MARK, FOR_GOOD, RejectedEvents
 from sessionizer.tables.runs import Timing
+from sessionizer.tables.source import opens
 
 MOST_DIGITS = 38
 RUNS, UPDATES = "runs", "session_updates"
@@ -206,21 +207,19 @@ def as_followed(kind: Kind, position: Position) -> Position:
 
     Errors: UsageError where it has rows that outlast a rebuild, as runs have told them that are undone.
     """
-    done, run_seq = position.manifest, position.version + 1
-    try:
-        kind.rejects_before(run_seq, position)
-    except TableError as error:
-        by_mark = BY_MARK if done is not None and done.forgotten is not None else frozenset[str]()
-        rejects = kind.rejected_events.before(run_seq)
-        if rejects is None or rejects.where(C.col(C.REASON).isin(*FOR_GOOD, *by_mark)).isEmpty():
-            return replace(position, restored=None)
-        raise UsageError(
-            f"rejected_events tells what stays out of {kind.name} for good, or in them, and cannot follow the RESTORE: "
-            "its log no longer reaches back to before the runs that this has undone",
-            value=f"version {position.restored} of {kind.name}",
-            remedy=f"a RESTORE of {kind.name} to the version before that one, or make them in a table of their own",
-        ) from error
-    return position
+    done, run_seq, now = position.manifest, position.version + 1, kind.rejected_events.table.read()
+    if position.restored is None or opens(lambda: kind.rejects_before(run_seq, position) or now):
+        return position
+    by_mark = BY_MARK if done is not None and done.forgotten is not None else frozenset[str]()
+    lasts = C.col(C.REASON).isin(*FOR_GOOD, *by_mark) & C.col(C.RUN_SEQ).isNotNull()
+    if now.where(lasts).isEmpty():
+        return replace(position, restored=None)
+    raise UsageError(
+        f"rejected_events tells what stays out of {kind.name} for good, or in them, and cannot follow the RESTORE: it "
+        "is no longer there as it was before the runs that this has undone",
+        value=f"version {position.restored} of {kind.name}",
+        remedy=f"a RESTORE of {kind.name} to the version before that one, or make them in a table of their own",
+    )
 
 
 def _began_late(manifest: Manifest) -> bool:
