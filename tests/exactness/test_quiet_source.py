@@ -64,11 +64,15 @@ def test_what_is_asked_of_the_watermark_by_hand_does_not_hold_the_clock_up(play:
     done.assert_sessions("u | start | final \n a | 0 | yes \n b | 50 | yes")
     done.at(190).run(override=WatermarkOverride(advance_to=at(200)))
     assert done.position().watermark_after == at(200)
-    done.runs("a@210")
-    assert (
-        done.at(300).run(override=WatermarkOverride(advance_to=at(150))) == []
-    )  # which is no news, as the clock is none
     done.assert_clean()
+
+
+def test_what_the_watermark_has_passed_is_no_news_where_the_clock_is_none(play: Plays) -> None:
+    done = play("a@0", now=10, time=quiet() | {"allowed_lateness": "1d"}).at(180)
+    done.run()
+    assert done.at(240).run() == []
+    assert done.run(override=WatermarkOverride(advance_to=at(50))) == []
+    assert done.position().watermark_after == at(180)
 
 
 def test_each_key_follows_the_clock_once_a_run(play: Plays) -> None:

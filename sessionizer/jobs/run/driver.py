@@ -29,7 +29,7 @@ from sessionizer.lib.config import Config
 from sessionizer.lib.durations import HOUR
 from sessionizer.lib.errors import TableError
 from sessionizer.lib.rule import Rule
-from sessionizer.lib.time.watermarks import WatermarkState, advance_each
+from sessionizer.lib.time.watermarks import WatermarkOverride, WatermarkState, advance_each
 from sessionizer.tables.delta import Superseded
 from sessionizer.tables.increments import Increments
 from sessionizer.tables.manifest import Manifest
