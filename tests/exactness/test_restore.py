@@ -14,7 +14,8 @@ from sessionizer.jobs.commands.rebuild_plan import plan
 from sessionizer.jobs.run import side_tables
 from sessionizer.jobs.run.phases import wall_clock
 from sessionizer.lib.errors import TableError, UsageError
-from tests.exactness.play import Play, at
+from sessionizer.tables.delta.settings import having
+from tests.exactness.play import AT_ONCE, Play, at
 
 pytestmark = pytest.mark.slow
 
@@ -224,6 +225,17 @@ def test_a_restore_that_a_table_cannot_follow_is_an_error_and_a_rebuild_helps(
     assert plan(done.kind, done.said.append, done.now).total("comes") == 2
     done.rebuild().assert_rejected("u | reason")
     done.assert_sessions("u | start | end \n a | 5 | 5 \n b | 6 | 6 \n tick | 100 | 110")
+    done.assert_clean()
+
+
+def test_a_rebuild_goes_on_where_files_are_gone_that_rejected_events_had_then(play: Plays) -> None:
+    done = play("tick@100 | a@5 | b@6")
+    place = f"delta.`{done.config.outputs.rejected_events}`"
+    done.source(f"OPTIMIZE {place}")
+    with having(done.spark, AT_ONCE):
+        done.source(f"VACUUM {place} RETAIN 0 HOURS")
+    assert plan(restore(done, 2).kind, done.said.append, done.now).total("comes") == 2
+    done.rebuild().assert_rejected("u | reason")
     done.assert_clean()
 
 
