@@ -32,19 +32,19 @@ from sessionizer.tables.delta import (
 from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Consumed
 from sessionizer.tables.source import (
+    NO_CHANGES,
     added,
     check_same,
+    first_readable,
     gone,
     opens,
     pruned_by,
-    readable,
     reads,
     require_source,
     unreadable,
 )
 
 NEAR = 10  # versions: so near to the latest one it is about as large
-NO_CHANGES = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE", "COLUMN_DATA_TYPE_MISMATCH")
 
 
 class EventTable:
@@ -140,10 +140,14 @@ class EventTable:
         return None
 
     def unread(self, done: Consumed, end: Increment) -> Iterator[DataFrame]:
-        """What no run has read up to this end, by the columns there, as far as it can still be read."""
+        """What no run has read up to this end, by the columns there, as far back as it can still be read."""
         first = end.last + 1 if done.to_version is None else done.to_version + 1
-        for low, high in parts(self.table, first, end.last):
-            yield from readable(partial(self._unread, end), low, high)
+        for low, high in reversed([*parts(self.table, first, end.last)]):
+            since = first_readable(partial(self._unread, end), low, high)
+            if since <= high:
+                yield self._unread(end, since, high)
+            if since > low:
+                return
 
     def _unread(self, end: Increment, low: int, high: int) -> DataFrame:
         now = self.table.schema if end.last == self.table.version else self.table.schema_at(end.last)

@@ -96,6 +96,11 @@ class Runs:
         rows = self.table.read().where(C.col(C.RUN_SEQ) >= run_seq)
         return [(row[0], row[1]) for row in rows.select(C.RUN_SEQ, C.RUN_ID).collect()]
 
+    def reasons(self, run_seq: int) -> set[str]:
+        """For which reasons runs up to this one have rejected events."""
+        rows = self.table.read().where(C.col(C.RUN_SEQ) <= run_seq)
+        return {row[0] for row in rows.select(F.explode(F.map_keys("rejected"))).distinct().collect()}
+
     def sums(self, names: Sequence[str]) -> dict[str, int]:
         """Of these columns over all runs; and `runs`, how many there are."""
         of_all = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in names]

@@ -20,13 +20,15 @@ from sessionizer.lib.config.key import parts_of
 from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import SessionizerError, SourceError, TableError
 from sessionizer.lib.expressions import column_problems
-from sessionizer.tables.delta import CHANGE_FEED, Table, Unreadable, appended
+from sessionizer.tables.delta import CHANGE_FEED, GONE, Table, Unreadable, appended
 from sessionizer.tables.manifest import Read
 
 if TYPE_CHECKING:
     from sessionizer.tables.increments import Increment
     from sessionizer.tables.queries.local import LocalTable
 
+# What Spark and Delta say of versions whose changes were never recorded, or are by other columns.
+NO_CHANGES = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE", "COLUMN_DATA_TYPE_MISMATCH")
 MAKE_IT = "make it first, for example from files: `sessionizer ingest FILE… --format csv`"
 ANEW = (
     "`sessionizer rebuild` makes all sessions anew from the source as it stands, `rebuild --windows` all sliding "
@@ -159,31 +161,38 @@ def telling_anew(version: int, *, is_rebuild: bool) -> Iterator[None]:
 
 
 def opens(read: Callable[[], DataFrame]) -> bool:
-    """Whether all files of a frame are there; of each no more is read than its end. A `limit` would look at a few."""
-    try:
-        read().agg(F.sum(F.lit(1))).collect()  # a count the log would answer
-    except (PySparkException, Py4JJavaError, SourceError, TableError):
-        return False
-    return True
+    """Whether all files of a frame are there; of each no more is read than its end. A `limit` would look at a few.
+
+    Errors: those of Spark that tell of something else: it may be over the next time.
+    """
+    return is_there(lambda: read().agg(F.sum(F.lit(1))).collect())  # a count the log would answer
 
 
 def reads(rows: Callable[[], DataFrame]) -> bool:
-    """Whether all of a frame can be read, every column of each row."""
+    """Whether all of a frame can be read, every column of each row. Errors: as of `opens`."""
+    return is_there(lambda: rows().write.format("noop").mode("overwrite").save())
+
+
+def is_there(look: Callable[[], object]) -> bool:
+    """Whether what is looked at can be read. Errors: as of `opens`."""
     try:
-        rows().write.format("noop").mode("overwrite").save()
-    except (PySparkException, Py4JJavaError, SourceError, TableError):
+        look()
+    except (SourceError, TableError):
+        return False
+    except (PySparkException, Py4JJavaError) as error:
+        if not any(sign in str(error) for sign in (*GONE, *NO_CHANGES)):
+            raise
         return False
     return True
 
 
-def readable(of: Callable[[int, int], DataFrame], low: int, high: int) -> Iterator[DataFrame]:
-    """The changes of these versions, from the first one on from which all of them can be read."""
+def first_readable(of: Callable[[int, int], DataFrame], low: int, high: int) -> int:
+    """The first of these versions from which on all their changes can be read; the one behind them: none can."""
     first = low if reads(partial(of, low, high)) else high + 1
     while low < first:
         middle = (low + first) // 2
         low, first = (low, middle) if reads(partial(of, middle, high)) else (middle + 1, first)
-    if first <= high:
-        yield of(first, high)
+    return first
 
 
 def added(table: Table, first: int, last: int) -> DataFrame:

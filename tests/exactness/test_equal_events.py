@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from sessionizer.jobs.commands.rebuild_plan import plan
 from sessionizer.jobs.run import side_tables
 from sessionizer.lib.errors import SourceError, UsageError
-from tests.exactness.play import Play
+from tests.exactness.play import BY_NAME, Play
 from tests.exactness.test_forgetting import forget
 from tests.kills import killed_at
 
@@ -24,6 +24,7 @@ TWIN = """
     b | 6     | 6   | 1
     """
 BOTH_GO, ONE_COMES = "DELETE FROM {} WHERE u = 'a'", "a@5"
+AGAIN = "VALUES ('a', TIMESTAMP'2026-01-01 00:05:00', 1, NULL)"
 by_whom = pytest.mark.parametrize("runs", [True, False], ids=["read by a run", "unread"])
 
 
@@ -94,6 +95,18 @@ def test_a_rebuild_goes_on_over_columns_of_another_type_that_no_run_can_read(
         done.run()
     done.rebuild().assert_sessions("u | start | end | count \n a | 5 | 6 | 2 \n b | 6 | 6 | 1")
     done.assert_clean()
+
+
+def test_what_lies_before_changes_that_nobody_can_read_is_not_read_either(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path, "u STRING, at TIMESTAMP, n INT, note STRING", source={"start": {"version": 1}})
+    done.add("a@5").add("a@5 b@6").init().source(BY_NAME).run()
+    done.source(BOTH_GO).source("ALTER TABLE {} RENAME COLUMN note TO remark")
+    for feed in ("false", "true"):
+        done.source(f"ALTER TABLE {{}} SET TBLPROPERTIES (delta.enableChangeDataFeed = {feed})")
+        if feed == "false":
+            done.source(f"INSERT INTO {{}} {AGAIN}").source(f"INSERT INTO {{}} {AGAIN}")
+    done.rebuild().assert_sessions(TWIN)
+    done.assert_rejected("u | event_time | reason \n a | 5 | before_start")
 
 
 def test_a_rebuild_that_was_cut_off_is_finished_by_the_mapping_that_it_has_read(

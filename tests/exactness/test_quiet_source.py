@@ -75,6 +75,14 @@ def test_what_the_watermark_has_passed_is_no_news_where_the_clock_is_none(play: 
     assert done.position().watermark_after == at(180)
 
 
+def test_what_the_watermark_of_each_scope_has_passed_is_no_news(play: Plays) -> None:
+    done = play("a@0 b@5", now=10, time=quiet(per=["u"]) | {"allowed_lateness": "1d"}).at(180)
+    done.run()
+    assert done.at(240).run(override=WatermarkOverride(advance_to=at(50))) == []
+    assert len(done.run(override=WatermarkOverride(advance_to=at(200)))) == 1
+    done.assert_clean()
+
+
 def test_each_key_follows_the_clock_once_a_run(play: Plays) -> None:
     idle = {"idle_timeout": {"after": "30d", "clock": "processing_time"}}
     done = play("a@0 b@95", now=100, time=quiet(per="key", delay="1h") | idle)

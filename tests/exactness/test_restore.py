@@ -250,6 +250,19 @@ def test_no_rebuild_goes_by_what_undone_runs_have_told_of_events_that_stay(spark
     done.assert_rejected("u | event_time | reason \n a | 1 | correction")
 
 
+def test_no_rebuild_forgets_what_stays_where_an_undone_run_took_it_away(play: Plays) -> None:
+    done = play("tick@100 a@1", corrections="quarantine").source("DELETE FROM {} WHERE u = 'a'")
+    done.run()
+    done.assert_rejected("u | event_time | reason \n a | 1 | correction")
+    done.readmit(0, 10).assert_rejected("u | event_time | reason")
+    with having(done.spark, AT_ONCE):
+        done.source(f"VACUUM delta.`{done.config.outputs.rejected_events}` RETAIN 0 HOURS")
+    restore(done, 2)
+    for anew in (done.rebuild, partial(plan, done.kind, done.said.append, done.now)):
+        with pytest.raises(UsageError, match=r"rejected_events tells what stays out .* cannot follow the RESTORE"):
+            anew()
+
+
 def test_no_dry_run_goes_by_what_a_run_that_was_cut_off_has_not_rejected_yet(play: Plays) -> None:
     done = play("a@0=1", source={"dedupe": {"by": ["n"], "within": "1h"}}).add("a@1=1 a@2=2")
     done.run_cut_off()

@@ -25,11 +25,12 @@ from sessionizer.jobs.run.policies import (
 )
 from sessionizer.jobs.run.retelling import check_columns
 from sessionizer.jobs.run.retries import may_start_over, with_retries
+from sessionizer.jobs.run.scopes import moves
 from sessionizer.lib.config import Config
 from sessionizer.lib.durations import HOUR
 from sessionizer.lib.errors import TableError
 from sessionizer.lib.rule import Rule
-from sessionizer.lib.time.watermarks import WatermarkOverride, WatermarkState, advance_each
+from sessionizer.lib.time.watermarks import WatermarkState, advance_each
 from sessionizer.tables.delta import Superseded
 from sessionizer.tables.increments import Increments
 from sessionizer.tables.manifest import Manifest
@@ -226,7 +227,7 @@ def _increment(
         result = context.result(at_once=at_once)
     check_policies(result, context)
     unchanged = result.counts and not result.counts["rows"]
-    is_by_clock = override != options.override and not _moves(options.override, context.clock)
+    is_by_clock = override != options.override and not moves(options.override, context.clock)
     stays = is_by_clock or stands(context.clock, result.clock)  # a clock alone is no news
     begins = increment.begun.difference(kind.tables.events.begun(done))
     if unchanged and stays and not evolves and increment.is_empty and not begins:
@@ -254,13 +255,6 @@ def _by_clock(kind: Kind, done: Manifest | None, options: RunOptions, now: int) 
         return None
     is_quiet = now - (done.now if done.events_came_at is None else done.events_came_at) > rule.watermark_idle_after
     return now - rule.watermark_delay if is_quiet else None
-
-
-def _moves(asked: WatermarkOverride, clock: WatermarkState) -> bool:
-    """Whether more is asked of the watermark by hand than it is."""
-    if asked.advance_to is None or clock.watermark is None:
-        return asked != NO_OVERRIDE
-    return asked.flush or asked.advance_to > clock.watermark
 
 
 def may_idle(rule: Rule, done: Manifest | None) -> bool:

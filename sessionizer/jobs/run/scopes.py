@@ -13,10 +13,11 @@ from sessionizer.jobs.run.kinds import Kind
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.united import as_type, is_widened
 from sessionizer.lib.canonical import JSON_OPTIONS, READING_OPTIONS, from_text
+from sessionizer.lib.durations import EVER
 from sessionizer.lib.errors import UsageError
 from sessionizer.lib.expressions import with_keys
 from sessionizer.lib.rule import Rule
-from sessionizer.lib.time.watermarks import OF_SCOPE, WatermarkState, as_literals, latest
+from sessionizer.lib.time.watermarks import OF_SCOPE, WatermarkOverride, WatermarkState, as_literals, latest
 from sessionizer.tables.manifest import Manifest
 
 
@@ -100,3 +101,13 @@ def _scope_of(summary: Mapping[str, Any]) -> tuple[object, list[object]]:
 def scoped(clock: WatermarkState, scopes: tuple[str, ...] | None, rule: Rule, events: DataFrame) -> WatermarkState:
     """The watermarks with those of scopes, where there are any."""
     return replace(clock, scopes=scopes_from_json(scopes, rule, events)) if scopes and rule.scope else clock
+
+
+def moves(asked: WatermarkOverride, clock: WatermarkState) -> bool:
+    """Whether more is asked of the watermark, of any scope, than it is."""
+    if asked.flush or asked.advance_to is None:
+        return asked.flush
+    if clock.scopes is None:
+        return clock.watermark is None or asked.advance_to > clock.watermark
+    known = F.coalesce(C.col(C.SCOPE_WATERMARK), F.lit(-EVER))
+    return not clock.scopes.where(known < asked.advance_to).isEmpty()

@@ -205,14 +205,16 @@ def check_told(kind: Kind, position: Position, *, of_rebuild: bool = False) -> N
 def as_followed(kind: Kind, position: Position) -> Position:
     """That of a rebuild: where rejected_events cannot follow a RESTORE, the table is taken as it stands.
 
-    Errors: UsageError where it has rows that outlast a rebuild, as runs have told them that are undone.
+    Errors: UsageError where it has rows that outlast a rebuild, as runs have told them that are undone, or where runs
+    that are not have told some: the undone ones may have taken these away.
     """
     done, run_seq, now = position.manifest, position.version + 1, kind.rejected_events.table.read()
     if position.restored is None or opens(lambda: kind.rejects_before(run_seq, position) or now):
         return position
-    by_mark = BY_MARK if done is not None and done.forgotten is not None else frozenset[str]()
-    lasts = C.col(C.REASON).isin(*FOR_GOOD, *by_mark) & C.col(C.RUN_SEQ).isNotNull()
-    if now.where(lasts).isEmpty():
+    for_good = FOR_GOOD | (BY_MARK if done is not None and done.forgotten is not None else frozenset())
+    told = set() if done is None else kind.runs.reasons(done.run_seq) | done.rejected.keys()
+    lasts = C.col(C.REASON).isin(*for_good) & C.col(C.RUN_SEQ).isNotNull()
+    if not told & for_good and now.where(lasts).isEmpty():
         return replace(position, restored=None)
     raise UsageError(
         f"rejected_events tells what stays out of {kind.name} for good, or in them, and cannot follow the RESTORE: it "

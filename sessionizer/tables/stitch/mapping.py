@@ -21,7 +21,7 @@ from sessionizer.tables.delta import CHANGE_FEED, GONE, Table, changed, parts
 from sessionizer.tables.delta.settings import physical
 from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Read
-from sessionizer.tables.source import ANEW, check_same, first_line, gone
+from sessionizer.tables.source import ANEW, check_same, first_line, gone, is_there
 
 if TYPE_CHECKING:
     from sessionizer.tables.queries.local import LocalTable
@@ -182,11 +182,7 @@ class MappingTable:
         latest = self.table.version
         if self.table.id != done.id or latest <= done.version:
             return False
-        try:
-            self._changes(Increment(done.version + 1, latest)).limit(1).collect()
-        except (PySparkException, Py4JJavaError, SourceError, TableError):
-            return False
-        return True
+        return is_there(lambda: self._changes(Increment(done.version + 1, latest)).limit(1).collect())
 
     def _turned(self, increment: Increment) -> DataFrame:
         """The values of `from` for which the mapping tells something else now: `__from`, `__was`, `__is`.
