@@ -4,15 +4,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import delta
 from pyspark.sql import functions as F
 
 from bench.clicks import Clicks
-from bench.lab import Lab, Result, phases
+from bench.lab import MEMORY, Lab, Result, phases
 from bench.meter import Cost, metered
 from bench.ways import (
     DuckDB,
@@ -228,13 +230,27 @@ def bots(lab: Lab) -> Iterator[Result]:
 
 def content(lab: Lab) -> Iterator[Result]:
     """A condition that begins sessions, true of one event in a hundred: of every fifth visit."""
+    yield from pair(lab, "content", _by_content(lab), None)
+
+
+def cold_content(lab: Lab) -> Iterator[Result]:
+    """The same, where a process starts for each load, as users have it."""
+    name, ways = "content, cold process", _by_content(lab)
+    works = {label: partial(_run, _config_of(lab, way, f"{n}-cold")) for n, (label, way) in enumerate(ways.items())}
+    costs = lab.in_turn(name, works, emptied(tuple(ways.values())), warm_up=1)
+    # Of processes that come and go the meter sees nothing but the time.
+    one, two = (Result.of(name, n, [Cost(each.seconds) for each in of]) for n, of in costs.items())
+    yield one
+    yield two.judge(two.seconds / one.seconds, at_most=1.3)
+
+
+def _by_content(lab: Lab) -> dict[str, Ours]:
     source = lab.source(history(lab), "content")
     rule = {"gap": "30m", "starts_when": "length(page) = 7"}
-    ways = {
+    return {
         "by the gap alone": Ours(lab.spark, source, lab.folder / "by-gap"),
         "and starts_when": Ours(lab.spark, source, lab.folder / "by-content", session=rule),
     }
-    yield from pair(lab, "content", ways, 1.3)
 
 
 def wide(lab: Lab) -> Iterator[Result]:
@@ -357,16 +373,8 @@ def cold(lab: Lab) -> Iterator[Result]:
     name = "cold process"
     growing = [Growing(lab, f"cold-{n}", history(lab, lab.events // 100)) for n in ("alone", "by-server")]
     arrive = [each.by(1000, 1 / 24) for each in growing]
-    configs = [lab.folder / f"{each.source.name}.yaml" for each in growing]
-    for each, config in zip(growing, configs, strict=True):
-        shown = each.ours.config.model_dump(mode="json", exclude_unset=True)
-        config.write_text(json.dumps({**shown, "spark": {"spark.driver.memory": "1g"}}))
+    configs = [_config_of(lab, each.ours, each.source.name, memory="1g") for each in growing]
     plain_number = iter(range(100))
-
-    def run(config: Path, environment: dict[str, str]) -> None:
-        command = [sys.executable, "-m", "sessionizer.jobs.cli", "run", "--config", str(config), "--json"]
-        if not json.loads(_process(command, environment)):
-            raise SystemExit("the cold run has found nothing to do")
 
     def plain() -> None:
         target = str(lab.folder / f"cold-plain-{next(plain_number)}")
@@ -379,11 +387,11 @@ def cold(lab: Lab) -> Iterator[Result]:
     with connect_server(lab.folder, tuning={"spark.sql.shuffle.partitions": "2"}) as url:
         for number in range(TO_WARM_A_SERVER):
             arrive[1](number)
-            run(configs[1], {"SPARK_REMOTE": url})
+            _run(configs[1], {"SPARK_REMOTE": url})
         works = {
             "plain PySpark: write, MERGE, read": plain,
-            "sessionizer run": lambda: run(configs[0], {}),
-            "by a warm Spark Connect server": lambda: run(configs[1], {"SPARK_REMOTE": url}),
+            "sessionizer run": lambda: _run(configs[0]),
+            "by a warm Spark Connect server": lambda: _run(configs[1], {"SPARK_REMOTE": url}),
         }
         costs = lab.in_turn(name, works, both_arrive, warm_up=1)
     # Of processes that come and go the meter sees nothing but the time.
@@ -403,7 +411,20 @@ def emptied(ways: tuple[Way, ...]) -> Callable[[int], None]:
     return forget
 
 
-def _process(command: list[str], environment: dict[str, str]) -> str:
+def _config_of(lab: Lab, way: Ours, name: str, memory: str = MEMORY) -> Path:
+    """The file by which a process of its own makes what a way makes."""
+    file, shown = lab.folder / f"{name}.yaml", way.config.model_dump(mode="json", exclude_unset=True)
+    file.write_text(json.dumps({**shown, "spark": {"spark.driver.memory": memory}}))
+    return file
+
+
+def _run(config: Path, environment: Mapping[str, str] = MappingProxyType({})) -> None:
+    command = [sys.executable, "-m", "sessionizer.jobs.cli", "run", "--config", str(config), "--json"]
+    if not json.loads(_process(command, environment)):
+        raise SystemExit("the cold run has found nothing to do")
+
+
+def _process(command: list[str], environment: Mapping[str, str]) -> str:
     root = str(Path(__file__).parents[1])
     everything = {**os.environ, "PYTHONPATH": root, **environment}
     done = subprocess.run(command, env=everything, capture_output=True, text=True, check=False)
@@ -424,6 +445,7 @@ FULL: dict[str, Case] = {
     "skew": skew,
     "bots": bots,
     "content": content,
+    "cold-content": cold_content,
     "wide": wide,
     "fixed": fixed,
     "cold": cold,

@@ -225,7 +225,7 @@ class Events:
         try:
             yield
         except (PySparkException, Py4JJavaError) as error:
-            told = [name for name, table in self.tables.items() if table.location in str(error)]
+            told = [name for name, table in self.tables.items() if table.is_named_by(error)]
             read = [name for name, one in increments.of.items() if not one.is_empty] or list(self.each)
             for name in told or read:
                 whose, one = name if told else " or ".join(read), self.each[name]

@@ -221,7 +221,7 @@ class EventTable:
             yield
         except (PySparkException, Py4JJavaError) as error:
             text = str(error)
-            vacuumed = any(name in text for name in GONE) and (self.table.by_name or self.table.location in text)
+            vacuumed = any(name in text for name in GONE) and (self.table.by_name or self.table.is_named_by(error))
             if increment.is_passed and vacuumed:
                 raise gone(increment.last, error) from error
             if increment.first is not None and (vacuumed or any(sign in text for sign in NO_CHANGES)):

@@ -57,6 +57,10 @@ class Place:
         """What SQL calls the table."""
         return self.location if self.by_name else f"delta.{C.quoted(self.location)}"
 
+    def is_named_by(self, error: Exception) -> bool:
+        """Whether an error tells of a file of this table."""
+        return f"{self.location.rstrip('/')}/" in str(error)
+
     def lock(self) -> AbstractContextManager[object]:
         """Delta's log on a local disk or upon S3 is not atomic between processes: a lock guards each commit there.
 

@@ -172,7 +172,7 @@ class MappingTable:
 
     def lost(self, increment: Increment, error: Exception) -> SourceError | None:
         """What an error tells of this table: files of it are gone; None: nothing."""
-        if any(name in str(error) for name in GONE) and self.table.location in str(error):
+        if any(name in str(error) for name in GONE) and self.table.is_named_by(error):
             is_told = increment.first is None or increment.is_passed
             return gone(increment.last, error, THE_TABLE) if is_told else self.unreadable(increment, error)
         return None
