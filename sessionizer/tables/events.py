@@ -22,6 +22,7 @@ from sessionizer.tables.delta import (
     BYTES_WRITTEN,
     FILES_WRITTEN,
     GONE,
+    NO_CHANGES,
     ROWS_WRITTEN,
     Entry,
     Shape,
@@ -32,7 +33,6 @@ from sessionizer.tables.delta import (
 from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Consumed
 from sessionizer.tables.source import (
-    NO_CHANGES,
     added,
     check_same,
     first_readable,

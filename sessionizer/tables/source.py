@@ -20,15 +20,13 @@ from sessionizer.lib.config.key import parts_of
 from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import SessionizerError, SourceError, TableError
 from sessionizer.lib.expressions import column_problems
-from sessionizer.tables.delta import CHANGE_FEED, GONE, Table, Unreadable, appended
+from sessionizer.tables.delta import CHANGE_FEED, GONE, NO_CHANGES, Table, Unreadable, appended
 from sessionizer.tables.manifest import Read
 
 if TYPE_CHECKING:
     from sessionizer.tables.increments import Increment
     from sessionizer.tables.queries.local import LocalTable
 
-# What Spark and Delta say of versions whose changes were never recorded, or are by other columns.
-NO_CHANGES = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE", "COLUMN_DATA_TYPE_MISMATCH")
 MAKE_IT = "make it first, for example from files: `sessionizer ingest FILE… --format csv`"
 ANEW = (
     "`sessionizer rebuild` makes all sessions anew from the source as it stands, `rebuild --windows` all sliding "
@@ -170,7 +168,12 @@ def opens(read: Callable[[], DataFrame]) -> bool:
 
 def reads(rows: Callable[[], DataFrame]) -> bool:
     """Whether all of a frame can be read, every column of each row. Errors: as of `opens`."""
-    return is_there(lambda: rows().write.format("noop").mode("overwrite").save())
+
+    def every_value() -> object:  # to write them nowhere Delta does not take a table that has deletion vectors
+        found = rows()
+        return found.agg(*[F.count(C.col(name)) for name in found.columns]).collect()
+
+    return is_there(every_value)
 
 
 def is_there(look: Callable[[], object]) -> bool:

@@ -153,6 +153,7 @@ def test_an_empty_value_of_a_partition_is_null(spark: SparkSession, tmp_path: Pa
             done.run()
     entry = Path(done.config.source.table) / "_delta_log" / "00000000000000000002.json"
     entry.write_text(entry.read_text().replace('"d":null,"p":null', '"d":"","p":""'))
+    entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)  # Hadoop's sum of what was there before
     done.run()
     done.assert_sessions("u | count | days \n a | 2 | 0")
 

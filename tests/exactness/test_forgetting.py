@@ -143,6 +143,20 @@ def test_a_backfill_mends_what_ended_within_a_gap_of_the_mark_and_fills_its_colu
     done.assert_clean()
 
 
+def test_a_backfill_reaches_what_a_gap_of_its_own_has_kept_behind_the_mark(play: Plays) -> None:
+    done = forget(play("a@0=1 b@1=60 a@2=1 tick@1441=3", **BY_N))
+    assert done.position().forgotten == at(4)
+    done.damage("UPDATE {} SET total = 9 WHERE u = 'b'")
+    done.backfill(0, 3).assert_sessions("u | start | total \n b | 1 | 60 \n tick | 1441 | 3")
+    aggregates = [{"name": "total", "fn": "sum", "of": "n"}, {"name": "least", "fn": "min", "of": "n"}]
+    done.change(aggregates=aggregates).run()
+    span = lacking(done.kind, ("least",), None, None)
+    assert span == (at(1), at(1) + 1)
+    backfill(done.kind, LookBack(*span, columns=("least",), now=done.now))
+    done.assert_sessions("u | start | total | least \n b | 1 | 60 | 60 \n tick | 1441 | 3 | 3")
+    done.assert_clean()
+
+
 def test_chains_that_max_duration_cuts_go_on_from_what_is_left(spark: SparkSession, tmp_path: Path) -> None:
     trace = str(tmp_path / "event_sessions")
     chain = {"max_duration": "12m"}

@@ -197,7 +197,7 @@ def test_wikipedia_readers_ask_for_a_gap_between_those_that_are_published(
     spark: SparkSession, shared_data: Path, tmp_path: Path
 ) -> None:
     """Half an hour and an hour: docs/advise.md says why it is neither."""
-    made = Warehouse(spark, tmp_path)
+    made = Warehouse(spark, tmp_path, aggregates=[])
     rows = spark.read.csv(str(shared_data / "wikipedia_readers" / "session_dataset.csv.gz"), header=True)
     made.append_frame(rows.select(F.col("uuid").alias("user"), F.col("timestamp").cast("timestamp").alias("at")))
     found = advice(spark, made.config, 1_000_000, NOW)

@@ -116,8 +116,7 @@ def lacking(kind: Kind, columns: tuple[str, ...], low: int | None, high: int | N
     layout, is_session = kind.home.layout, kind.name == "sessions"
     start, end = (F.unix_micros(C.col(n)) for n in (layout.start, C.SESSION_END if is_session else layout.end))
     rows = kind.home.table.read().where(C.col(C.IS_FINAL) & nothing)
-    over = end if isinstance(kind.rule.gap, DynamicGap) else F.unix_micros(C.col(layout.end))  # as `left` begins
-    rows = rows if done.forgotten is None else rows.where(over >= done.forgotten)
+    rows = rows if done.forgotten is None else rows.where(F.unix_micros(C.col(layout.end)) >= done.forgotten)
     rows = rows if low is None else rows.where(end >= low)
     rows = rows if high is None else rows.where(start < high)
     first, last = rows.agg(F.min(start), F.max(end)).collect()[0]
@@ -173,8 +172,8 @@ def left(of: Ruled, done: Manifest | None, asked: LookBack) -> LookBack:
     Errors: UsageError where nothing is left.
     """
     begin = None if done is None else done.forgotten
-    if begin is not None and of.name == "sessions" and not isinstance(of.rule.gap, DynamicGap):
-        begin -= of.rule.gap  # they are forgotten by when they expire
+    if begin is not None and of.name == "sessions":  # they are forgotten by when they expire
+        begin = None if isinstance(of.rule.gap, DynamicGap) else begin - of.rule.gap  # None: one may last ever so long
     found = asked if begin is None or asked.low >= begin else replace(asked, low=begin)
     if found.low >= found.high:
         raise UsageError(

@@ -6,10 +6,11 @@ from typing import Annotated
 
 from pydantic import Discriminator, Field, Tag
 
+from sessionizer.lib.columns import quoted
 from sessionizer.lib.config.types import Section, Text
 
-_PART = r"(?:`[^`]+`|\w+)"
-_QUOTED = re.compile(r"`[^`]+`")
+_QUOTED = r"`(?:[^`]|``)+`"
+_PART = rf"(?:{_QUOTED}|\w+)"
 _PATH = re.compile(rf"{_PART}(?:\.{_PART})+")
 
 
@@ -28,7 +29,7 @@ KeyEntry = Annotated[
 
 def parts_of(text: str) -> tuple[str, ...]:
     """The names on the way to a field within a column, `user.id`; none: it is no such way."""
-    return tuple(part.strip("`") for part in re.findall(_PART, text)) if _PATH.fullmatch(text) else ()
+    return tuple(map(_unquoted, re.findall(_PART, text))) if _PATH.fullmatch(text) else ()
 
 
 def is_named(text: str) -> bool:
@@ -42,7 +43,7 @@ def key_of(entry: str | MadeKey) -> str | MadeKey:
         return entry
     if parts := parts_of(entry):
         return MadeKey(name=parts[-1], expr=entry)
-    return entry.strip("`") if _QUOTED.fullmatch(entry) else entry
+    return _unquoted(entry)
 
 
 def name_of(entry: str | MadeKey) -> str:
@@ -52,8 +53,13 @@ def name_of(entry: str | MadeKey) -> str:
 
 def of_source(entry: str | MadeKey, columns: Sequence[str]) -> str | MadeKey:
     """The entry for a source of these columns: one that is called `user.id` as a whole comes before a field."""
-    is_whole = isinstance(entry, str) and parts_of(entry) and entry.lower() in (name.lower() for name in columns)
-    return f"`{entry}`" if is_whole else entry
+    if isinstance(entry, str) and parts_of(entry) and entry.lower() in (name.lower() for name in columns):
+        return quoted(entry)
+    return entry
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace("``", "`") if re.fullmatch(_QUOTED, name) else name
 
 
 def key_summary(names: Sequence[str], made: Sequence[MadeKey]) -> list[object]:

@@ -12,10 +12,16 @@ from pyspark.sql import types as T
 # What Spark and Delta say of a version whose files, or whose place in the log, are there no more.
 GONE = (
     "FILE_NOT_EXIST",
+    "FileNotFoundException",  # where Delta reads a file by itself, as two deletion vectors for what lies between
     "DELTA_VERSION_NOT_FOUND",
     "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",
     "DELTA_LOG_FILE_NOT_FOUND",
+    "DELTA_TRUNCATED_TRANSACTION_LOG",
+    "DELTA_VERSIONS_NOT_CONTIGUOUS",
+    "DELTA_NO_RECREATABLE_HISTORY_FOUND",
 )
+# What they say of versions whose changes were never recorded, or are by other columns.
+NO_CHANGES = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE", "COLUMN_DATA_TYPE_MISMATCH")
 CUT_OFF = ("ChecksumException", "JsonEOFException", "JsonParseException")  # what Java says of such entries of a log
 # What Delta raises for a commit that another one has overtaken: in Python none of them is a kind of another.
 OVERTAKEN = tuple(getattr(delta.exceptions, name) for name in delta.exceptions.__all__)

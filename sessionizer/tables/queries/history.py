@@ -12,14 +12,11 @@ from pyspark.sql import DataFrame
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.errors import TableError, UsageError
-from sessionizer.tables.delta import CHANGE_FEED, GONE
+from sessionizer.tables.delta import CHANGE_FEED, GONE, NO_CHANGES
 from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.position import HARMLESS, Log
 from sessionizer.tables.runs import Runs
 from sessionizer.tables.window_table import WindowTable
-
-# The same of its log and of its changes.
-OF_LOG_OR_FEED = ("DELTA_TRUNCATED_TRANSACTION_LOG", "DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE")
 
 
 @dataclass(frozen=True)
@@ -192,4 +189,4 @@ class History:
 
 
 def _is_gone(error: Exception) -> bool:
-    return any(name in str(error) for name in (*GONE, *OF_LOG_OR_FEED))
+    return any(name in str(error) for name in (*GONE, *NO_CHANGES))

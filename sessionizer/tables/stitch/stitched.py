@@ -12,10 +12,11 @@ from pyspark.sql import types as T
 from sessionizer.lib.admission.united import of_one
 from sessionizer.lib.config import Config, EventSource, Stitch
 from sessionizer.lib.errors import SourceError
+from sessionizer.tables.delta import NO_CHANGES
 from sessionizer.tables.events import EventTable
 from sessionizer.tables.increments import Increment, passed
 from sessionizer.tables.manifest import Consumed
-from sessionizer.tables.source import NO_CHANGES, reads
+from sessionizer.tables.source import reads
 from sessionizer.tables.stitch.mapping import MappingTable
 
 
