@@ -24,6 +24,7 @@ TWIN = """
     b | 6     | 6   | 1
     """
 BOTH_GO, ONE_COMES = "DELETE FROM {} WHERE u = 'a'", "a@5"
+GONE = ("u = 'c' AND minute(at) = 1", "u = 'c' AND minute(at) = 3")
 AGAIN = "VALUES ('a', TIMESTAMP'2026-01-01 00:05:00', 1, NULL)"
 by_whom = pytest.mark.parametrize("runs", [True, False], ids=["read by a run", "unread"])
 
@@ -109,19 +110,56 @@ def test_what_lies_before_changes_that_nobody_can_read_is_not_read_either(spark:
     done.assert_rejected("u | event_time | reason \n a | 5 | before_start")
 
 
+def stitched(spark: SparkSession, folder: Path) -> Play:
+    """By users where devices have one; `a@5` lies before the start."""
+    devices = f"delta.`{folder / 'devices'}`"
+    feed = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    spark.sql(f"CREATE TABLE {devices} (u STRING, user_id STRING) USING delta {feed}")
+    stitch = {"table": str(folder / "devices"), "from": "u", "to": "user_id"}
+    source = {"start": {"version": 1}, "stitch": stitch, "key": [{"name": "who", "expr": "coalesce(user_id, u)"}]}
+    done = Play(spark, folder, source=source).add("a@5").add("a@6 b@6").init()
+    done.run()
+    return done
+
+
+def with_deletion_vectors(done: Play) -> Play:
+    """Twenty minutes of `c` in one file, of which two go, each by itself."""
+    minute = "make_timestamp(2026, 1, 1, 2, id, 0)"
+    done.source("ALTER TABLE {} SET TBLPROPERTIES (delta.enableDeletionVectors = true)")
+    done.source(f"INSERT INTO {{}} SELECT /*+ COALESCE(1) */ 'c', {minute}, 1 FROM range(20)")
+    return done.source(f"DELETE FROM {{}} WHERE {GONE[0]}").source(f"DELETE FROM {{}} WHERE {GONE[1]}")
+
+
+def test_a_rebuild_goes_on_where_what_lay_between_two_deletion_vectors_is_gone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    done = Play(spark, tmp_path, source={"start": {"version": 1}}, aggregates=[]).add("a@5").add("a@5 b@6").init()
+    done.run()
+    with_deletion_vectors(done).source("REORG TABLE {} APPLY (PURGE)").vacuumed()
+    done.rebuild().assert_sessions(f"{TWIN} \n c | 120 | 139 | 18")
+    done.assert_rejected("u | event_time | reason \n a | 5 | before_start")
+    done.assert_clean()
+
+
+def test_a_rebuild_reads_what_a_mapping_moves_of_a_source_with_deletion_vectors(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    done = stitched(spark, tmp_path)
+    with_deletion_vectors(done).run()
+    spark.sql(f"INSERT INTO delta.`{tmp_path / 'devices'}` VALUES ('c', 'cat')")
+    done.rebuild()
+    done.assert_sessions("who | start | end | count \n a | 6 | 6 | 1 \n b | 6 | 6 | 1 \n cat | 120 | 139 | 18")
+    done.assert_rejected("who | event_time | reason \n a | 5 | before_start")
+    done.assert_clean()
+
+
 def test_a_rebuild_that_was_cut_off_is_finished_by_the_mapping_that_it_has_read(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    devices = f"delta.`{tmp_path / 'devices'}`"
-    feed = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
-    spark.sql(f"CREATE TABLE {devices} (u STRING, user_id STRING) USING delta {feed}")
-    stitch = {"table": str(tmp_path / "devices"), "from": "u", "to": "user_id"}
-    source = {"start": {"version": 1}, "stitch": stitch, "key": [{"name": "who", "expr": "coalesce(user_id, u)"}]}
-    done = Play(spark, tmp_path, source=source).add("a@5").add("a@6 b@6").init()
-    done.run()
+    done = stitched(spark, tmp_path)
     with killed_at(side_tables, "write"):
         done.rebuild()
-    spark.sql(f"INSERT INTO {devices} VALUES ('b', 'bob')")
+    spark.sql(f"INSERT INTO delta.`{tmp_path / 'devices'}` VALUES ('b', 'bob')")
     done.run()
     done.assert_sessions("who | start | end | count \n a | 6 | 6 | 1 \n bob | 6 | 6 | 1")
     done.assert_rejected("who | event_time | reason \n a | 5 | before_start")

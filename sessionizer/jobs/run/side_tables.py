@@ -24,7 +24,7 @@ from sessionizer.tables.places.object_store import is_stored
 from sessionizer.tables.position import Position
 from sessionizer.tables.rejected_events import BY_MARK, FOR_GOOD, RejectedEvents
 from sessionizer.tables.runs import Timing
-from sessionizer.tables.source import opens
+from sessionizer.tables.source import opens, read_through
 
 MOST_DIGITS = 38
 RUNS, UPDATES = "runs", "session_updates"
@@ -61,7 +61,7 @@ def check(context: RunContext, result: RunResult) -> None:
         return
     events = context.sample()
     if any(_may_fail(of, events) for of in context.rule.aggregates):
-        _updates(context, result).write.format("noop").mode("overwrite").save()
+        read_through(_updates(context, result))
 
 
 def _may_fail(of: Aggregate, events: DataFrame) -> bool:
