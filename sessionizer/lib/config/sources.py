@@ -106,7 +106,7 @@ def together(
     order = dict.fromkeys(name for source in sources for name in source.order_by)
     dedupe = events.dedupe
     values |= {
-        "keys": tuple(f"`{name}`" if parts_of(name) else name for name in sources[0].key),
+        "keys": tuple(C.quoted(name) if parts_of(name) or name.startswith("`") else name for name in sources[0].key),
         "times": texts[sources[0].name] if len(set(texts.values())) == 1 else of_each(times),
         "where": of_each(filters, TRUE) if filters else None,
         "order_by": tuple(order),

@@ -12,7 +12,8 @@ from pyspark.sql import types as T
 # What Spark and Delta say of a version whose files, or whose place in the log, are there no more.
 GONE = (
     "FILE_NOT_EXIST",
-    "FileNotFoundException",  # where Delta reads a file by itself, as two deletion vectors for what lies between
+    ".bin does not exist",  # a deletion vector, where Delta reads two by itself for what lies between
+    "No such file or directory: s3",
     "DELTA_VERSION_NOT_FOUND",
     "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",
     "DELTA_LOG_FILE_NOT_FOUND",
