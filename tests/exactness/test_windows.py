@@ -132,6 +132,17 @@ def test_a_backfill_makes_the_windows_of_its_span_and_keys_and_no_others(spark: 
     done.assert_windows(events)
 
 
+def test_a_backfill_of_days_makes_a_window_that_ends_on_a_day_without_events(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    events = "a@5=1 a@8=2 a@2000=3"
+    done = slides(spark, tmp_path, events)
+    done.damage("DELETE FROM {} WHERE hour(window_end) = 0 AND minute(window_end) = 16")
+    assert not done.verify(15).clean
+    done.backfill(15, 3000)
+    done.assert_windows(events)
+
+
 def test_a_backfill_takes_out_windows_that_no_event_makes(spark: SparkSession, tmp_path: Path) -> None:
     done = slides(spark, tmp_path, "a@5=1 a@100=2 b@5=3")
     done.damage("UPDATE {} SET window_start = window_start + INTERVAL 7 MINUTES WHERE hour(window_end) = 0")

@@ -48,12 +48,18 @@ def spans_of(filled: Mapping[int, float], low: int, high: int, length: int | Non
 
 
 def _times(context: RunContext, low: int, high: int) -> DataFrame:
-    """`__us` of what lies in [low, high): events, rejected ones too, and rows of the table, by where they come in."""
-    events, rejects, layout = context.past.events([(low, high - 1)]), context.rejects(), context.kind.home.layout
+    """`__us` of what lies in [low, high): events, rejected ones too, and rows of the table, by where they come in.
+
+    Windows of events from before it may end in it.
+    """
+    rule, of_windows = context.rule, context.kind.name == "windows"
+    since = low - rule.gap - rule.time_unit if of_windows and isinstance(rule.gap, int) else low
+    events, rejects, layout = context.past.events([(since, high - 1)]), context.rejects(), context.kind.home.layout
+    us = event_time_us(events, rule)
     stored = context.kind.home.table.read(context.position.version)
     touching = stored.where((C.col(layout.start) < timestamp(high)) & (C.col(layout.end) >= timestamp(low)))
     found = [
-        events.select(event_time_us(events, context.rule).alias(C.US)),
+        events.select(F.when(us >= since, F.greatest(us, F.lit(low))).alias(C.US)),
         touching.select(F.greatest(F.unix_micros(C.col(layout.start)), F.lit(low)).alias(C.US)),
     ]
     if rejects is not None:
