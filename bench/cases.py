@@ -230,7 +230,7 @@ def bots(lab: Lab) -> Iterator[Result]:
 
 def content(lab: Lab) -> Iterator[Result]:
     """A condition that begins sessions, true of one event in a hundred: of every fifth visit."""
-    yield from pair(lab, "content", _by_content(lab), None)
+    yield from pair(lab, "content", _by_content(lab), 1.3)
 
 
 def cold_content(lab: Lab) -> Iterator[Result]:

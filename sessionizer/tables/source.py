@@ -167,7 +167,7 @@ def opens(read: Callable[[], DataFrame]) -> bool:
 
 
 def reads(rows: Callable[[], DataFrame]) -> bool:
-    """Whether all of a frame can be read, every column of each row. Errors: as of `opens`."""
+    """Whether all values of a frame that may be null can be read. Errors: as of `opens`."""
     return is_there(lambda: read_through(rows()))
 
 
