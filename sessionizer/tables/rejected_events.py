@@ -66,11 +66,25 @@ class RejectedEvents:
             rows = self._with_unread(self.table.spark.createDataFrame([], wanted))
             self.table.overwrite(rows, Commit(ANEW, self.table.version), [])
 
-    def before(self, run_seq: int, version: int | None = None) -> DataFrame | None:
-        """The rows that runs before this one have written, as of a version or the latest; None: there are none."""
-        if version is None and self.is_empty:
+    def before(self, run_seq: int) -> DataFrame | None:
+        """The rows that runs before this one have written; None: there are none."""
+        return None if self.is_empty else self.table.read().where(C.col(C.RUN_SEQ) < run_seq)
+
+    def without(self, undoing: Commit, last: int) -> DataFrame | None:
+        """The rows of runs as they are once the transactions after `last` are undone; None: there are none to undo.
+
+        Those of the latest version serve where none has been taken away since, and each transaction since is of a run
+        that has rows of its own there: one of an earlier run, which a RESTORE had it write again, has none. So files
+        that the version of then had need not be there. Errors: TableError as of `version_before`.
+        """
+        if (version := self.table.version_before(undoing, last)) is None:
             return None
-        return self.table.read(version).where(C.col(C.RUN_SEQ) < run_seq)
+        of_runs = self.table.read().where(C.col(C.RUN_SEQ).isNotNull())
+        if not any(map(self.table.removes_rows, range(version + 1, self.table.version + 1))):
+            later = of_runs.where(C.col(C.RUN_SEQ) > last).select(C.RUN_SEQ).distinct()
+            if self.table.acts_since(version, undoing.app_id) <= {row[0] for row in later.collect()}:
+                return of_runs.where(C.col(C.RUN_SEQ) <= last)
+        return self.table.read(version).where(C.col(C.RUN_SEQ).isNotNull())
 
     @property
     def is_empty(self) -> bool:
@@ -94,8 +108,7 @@ class RejectedEvents:
     def restore(self, undoing: Commit, last: int) -> None:
         """Undo the transactions after `last`, once. Lines that nobody could read are of none, and stay."""
         with self.table.lock():
-            if (version := self.table.version_before(undoing, last)) is not None:
-                before = self.table.read(version).where(C.col(C.RUN_SEQ).isNotNull())
+            if (before := self.without(undoing, last)) is not None:
                 noted = Commit(undoing.note, undoing.txn, undoing.note)
                 self.table.overwrite(self._with_unread(before), noted, [])
 

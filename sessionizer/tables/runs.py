@@ -79,6 +79,10 @@ class Runs:
         early = self.table.read().where(F.unix_micros("started_at") < us)
         return early.agg(F.max(C.RUN_SEQ)).collect()[0][0]  # type: ignore[no-any-return]
 
+    def first(self) -> int | None:
+        """The least run_seq, or None."""
+        return self.table.read().agg(F.min(C.RUN_SEQ)).collect()[0][0]  # type: ignore[no-any-return]
+
     def before(self, run_seq: int) -> dict[str, int] | None:
         """Of several sources how far each was read by the run before this one; empty of one. None: there was none."""
         rows = self.table.read().where(C.col(C.RUN_SEQ) < run_seq).orderBy(F.desc(C.RUN_SEQ)).limit(1)

@@ -129,9 +129,10 @@ def test_a_backfill_and_a_rebuild_leave_forgotten_sessions_out(play: Plays) -> N
 
 def test_a_backfill_mends_what_ended_within_a_gap_of_the_mark_and_fills_its_columns(play: Plays) -> None:
     done = forget(play(OLD))
-    done.damage("UPDATE {} SET total = 9 WHERE u = 'b'")
-    done.backfill(0, 11).assert_sessions(LEFT)
-    done.assert_clean()
+    for damage in ("UPDATE {} SET total = 9 WHERE u = 'b'", "DELETE FROM {} WHERE u = 'b'"):
+        done.damage(damage)
+        done.backfill(0, 11).assert_sessions(LEFT)
+        done.assert_clean()
     aggregates = [{"name": "total", "fn": "sum", "of": "n"}, {"name": "least", "fn": "min", "of": "n"}]
     done.change(aggregates=aggregates).run()
     wanted = "u | start | total | least \n b | 1 | 2 | {} \n tick | 1441 | 3 | 3"
@@ -154,6 +155,15 @@ def test_a_backfill_reaches_what_a_gap_of_its_own_has_kept_behind_the_mark(play:
     assert span == (at(1), at(1) + 1)
     backfill(done.kind, LookBack(*span, columns=("least",), now=done.now))
     done.assert_sessions("u | start | total | least \n b | 1 | 60 | 60 \n tick | 1441 | 3 | 3")
+    done.assert_clean()
+
+
+def test_a_backfill_goes_through_no_day_whose_events_are_all_forgotten(play: Plays) -> None:
+    done = forget(play("a@0=100000 b@1440=5 b@2880=5 c@2880=0 b@4320=5 tick@72000=1", now=90000, **BY_N))
+    done.damage("DELETE FROM {} WHERE u = 'a'")
+    asked = LookBack(at(0), at(72001), chunk=DAY, now=done.now)
+    assert [report.manifest.arguments["low"] for report in backfill(done.kind, asked)] == [at(0), at(72000)]
+    done.assert_sessions("u | start | total \n a | 0 | 100000 \n tick | 72000 | 1")
     done.assert_clean()
 
 

@@ -87,6 +87,14 @@ def test_a_backfill_of_columns_fills_what_was_final_and_takes_nothing_in(before:
     assert play.verify().differing == 1
 
 
+def test_no_backfill_of_columns_goes_over_late_sessions_apart_that_it_leaves_as_they_are(play: Plays) -> None:
+    done = play("tick@100 | a@5", late_events="separate").change(aggregates=[*TOTAL, KINDS])
+    done.run()
+    done.assert_sessions("u | start | kinds \n a | 5 | - \n tick | 100 | 1")
+    assert lacking(done.kind, ("kinds",), None, None) is None
+    done.assert_clean()
+
+
 @pytest.mark.broad
 def test_a_dropped_column_stays_and_is_null_in_what_is_written_from_then_on(before: Play, copied: Plays) -> None:
     play = copied(before, aggregates=[])

@@ -239,6 +239,48 @@ def test_a_rebuild_goes_on_where_files_are_gone_that_rejected_events_had_then(pl
     done.assert_clean()
 
 
+def without_old_files(done: Play) -> Play:
+    """Files of rejected_events that its latest version does not have are gone."""
+    with having(done.spark, AT_ONCE):
+        done.source(f"VACUUM delta.`{done.config.outputs.rejected_events}` RETAIN 0 HOURS")
+    return done
+
+
+@pytest.mark.parametrize("anew", [Play.run, Play.rebuild])
+def test_what_waits_is_known_where_no_row_has_been_taken_away_since(play: Plays, anew: Callable[[Play], Any]) -> None:
+    done = play("tick@100 a@1", corrections="quarantine").source("DELETE FROM {} WHERE u = 'a'")
+    done.run()
+    done.runs("b@6 | c@7")
+    done.source(f"OPTIMIZE delta.`{done.config.outputs.rejected_events}`")
+    restore(without_old_files(done), 2)
+    assert plan(done.kind, done.said.append, done.now).total("goes") == 0
+    anew(done)
+    late = " \n b | 6 | late \n c | 7 | late" if anew is Play.run else ""
+    done.assert_rejected(f"u | event_time | reason \n a | 1 | correction{late}")
+    done.assert_clean()
+
+
+def test_what_an_earlier_run_wrote_again_since_is_not_taken_for_what_it_had_left(play: Plays) -> None:
+    done = play("tick@100").add("a@5 b@101")
+    done.run_cut_off()
+    restore(done, 1).verify()
+    restore(done, 2).runs("c@6")
+    restore(done, 2).verify()
+    done.assert_rejected("u | event_time | reason \n a | 5 | late")
+    done.assert_clean()
+
+
+def test_a_ledger_that_was_made_anew_does_not_tell_what_runs_before_have_left_out(play: Plays) -> None:
+    done = play("tick@100 a@1", corrections="quarantine").source("DELETE FROM {} WHERE u = 'a'")
+    done.run()
+    done.runs("b@101")
+    shutil.rmtree(done.config.outputs.runs)
+    done.init().runs("b@102").readmit(0, 10)
+    restore(without_old_files(done), 4)
+    with pytest.raises(UsageError, match=r"rejected_events tells what stays out .* cannot follow the RESTORE"):
+        done.rebuild()
+
+
 def test_no_rebuild_goes_by_what_undone_runs_have_told_of_events_that_stay(spark: SparkSession, tmp_path: Path) -> None:
     made = Play(spark, tmp_path / "made", corrections="quarantine").runs("tick@100 a@1 | a@5")
     made.source("DELETE FROM {} WHERE u = 'a'").run()

@@ -131,8 +131,10 @@ class MemoryTable(Table):
         )  # of empty chunks Spark sees no further
 
     def removes_rows(self, version: int) -> bool:
-        feed = self._content.versions[version].feed
-        return feed is not None and pc.any(pc.not_equal(feed[TYPE.name], "insert")).as_py() is True
+        done, before = self._content.versions[version], self._content.versions[max(version - 1, 0)].rows
+        if done.feed is None:
+            return not done.rows.slice(0, before.num_rows).equals(before)
+        return pc.any(pc.not_equal(done.feed[TYPE.name], "insert")).as_py() is True
 
     def changes(self, first: int, last: int) -> DataFrame:
         numbered = [(n, self._content.versions[n].feed) for n in range(first, last + 1)]

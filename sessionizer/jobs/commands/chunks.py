@@ -8,7 +8,8 @@ from pyspark.sql import functions as F
 
 from sessionizer.jobs.run.context import RunContext
 from sessionizer.lib import columns as C
-from sessionizer.lib.admission.validate import event_time_us
+from sessionizer.lib.admission.validate import event_time_us, gap_us
+from sessionizer.lib.config import DynamicGap
 from sessionizer.lib.durations import DAY
 from sessionizer.lib.time.micros import floor_div, timestamp
 
@@ -50,16 +51,20 @@ def spans_of(filled: Mapping[int, float], low: int, high: int, length: int | Non
 def _times(context: RunContext, low: int, high: int) -> DataFrame:
     """`__us` of what lies in [low, high): events, rejected ones too, and rows of the table, by where they come in.
 
-    Windows of events from before it may end in it.
+    Windows of events from before it may end in it. Events with gaps of their own that no longer last behind what has
+    been forgotten are of no session that is left; nor are rejected ones as old.
     """
     rule, of_windows = context.rule, context.kind.name == "windows"
     since = low - rule.gap - rule.time_unit if of_windows and isinstance(rule.gap, int) else low
     events, rejects, layout = context.past.events([(since, high - 1)]), context.rejects(), context.kind.home.layout
-    us = event_time_us(events, rule)
+    timed, lasting = events.select("*", event_time_us(events, rule).alias(C.US)), C.col(C.US) >= since
+    if isinstance(rule.gap, DynamicGap) and (forgotten := context.clock.forgotten) is not None:
+        lasting &= C.col(C.US) + F.coalesce(gap_us(rule.gap, events), F.lit(0)) + rule.time_unit >= forgotten
+        rejects = None if rejects is None else rejects.where(C.col(C.EVENT_TIME) >= timestamp(forgotten))
     stored = context.kind.home.table.read(context.position.version)
     touching = stored.where((C.col(layout.start) < timestamp(high)) & (C.col(layout.end) >= timestamp(low)))
     found = [
-        events.select(F.when(us >= since, F.greatest(us, F.lit(low))).alias(C.US)),
+        timed.select(F.when(lasting, F.greatest(C.col(C.US), F.lit(low))).alias(C.US)),
         touching.select(F.greatest(F.unix_micros(C.col(layout.start)), F.lit(low)).alias(C.US)),
     ]
     if rejects is not None:

@@ -116,6 +116,7 @@ def lacking(kind: Kind, columns: tuple[str, ...], low: int | None, high: int | N
     layout, is_session = kind.home.layout, kind.name == "sessions"
     start, end = (F.unix_micros(C.col(n)) for n in (layout.start, C.SESSION_END if is_session else layout.end))
     rows = kind.home.table.read().where(C.col(C.IS_FINAL) & nothing)
+    rows = rows.where(~C.col(C.IS_LATE)) if is_session else rows  # those apart a backfill of columns leaves as they are
     rows = rows if done.forgotten is None else rows.where(F.unix_micros(C.col(layout.end)) >= done.forgotten)
     rows = rows if low is None else rows.where(end >= low)
     rows = rows if high is None else rows.where(start < high)

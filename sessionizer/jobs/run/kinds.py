@@ -139,13 +139,13 @@ class Kind(Ruled):
         Behind a RESTORE as they were then, whether the table has followed it yet or not.
         Errors: TableError where its log no longer reaches back so far.
         """
-        table, version = self.rejected_events.table, None
         if position.restored is not None:
             undoing, done = Commit(fence(self.home.table.id, REJECTED), position.restored), position.manifest
             last = 0 if done is None else done.run_seq
-            table.check_tells(undoing.app_id, last)
-            version = table.version_before(undoing, last)
-        return self.rejected_events.before(run_seq, version)
+            self.rejected_events.table.check_tells(undoing.app_id, last)
+            if (left := self.rejected_events.without(undoing, last)) is not None:
+                return left
+        return self.rejected_events.before(run_seq)
 
     def as_of(self, done: Manifest) -> "Kind":
         """The same by the aggregates of a run, where the rule differs by these alone."""

@@ -206,15 +206,15 @@ def as_followed(kind: Kind, position: Position) -> Position:
     """That of a rebuild: where rejected_events cannot follow a RESTORE, the table is taken as it stands.
 
     Errors: UsageError where it has rows that outlast a rebuild, as runs have told them that are undone, or where runs
-    that are not have told some: the undone ones may have taken these away.
+    that are not have told some, or nobody knows: the undone ones may have taken these away.
     """
     done, run_seq, now = position.manifest, position.version + 1, kind.rejected_events.table.read()
     if position.restored is None or opens(lambda: kind.rejects_before(run_seq, position) or now):
         return position
     for_good = FOR_GOOD | (BY_MARK if done is not None and done.forgotten is not None else frozenset())
-    told = set() if done is None else kind.runs.reasons(done.run_seq) | done.rejected.keys()
     lasts = C.col(C.REASON).isin(*for_good) & C.col(C.RUN_SEQ).isNotNull()
-    if not told & for_good and now.where(lasts).isEmpty():
+    told = set() if done is None else _reasons(kind, done)
+    if told is not None and not told & for_good and now.where(lasts).isEmpty():
         return replace(position, restored=None)
     raise UsageError(
         f"rejected_events tells what stays out of {kind.name} for good, or in them, and cannot follow the RESTORE: it "
@@ -222,6 +222,14 @@ def as_followed(kind: Kind, position: Position) -> Position:
         value=f"version {position.restored} of {kind.name}",
         remedy=f"a RESTORE of {kind.name} to the version before that one, or make them in a table of their own",
     )
+
+
+def _reasons(kind: Kind, done: Manifest) -> set[str] | None:
+    """For which reasons runs up to this one have rejected events; None: the ledger does not go back to the first."""
+    first, home = kind.runs.first(), kind.home
+    if first is None or (first > 1 and (home.table.entry(0) is None or next(home.manifests(first - 1), None))):
+        return None
+    return kind.runs.reasons(done.run_seq) | done.rejected.keys()
 
 
 def _began_late(manifest: Manifest) -> bool:

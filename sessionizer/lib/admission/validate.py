@@ -85,7 +85,7 @@ def validate(events: DataFrame, rule: Rule, clock: WatermarkState, in_flight: tu
         raise problem
     timed = keyed.withColumn(C.US, event_time_us(events, rule))
     if isinstance(rule.gap, DynamicGap):
-        timed = timed.withColumn(C.GAP, _gap_us(rule.gap, events))
+        timed = timed.withColumn(C.GAP, gap_us(rule.gap, events))
     if rule.time_unit > 1:
         timed = timed.withColumns({C.RAW_US: C.col(C.US), C.US: C.col(C.US) - F.pmod(C.US, F.lit(rule.time_unit))})
     return timed.withColumn(C.VERDICT, _verdict(timed, rule, clock, failed))
@@ -110,6 +110,22 @@ def raw_us(judged: DataFrame) -> Column:
     return C.col(C.RAW_US if C.RAW_US in judged.columns else C.US)
 
 
+def gap_us(gap: DynamicGap, events: DataFrame) -> Column:
+    """The gap of each event (its time is `__us`) in microseconds, at least `at_least`; null or not positive as it is."""
+    value, _ = of_event(gap.expr, events, "session.gap.expr")
+    kind = events.select(value.alias("g")).schema["g"].dataType
+    if isinstance(kind, T.StringType):
+        value = value.try_cast("interval")
+    elif not isinstance(kind, T.DayTimeIntervalType | T.CalendarIntervalType):
+        raise ConfigError(
+            f"session.gap.expr must give an INTERVAL, and this is {kind.simpleString().upper()}",
+            value=gap.expr,
+            remedy="write INTERVAL 30 MINUTES, or make_dt_interval(0, 0, 0, seconds)",
+        )
+    us = F.unix_micros(F.try_add(F.timestamp_micros(C.col(C.US)), value)) - C.col(C.US)
+    return us if gap.at_least is None else F.when(us > 0, F.greatest(us, F.lit(gap.at_least)))
+
+
 def schema_hash(rows: DataFrame, rule: object) -> str:
     """A hash of the rule, and of the source's own columns: while it stays, so do the columns that they make."""
     own = set(own_columns(rows.columns))
@@ -132,22 +148,6 @@ def _failed(events: DataFrame, rule: Rule) -> list[Column]:
     """For each of these expressions that may have no value: whether it has none."""
     found = [of_event(text, events, field)[1] for field, text in expressions_of(rule).items()]
     return [fails for fails in found if fails is not None]
-
-
-def _gap_us(gap: DynamicGap, events: DataFrame) -> Column:
-    """The gap of each event in microseconds, raised to `at_least`; null or not positive as it is."""
-    value, _ = of_event(gap.expr, events, "session.gap.expr")
-    kind = events.select(value.alias("g")).schema["g"].dataType
-    if isinstance(kind, T.StringType):
-        value = value.try_cast("interval")
-    elif not isinstance(kind, T.DayTimeIntervalType | T.CalendarIntervalType):
-        raise ConfigError(
-            f"session.gap.expr must give an INTERVAL, and this is {kind.simpleString().upper()}",
-            value=gap.expr,
-            remedy="write INTERVAL 30 MINUTES, or make_dt_interval(0, 0, 0, seconds)",
-        )
-    us = F.unix_micros(F.try_add(F.timestamp_micros(C.col(C.US)), value)) - C.col(C.US)
-    return us if gap.at_least is None else F.when(us > 0, F.greatest(us, F.lit(gap.at_least)))
 
 
 def event_time_us(events: DataFrame, rule: Rule) -> Column:

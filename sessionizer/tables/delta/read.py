@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,10 @@ class Reading(DeltaLog):
         if first is not None and not (is_next and self.entry(first - 1) is not None):
             raise self._lost(f"version {first - 1} or an earlier one")
         return None if first is None else first - 1
+
+    def acts_since(self, version: int, app_id: str) -> set[int]:
+        """The numbers of the transactions of the application that have come after this version."""
+        return {number for _, number in takewhile(lambda act: act[0] > version, self._acts(app_id))}
 
     def check_tells(self, app_id: str, last: int) -> None:
         """Raise where the application has had a transaction after `last`, and the log no longer has any of it."""

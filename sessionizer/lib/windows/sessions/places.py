@@ -13,6 +13,7 @@ from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import timestamp
 from sessionizer.lib.windows.sessions.boundaries import salt_of
 from sessionizer.lib.windows.sessions.intervals import apart, bare_intervals
+from sessionizer.lib.windows.sessions.islands import mark_islands
 
 
 def may_touch(table: DataFrame, rule: Rule, low: int, high: int | None) -> DataFrame:
@@ -28,8 +29,13 @@ def unforgotten(intervals: DataFrame, forgotten: int, rule: Rule, *, is_again: b
 
     Where cuts depend on all before them, what leaves before the mark makes the first session that is left anew,
     from its key's first event on: nobody knows any more where the chain began. So does an event from before the mark
-    whose gap is its own, and reaches beyond it now. What is made again lies behind it.
+    whose gap is its own, and reaches beyond it now. What is made again lies behind it, or, where nothing cuts, reaches
+    it: all that one of these sessions has had is left.
     """
+    if is_again and not (rule.cuts or rule.freezes):
+        island = Window.partitionBy(*C.cols((*apart(intervals, rule), C.ISLAND)))
+        reaches = C.col(C.LIVE).isNotNull() | (F.max(C.col(C.REACH)).over(island) >= forgotten)
+        return mark_islands(intervals, rule).withColumn("__left", reaches).where("__left").drop(C.ISLAND, "__left")
     existing, start = C.col(C.LIVE).isNotNull(), C.col(C.START)
     first = F.min(F.when(existing, start)).over(Window.partitionBy(*C.cols(apart(intervals, rule))))
     told = intervals.withColumn("__first", F.least(first, F.lit(forgotten)))
