@@ -111,7 +111,7 @@ def raw_us(judged: DataFrame) -> Column:
 
 
 def gap_us(gap: DynamicGap, events: DataFrame) -> Column:
-    """The gap of each event (its time is `__us`) in microseconds, at least `at_least`; null or not positive as it is."""
+    """The gap of each event (at `__us`) in microseconds, at least `at_least`; null or not positive as it is."""
     value, _ = of_event(gap.expr, events, "session.gap.expr")
     kind = events.select(value.alias("g")).schema["g"].dataType
     if isinstance(kind, T.StringType):
