@@ -47,7 +47,8 @@ class AcceptedChanges:
     before: the watermarks that the events were judged by. earliest: of all valid events. first, last: between which all
     events lie that change anything. low, high: the least start and the greatest reach of what
     adds or leaves; None where nothing does. leaves: whether anything does. populations: those apart that lose events.
-    again: what is to be made again besides. looks_back: rows that nothing has touched stay as they are.
+    again: what is to be made again besides. looks_back: rows that nothing has touched stay as they are. amid: where the
+    table has no rows, between which times partials lie that are several windows; None: none is.
     """
 
     partials: DataFrame
@@ -62,3 +63,4 @@ class AcceptedChanges:
     populations: tuple[int, ...] = ()
     again: Again | None = None
     looks_back: bool = False
+    amid: tuple[int, int] | None = None

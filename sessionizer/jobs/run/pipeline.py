@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
@@ -27,6 +27,7 @@ from sessionizer.lib.windows.sessions.memberships import Memberships, membership
 from sessionizer.lib.windows.windows import Around, Merged, Stored, Windows
 
 NO_OVERRIDE = WatermarkOverride()
+AMID = ("amid_low", "amid_high")  # of partials that are several windows
 OF_NEW = ("rows", "closed", "finalised")  # what has to be counted where all rows are new
 
 
@@ -59,6 +60,7 @@ class _Judged:
     rows: DataFrame
     partials: DataFrame
     counts: EventCounts
+    amid: tuple[int, int] | None
 
 
 def compute_run(  # noqa: PLR0913
@@ -117,41 +119,46 @@ def _all_new(names: Iterable[str], seen: Figures) -> dict[str, int]:
 
 def _admitted(admission: Admission, windows: Windows, stored: Stored) -> _Judged:
     """Which events count. What is older than the horizon, and late unless its place takes it in, is judged by that."""
-    found = _judge(admission, windows)
+    cut = windows.cut_amid() if stored.is_empty else None
+    found = _judge(admission, windows, cut)
     if not found.counts.pending:
         return found
     tells_copies = admission.rule.dedupe is not None
     if tells_copies:
-        found = _judge(replace(admission, tells_copies=False), windows)
+        found = _judge(replace(admission, tells_copies=False), windows, cut)
     around = Around(found.counts.old_low or 0, found.counts.old_high or 0, admission.known(found.rows, found.counts))
     told = windows.judge_places(found.partials.withColumn(C.EFFECT, effect()), around, stored, admission.clock)
     places, bucket = admission.compute.held(told.drop(C.EFFECT)), windows.bucket()
     if tells_copies:
-        return _judge(replace(admission, places=places, bucket=bucket), windows)
+        return _judge(replace(admission, places=places, bucket=bucket), windows, cut)
     rows = admission.placed(found.rows, places, bucket)
-    return _counted(rows, decided(places, admission.rule, admission.clock), admission)
+    return _counted(rows, decided(places, admission.rule, admission.clock), admission, cut)
 
 
-def _judge(admission: Admission, windows: Windows) -> _Judged:
+def _judge(admission: Admission, windows: Windows, cut: Column | None) -> _Judged:
     """Most runs only add events in time: they are judged as they are folded, in one pass.
 
     Where rows go they are judged first: what was mended before any run has read it is folded by none.
     """
     if admission.asked is None and admission.only_adds:
-        found = _folded(admission.judged(), windows, admission)
+        found = _folded(admission.judged(), windows, admission, cut)
         if not found.counts.needs_the_bag:
             return found
-    return _folded(admission.judged_with_changes(), windows, admission)
+    return _folded(admission.judged_with_changes(), windows, admission, cut)
 
 
-def _folded(judged: DataFrame, windows: Windows, admission: Admission) -> _Judged:
-    return _counted(judged, windows.fold(judged), admission)
+def _folded(judged: DataFrame, windows: Windows, admission: Admission, cut: Column | None) -> _Judged:
+    return _counted(judged, windows.fold(judged), admission, cut)
 
 
-def _counted(judged: DataFrame, partials: DataFrame, admission: Admission) -> _Judged:
-    rule = admission.rule
-    held, seen = admission.compute.observed(partials, count_columns(rule))
-    return _Judged(judged, held, EventCounts.of(seen, rule.sources))
+def _counted(judged: DataFrame, partials: DataFrame, admission: Admission, cut: Column | None) -> _Judged:
+    """cut: whether events of a partial lie in several windows, if that is asked."""
+    rule, is_amid = admission.rule, is_valid() & (F.lit(False) if cut is None else cut)
+    amid = {AMID[0]: F.min(F.when(is_amid, C.col(C.START))), AMID[1]: F.max(F.when(is_amid, C.col(C.END)))}
+    held, seen = admission.compute.observed(partials, count_columns(rule) | ({} if cut is None else amid))
+    low, high = (seen.get(name) for name in AMID)
+    counts = EventCounts.of(seen, rule.sources)
+    return _Judged(judged, held, counts, None if low is None or high is None else (low, high))
 
 
 def _accepted_changes(admission: Admission, judged: _Judged, again: Again | None) -> AcceptedChanges:
@@ -175,6 +182,7 @@ def _accepted_changes(admission: Admission, judged: _Judged, again: Again | None
         populations=tuple(lost),
         again=again,
         looks_back=admission.asked is not None,
+        amid=judged.amid,
     )
 
 

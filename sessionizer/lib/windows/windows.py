@@ -98,6 +98,9 @@ class Windows(Protocol):
     def fold(self, judged: DataFrame) -> DataFrame:
         """Partials of judged rows, apart by `__verdict`: `__bucket`, `__start`, `__end`, `__reach`, `__count`."""
 
+    def cut_amid(self) -> Column | None:
+        """Whether a partial, where there are no others than new ones, is several windows; None: it never is."""
+
     def judge_places(self, folded: DataFrame, around: Around, stored: Stored, clock: WatermarkState) -> DataFrame:
         """The partials with `__enters`: whether a `pending` one touches what may still change."""
 

@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
+from sessionizer.lib.accepted import AcceptedChanges
 from sessionizer.lib.aggregates.binding import Aggregate
 from sessionizer.lib.bags import hashed
 from sessionizer.lib.canonical import session_id
@@ -20,7 +21,6 @@ from sessionizer.lib.compute import Compute
 from sessionizer.lib.config import DynamicGap
 from sessionizer.lib.joins import joined, met_by_few
 from sessionizer.lib.rule import Rule
-from sessionizer.lib.time.spans import Spans
 from sessionizer.lib.windows.sessions.boundaries import (
     CHANGES_OF,
     CUT,
@@ -79,7 +79,7 @@ def told_by_neighbours(rule: Rule) -> bool:
 
 def in_pieces(  # noqa: PLR0913
     partials: DataFrame,
-    accepted: Callable[[Spans], DataFrame],
+    changes: AcceptedChanges,
     rule: Rule,
     aggregates: tuple[Aggregate, ...],
     *,
@@ -90,17 +90,15 @@ def in_pieces(  # noqa: PLR0913
 
     The events of the few buckets that are cut amid are read again, no others.
 
-    In: what `new_intervals` returns, one partial a key and bucket; what makes the accepted events.
+    In: what `new_intervals` returns, one partial a key and bucket; the changes that they are of.
     Out: the same, `__island` BIGINT, 1, 2, … in time order per key, `__ahead` as of `cut`; the last of a session tells
     what has begun the next one.
     """
     place, is_cut = (*rule.key, C.BUCKET), is_to_cut(rule)
-    edges = F.min(F.when(is_cut, C.col(C.START))), F.max(F.when(is_cut, C.col(C.END)))
-    low, high = next(iter(compute.rows(partials.agg(*edges))), (None, None))
-    if low is None or high is None:
+    if changes.amid is None:
         return _in_sessions(partials.withColumn(C.ISLAND, F.lit(None).cast("bigint")), rule)
     buckets = partials.where(is_cut).select(*C.cols(place))
-    events = main_population(accepted([(low, high)])).withColumn(C.BUCKET, bucket(rule.bucket))
+    events = main_population(changes.accepted([changes.amid])).withColumn(C.BUCKET, bucket(rule.bucket))
     within = cut(met_by_few(events, buckets, place).withColumnRenamed(C.BUCKET, C.RANGE), rule, compute)
     made = fold(within.drop(C.WHY), rule, aggregates, C.RANGE, C.ISLAND, whole=True).drop(C.RANGE)
     return _in_sessions(partials.where(~is_cut).unionByName(arriving(made, rule, now), allowMissingColumns=True), rule)

@@ -25,11 +25,7 @@ from sessionizer.lib.windows.sessions.beside import (
     untouched,
     within_ranges,
 )
-from sessionizer.lib.windows.sessions.boundaries import (
-    facts_of_content,
-    is_to_cut,
-    with_cut,
-)
+from sessionizer.lib.windows.sessions.boundaries import facts_of_content, is_to_cut, with_cut
 from sessionizer.lib.windows.sessions.changes import (
     HOW,
     counts,
@@ -99,6 +95,10 @@ class Sessions:
     def counts(self) -> Mapping[str, Column]:
         """What the ledger tells of sessions."""
         return counts()
+
+    def cut_amid(self) -> Column | None:
+        """Where neighbours tell all cuts, partials with one amid them are read again, and no others."""
+        return is_to_cut(self.rule) if told_by_neighbours(self.rule) and not self.rule.tells_events else None
 
     def judge_places(self, folded: DataFrame, around: Around, stored: Stored, clock: WatermarkState) -> DataFrame:
         """By groups (KIP-94): one enters unless its merged reach lies before the horizon, strictly (SEMANTICS §6)."""
@@ -201,8 +201,8 @@ class Sessions:
     def _first(self, intervals: DataFrame, changes: AcceptedChanges, compute: Compute) -> Merged:
         """Where the table has no session: those that nothing cuts are merged as they are."""
         rule = self.rule
-        if told_by_neighbours(rule) and not rule.tells_events:
-            pieces = in_pieces(intervals, changes.accepted, rule, self.aggregates, now=self.now, compute=compute)
+        if self.cut_amid() is not None:
+            pieces = in_pieces(intervals, changes, rule, self.aggregates, now=self.now, compute=compute)
             return Merged(self._merged(pieces))
         marked = mark_islands(intervals, rule)
         islands = merge_islands(marked, rule, self.facts).where(is_to_cut(rule))

@@ -67,6 +67,9 @@ class SlidingWindows:
             ),
         }
 
+    def cut_amid(self) -> None:
+        """Those of one time are never apart."""
+
     def judge_places(self, folded: DataFrame, around: Around, stored: Stored, clock: WatermarkState) -> DataFrame:
         """An old event enters if it lies in a window that is open."""
         asks = folded.where(C.col(C.EFFECT).isNotNull())
