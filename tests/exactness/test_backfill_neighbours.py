@@ -67,3 +67,21 @@ def test_a_backfill_by_clocks_of_keys_keeps_the_clock_of_the_key(play: Plays) ->
         a | 50         | late   | 100
         """
     )
+
+
+@pytest.mark.broad
+@pytest.mark.parametrize(("low", "high"), [(5, 10), (0, 1), (16, 17)])
+@pytest.mark.parametrize("left", ["u = 'tick'", "true"])
+def test_a_session_that_was_deleted_comes_back_whole_though_it_began_or_ends_beyond_the_span(
+    play: Plays, low: float, high: float, left: str
+) -> None:
+    done = play("a@0 a@8 a@16 a@30 tick@100")
+    done.damage("DELETE FROM {} WHERE u = 'a'" if left != "true" else "DELETE FROM {}")
+    done.backfill(low, high).assert_sessions("u | start | end | count \n a | 0 | 16 | 3", u="a")
+
+
+def test_what_is_left_of_a_session_in_two_by_hand_is_one_again(play: Plays) -> None:
+    done = play("a@0 a@8 a@16 tick@100")
+    done.damage("UPDATE {} SET session_end = session_start, session_id = 'x' WHERE u = 'a'")
+    done.backfill(5, 10).assert_sessions("u | start | end | count \n a | 0 | 16 | 3", u="a")
+    done.assert_clean()

@@ -160,11 +160,43 @@ def test_a_backfill_reaches_what_a_gap_of_its_own_has_kept_behind_the_mark(play:
 
 def test_a_backfill_goes_through_no_day_whose_events_are_all_forgotten(play: Plays) -> None:
     done = forget(play("a@0=100000 b@1440=5 b@2880=5 c@2880=0 b@4320=5 tick@72000=1", now=90000, **BY_N))
+    assert done.position().forgotten == at(72000)
     done.damage("DELETE FROM {} WHERE u = 'a'")
     asked = LookBack(at(0), at(72001), chunk=DAY, now=done.now)
     assert [report.manifest.arguments["low"] for report in backfill(done.kind, asked)] == [at(0), at(72000)]
     done.assert_sessions("u | start | total \n a | 0 | 100000 \n tick | 72000 | 1")
     done.assert_clean()
+
+
+def lost(done: Play, low: float, high: float, chunk: int | None = None) -> Play:
+    """What a backfill makes of a's sessions, which somebody has deleted by hand."""
+    done.damage("DELETE FROM {} WHERE u = 'a'")
+    backfill(done.kind, LookBack(at(low), at(high), chunk=chunk, now=done.now))
+    done.assert_clean()
+    return done
+
+
+@pytest.mark.parametrize("chunk", [None, DAY])
+def test_a_lost_session_comes_back_whole_with_events_whose_own_reach_is_forgotten(play: Plays, chunk: int) -> None:
+    done = forget(play("z@0=1 a@0=2000 a@1500=100000 tick@72000=1", now=90000, **BY_N))
+    assert done.position().forgotten == at(72000)
+    lost(done, 0, 72001, chunk).assert_sessions("u | start | end | total \n a | 0 | 1500 | 102000", u="a")
+
+
+def test_a_lost_session_comes_back_whole_though_it_began_a_gap_before_the_mark(play: Plays) -> None:
+    done = forget(play("z@0 a@0 a@8 a@12 tick@1441"))
+    lost(done, 0, 1500).assert_sessions("u | start | end | total \n a | 0 | 12 | 3", u="a")
+
+
+def test_of_a_lost_chain_what_is_left_comes_back_as_it_was(play: Plays) -> None:
+    done = forget(play("a@0 a@6 a@12 a@18 a@24 tick@1460", session={"max_duration": "12m"}))
+    lost(done, 0, 2000).assert_sessions("u | start | end | total \n a | 18 | 24 | 2", u="a")
+
+
+def test_a_lost_session_comes_back_of_an_event_that_only_a_waiting_delete_still_tells_of(play: Plays) -> None:
+    done = play("z@0=1 a@0=100000 tick@72000=1 b@72000=1", now=90000, corrections="quarantine", **BY_N)
+    done.source("DELETE FROM {} WHERE u = 'a'").run()
+    lost(forget(done), 0, 72001, DAY).assert_sessions("u | start | total \n a | 0 | 100000", u="a")
 
 
 def test_chains_that_max_duration_cuts_go_on_from_what_is_left(spark: SparkSession, tmp_path: Path) -> None:

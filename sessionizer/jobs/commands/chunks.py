@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from sessionizer.jobs.run.context import RunContext
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.validate import event_time_us, gap_us
+from sessionizer.lib.admission.verdicts import IN
 from sessionizer.lib.config import DynamicGap
 from sessionizer.lib.durations import DAY
 from sessionizer.lib.time.micros import floor_div, timestamp
@@ -52,7 +53,7 @@ def _times(context: RunContext, low: int, high: int) -> DataFrame:
     """`__us` of what lies in [low, high): events, rejected ones too, and rows of the table, by where they come in.
 
     Windows of events from before it may end in it. Events with gaps of their own that no longer last behind what has
-    been forgotten are of no session that is left; nor are rejected ones as old.
+    been forgotten are of no session that is left; nor are those as old that stay out.
     """
     rule, of_windows = context.rule, context.kind.name == "windows"
     since = low - rule.gap - rule.time_unit if of_windows and isinstance(rule.gap, int) else low
@@ -60,7 +61,8 @@ def _times(context: RunContext, low: int, high: int) -> DataFrame:
     timed, lasting = events.select("*", event_time_us(events, rule).alias(C.US)), C.col(C.US) >= since
     if isinstance(rule.gap, DynamicGap) and (forgotten := context.clock.forgotten) is not None:
         lasting &= C.col(C.US) + F.coalesce(gap_us(rule.gap, events), F.lit(0)) + rule.time_unit >= forgotten
-        rejects = None if rejects is None else rejects.where(C.col(C.EVENT_TIME) >= timestamp(forgotten))
+        young = (C.col(C.EVENT_TIME) >= timestamp(forgotten)) | (C.col(C.KEPT) == IN)
+        rejects = None if rejects is None else rejects.where(young)
     stored = context.kind.home.table.read(context.position.version)
     touching = stored.where((C.col(layout.start) < timestamp(high)) & (C.col(layout.end) >= timestamp(low)))
     found = [

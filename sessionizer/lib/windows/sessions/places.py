@@ -1,18 +1,21 @@
 """Places: which rows of the table what comes and goes may touch, and where they lie."""
 
+from collections.abc import Callable
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.accepted import ADDS, LEAVES, AcceptedChanges
+from sessionizer.lib.accepted import ADDS, LEAVES, AcceptedChanges, Again
 from sessionizer.lib.canonical import session_id
+from sessionizer.lib.compute import Compute, Figures
 from sessionizer.lib.config import DynamicGap
 from sessionizer.lib.durations import EVER
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import timestamp
 from sessionizer.lib.windows.sessions.boundaries import salt_of
-from sessionizer.lib.windows.sessions.intervals import apart, bare_intervals
+from sessionizer.lib.windows.sessions.intervals import apart, bare_intervals, emptied
 from sessionizer.lib.windows.sessions.islands import mark_islands
 
 
@@ -24,19 +27,89 @@ def may_touch(table: DataFrame, rule: Rule, low: int, high: int | None) -> DataF
     return table.where(near)
 
 
+def places_again(  # noqa: PLR0913
+    changes: AcceptedChanges,
+    again: Again,
+    table: DataFrame | None,
+    rule: Rule,
+    *,
+    leaving: Callable[[DataFrame], DataFrame],
+    now: int,
+    compute: Compute,
+) -> DataFrame:
+    """What is made again: the places of the events of the span, and of sessions there, which may have lost theirs.
+
+    They come as what leaves: nothing has arrived there. Final ones may lie within each other's gap, far on. leaving:
+    makes them of events.
+    """
+    affected = leaving(again.of_keys(changes.accepted([(again.low, again.high - 1)]), rule.key))
+    main = None if table is None else again.of_keys(table.where(~C.col(C.IS_LATE)), rule.key)
+    if main is not None:
+        touched = (C.col(C.SESSION_START) < timestamp(again.high)) & (C.col(C.SESSION_END) >= timestamp(again.low))
+        affected = affected.unionByName(emptied(main.where(touched), rule, now), allowMissingColumns=True)
+    edges = {"low": F.min(C.col(C.START)), "high": F.max(C.col(C.REACH))}
+    affected, seen = compute.observed(affected, edges)
+    lone, number = compute.observed(_lone(affected, again, rule), {"lone": F.count(F.lit(1))})
+    far: Figures = {}
+    if number["lone"]:
+        keys = F.broadcast(lone.select(*C.cols(rule.key)).distinct())
+        beyond = changes.accepted([(-EVER, again.low - 1), (again.high, EVER)])
+        beyond = leaving(joined(beyond, keys, rule.key, "left_semi"))
+        beyond, far = compute.observed(_one_with(lone, beyond, rule), edges)
+        affected = affected.unionByName(beyond, allowMissingColumns=True)
+    if main is None:
+        return affected
+    # What is accepted or gone with it may lie elsewhere: copies of its events.
+    lows, highs = [seen["low"], far.get("low"), changes.low], [seen["high"], far.get("high"), changes.high]
+    low = min((t for t in lows if t is not None), default=again.low)
+    high = max((t for t in highs if t is not None), default=again.high)
+    of_keys = affected.select(*C.cols(rule.key)).unionByName(changes.partials.select(*C.cols(rule.key))).distinct()
+    near = joined(main, of_keys, rule.key, "left_semi") if rule.freezes else may_touch(main, rule, low, high)
+    return affected.unionByName(bare_intervals(near, rule), allowMissingColumns=True)
+
+
+def _lone(places: DataFrame, again: Again, rule: Rule) -> DataFrame:
+    """Of the events in the span those that no row covers, and that may be of one session with what lies beyond it.
+
+    Where every event has its row they are late ones that are taken in.
+    """
+    holds, span_begins = C.col(C.COUNT) > 0, F.lit(isinstance(rule.gap, DynamicGap))
+    if isinstance(rule.gap, int):
+        span_begins = C.col(C.START) <= again.low + rule.gap
+    places_of_rows = places.where(~holds).select(
+        *C.cols(rule.key), C.col(C.START).alias("__row_start"), C.col(C.END).alias("__row_end")
+    )
+    at_edge = places.where(holds & (span_begins | (C.col(C.REACH) >= again.high)) & F.lit(not rule.freezes))
+    covers = (F.col("__row_start") <= C.col(C.END)) & (F.col("__row_end") >= C.col(C.START))
+    return joined(at_edge, places_of_rows, rule.key, "left_anti", covers)
+
+
+def _one_with(lone: DataFrame, beyond: DataFrame, rule: Rule) -> DataFrame:
+    """Of places beyond the span those that lie within reach of these, or of each other up to them."""
+    both = lone.withColumn("__lone", F.lit(True)).unionByName(
+        beyond.withColumn("__lone", F.lit(False)), allowMissingColumns=True
+    )
+    island = Window.partitionBy(*C.cols((*rule.key, C.ISLAND)))
+    told = mark_islands(both, rule).withColumn("__met", F.max("__lone").over(island))
+    return told.where(F.col("__met") & ~F.col("__lone")).drop("__lone", "__met", C.ISLAND)
+
+
 def unforgotten(intervals: DataFrame, forgotten: int, rule: Rule, *, is_again: bool) -> DataFrame:
     """Those of the table, and of the new ones what may concern them, or what is to come: not what lies before.
 
     Where cuts depend on all before them, what leaves before the mark makes the first session that is left anew,
     from its key's first event on: nobody knows any more where the chain began. So does an event from before the mark
-    whose gap is its own, and reaches beyond it now. What is made again lies behind it, or, where nothing cuts, reaches
-    it: all that one of these sessions has had is left.
+    whose gap is its own, and reaches beyond it now. What is made again is whole, or, where cuts depend on all before
+    them, begins with the first row that is left of those that lie over the mark.
     """
-    if is_again and not (rule.cuts or rule.freezes):
-        island = Window.partitionBy(*C.cols((*apart(intervals, rule), C.ISLAND)))
-        reaches = C.col(C.LIVE).isNotNull() | (F.max(C.col(C.REACH)).over(island) >= forgotten)
-        return mark_islands(intervals, rule).withColumn("__left", reaches).where("__left").drop(C.ISLAND, "__left")
     existing, start = C.col(C.LIVE).isNotNull(), C.col(C.START)
+    if is_again and not rule.freezes:
+        island = Window.partitionBy(*C.cols((*apart(intervals, rule), C.ISLAND)))
+        first = F.min(F.when(existing & (start < forgotten) & F.lit(rule.cuts), start)).over(island)
+        told = mark_islands(intervals, rule).withColumns({"__first": first, "__last": F.max(C.REACH).over(island)})
+        left = told.where(existing | ((F.col("__last") >= forgotten) & (C.col(C.END) >= F.coalesce("__first", start))))
+        begins = F.when(existing, start).otherwise(F.greatest(start, "__first"))
+        return left.withColumn(C.START, begins).drop(C.ISLAND, "__first", "__last")
     first = F.min(F.when(existing, start)).over(Window.partitionBy(*C.cols(apart(intervals, rule))))
     told = intervals.withColumn("__first", F.least(first, F.lit(forgotten)))
     if not is_again:

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.accepted import ADDS, JOINS, LEAVES, PENDING, AcceptedChanges, Again
+from sessionizer.lib.accepted import ADDS, JOINS, LEAVES, PENDING, AcceptedChanges
 from sessionizer.lib.aggregates.binding import Aggregate, bind
 from sessionizer.lib.compare import ADDED, tolerances
 from sessionizer.lib.compute import Compute
@@ -50,7 +50,7 @@ from sessionizer.lib.windows.sessions.intervals import (
 )
 from sessionizer.lib.windows.sessions.islands import beyond, mark_islands
 from sessionizer.lib.windows.sessions.lifecycle import not_forgotten, settle, table_columns, with_last_arrivals
-from sessionizer.lib.windows.sessions.places import may_touch, sessions_apart, unforgotten
+from sessionizer.lib.windows.sessions.places import may_touch, places_again, sessions_apart, unforgotten
 from sessionizer.lib.windows.sessions.recompute import (
     REDO,
     mark_roles,
@@ -124,7 +124,9 @@ class Sessions:
         rule = self.rule
         intervals = new_intervals(changes.partials, rule, self.now)
         if changes.again is not None:
-            places = self._places_again(changes, changes.again, stored, compute)
+            places = places_again(
+                changes, changes.again, stored.all(), rule, leaving=self._leaving, now=self.now, compute=compute
+            )
             intervals = intervals.unionByName(places, allowMissingColumns=True)
         elif stored.live is not None:
             known = state_intervals(stored.live, rule, self.facts if stored.lacks_state else self.aggregates)
@@ -274,27 +276,7 @@ class Sessions:
             intervals = intervals.unionByName(found, allowMissingColumns=True)
         return intervals
 
-    def _places_again(self, changes: AcceptedChanges, again: Again, stored: Stored, compute: Compute) -> DataFrame:
-        """What is made again: the places of the events of the span, and of sessions there, which may have lost theirs.
-
-        They come as what leaves: nothing has arrived there. Final ones may lie within each other's gap, far on.
-        """
-        rule = self.rule
-        events = main_population(again.of_keys(changes.accepted([(again.low, again.high - 1)]), rule.key))
-        affected = arriving(fold(events, rule, self.aggregates), rule, self.now).withColumn(C.EFFECT, F.lit(LEAVES))
-        table = stored.all()
-        if table is None:
-            return affected
-        main = again.of_keys(table.where(~C.col(C.IS_LATE)), rule.key)
-        touched = (C.col(C.SESSION_START) < timestamp(again.high)) & (C.col(C.SESSION_END) >= timestamp(again.low))
-        affected, seen = compute.observed(
-            affected.unionByName(emptied(main.where(touched), rule, self.now), allowMissingColumns=True),
-            {"low": F.min(C.col(C.START)), "high": F.max(C.col(C.REACH))},
-        )
-        # What is accepted or gone with it may lie elsewhere: copies of its events.
-        lows, highs = [seen["low"], changes.low], [seen["high"], changes.high]
-        low = min((t for t in lows if t is not None), default=again.low)
-        high = max((t for t in highs if t is not None), default=again.high)
-        of_keys = affected.select(*C.cols(rule.key)).unionByName(changes.partials.select(*C.cols(rule.key))).distinct()
-        near = joined(main, of_keys, rule.key, "left_semi") if rule.freezes else may_touch(main, rule, low, high)
-        return affected.unionByName(bare_intervals(near, rule), allowMissingColumns=True)
+    def _leaving(self, events: DataFrame) -> DataFrame:
+        """Places of events of the main population, as what leaves: nothing has arrived there."""
+        places = arriving(fold(main_population(events), self.rule, self.aggregates), self.rule, self.now)
+        return places.withColumn(C.EFFECT, F.lit(LEAVES))
