@@ -142,8 +142,14 @@ class Events:
         return Increments({name: passed(known.get(name)) for name in self.each}, more)
 
     def as_rebuilt(self, done: Manifest) -> Increments:
-        """No more than the sources as they stand; of one that no run has begun, as it waits for its start, nothing."""
+        """No more than the sources as they stand; of one that no run has begun, as it waits for its start, nothing.
+
+        So does one that comes to others, unless it starts with all that it has: the next run begins it.
+        """
         unread = {name for name, of in self.consumed(done).items() if of.to_version is None}
+        ids = {of.id for of in done.consumed.values()}
+        new = {name for name, table in self.tables.items() if name not in done.consumed and table.id not in ids}
+        unread |= {name for name in new if done.has_consumed and self.each[name].of.start != "earliest"}
         at = {name: -1 if name in unread else version for name, version in self.versions.items()}
         return Increments({name: self.each[name].nothing_behind(version) for name, version in at.items()})
 

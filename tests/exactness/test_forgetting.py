@@ -14,7 +14,7 @@ from sessionizer.jobs.commands.rebuild_plan import plan
 from sessionizer.jobs.run import side_tables
 from sessionizer.jobs.run.kinds import sessions_of
 from sessionizer.lib.durations import DAY
-from sessionizer.lib.errors import TableError
+from sessionizer.lib.errors import RunFailed, TableError
 from tests.exactness.play import BY_N, BY_NAME, WAITING, Play, SourceError, UsageError, at
 from tests.kills import killed_at
 
@@ -279,10 +279,33 @@ def test_what_is_late_by_the_mark_is_the_original_of_nothing(play: Plays, latene
     done.assert_sessions("u | start | end | total \n a | 12 | 12 | 9 \n b | 1 | 1 | 2 \n tick | 1441 | 1441 | 3")
 
 
-def test_a_copy_of_what_is_forgotten_is_late_when_its_original_goes(play: Plays) -> None:
-    done = forget(play("a@0=7 a@5=7 tick@1441", source={"dedupe": {"by": ["n"], "within": "7d"}}))
+@pytest.mark.parametrize("policy", ["quarantine", "fail"])
+def test_a_copy_of_what_is_forgotten_is_late_when_its_original_goes(play: Plays, policy: str) -> None:
+    within = {"dedupe": {"by": ["n"], "within": "7d"}}
+    done = forget(play("a@0=7 a@5=7 tick@1441", source=within, late_events=policy))
     done.source("DELETE FROM {} WHERE u = 'a' AND at = TIMESTAMP'2026-01-01 00:00:00'").run()
     done.assert_rejected("u | event_time | reason \n a | 5 | late")
+    done.assert_sessions("u | start \n tick | 1441")
+    done.assert_clean()
+
+
+@pytest.mark.parametrize("way", ["an update", "an overwrite"])
+def test_an_update_in_quarantine_that_moves_its_row_over_the_mark_and_makes_it_invalid_is_invalid(
+    play: Plays, way: str
+) -> None:
+    fails = [{"name": "total", "fn": "sum", "of": "CASE WHEN n = 4 THEN 1 DIV (n - 4) ELSE n END"}]
+    done = forget(play("a@0 tick@1441", corrections="quarantine", aggregates=fails, invalid_events="fail"))
+    if way == "an update":
+        done.source("UPDATE {} SET n = 4, at = TIMESTAMP'2026-01-01 00:02:00' WHERE u = 'tick'")
+    else:
+        done.source(
+            "INSERT INTO {} REPLACE WHERE u = 'tick' SELECT u, TIMESTAMP'2026-01-01 00:02:00', 4 FROM {} "
+            "WHERE u = 'tick'"
+        )
+    with pytest.raises(RunFailed, match="1 event is invalid"):
+        done.run()
+    done.change(invalid_events="quarantine").run()
+    done.assert_rejected("u | event_time | reason \n tick | 2 | expression_failed \n tick | 1441 | correction")
     done.assert_sessions("u | start \n tick | 1441")
     done.assert_clean()
 

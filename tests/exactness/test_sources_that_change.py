@@ -117,6 +117,22 @@ def test_a_rebuild_takes_nothing_of_a_source_in_that_waits_for_its_start(play: P
     done.assert_clean()
 
 
+@pytest.mark.parametrize(("start", "counts"), [("latest", 2), ({"version": 1}, 3), ("earliest", 4)])
+def test_a_source_that_is_added_begins_where_its_start_says(play: Plays, start: Any, counts: int) -> None:
+    done = play({"clicks": CLICKS, "calls": CALLS | {"start": start}})
+    done.config = done.configured("clicks")
+    done.comes(calls="a@1").comes(calls="a@2").runs(clicks="a@0")
+    done.config = done.configured()
+    done.rebuild()
+    done.run()
+    done.runs(calls="a@3")
+    done.assert_sessions(f"u | start | end | count \n a | 0 | 3 | {counts}")
+    done.assert_clean()
+    done.rebuild()
+    done.assert_sessions(f"u | start | end | count \n a | 0 | 3 | {counts}")
+    done.assert_clean()
+
+
 def test_a_source_that_is_added_leaves_the_others_the_tables_that_were_read(play: Plays) -> None:
     """What is deleted there and stays is known, or a run has to read it first; columns are told anew."""
     three = {"clicks": CLICKS, "calls": CALLS, "chats": CALLS}

@@ -23,7 +23,7 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.admission.accepted import accepted, as_rejects
 from sessionizer.lib.admission.verdicts import BEFORE_START, CORRECTION, DUPLICATE, EXPRESSION_FAILED, IN, INVALID, LATE
 from sessionizer.lib.aggregates.evolution import Definitions, by_name, told_by
-from sessionizer.lib.bags import undone
+from sessionizer.lib.bags import taken, undone
 from sessionizer.lib.config import Aggregate
 from sessionizer.lib.config.sources import filters_of, made_columns_of
 from sessionizer.lib.errors import ConfigError, RunFailed, SourceError, SourceMismatch, TableError, UsageError
@@ -203,11 +203,14 @@ def check_policies(result: RunResult, context: RunContext) -> None:
         ("late_events", late, f"set a longer {context.kind.lateness}, or late_events: quarantine or amend"),
         ("invalid_events", INVALID, "mend the source, or set invalid_events: quarantine"),
     ):
-        if getattr(rule, policy) == "fail" and (number := sum(rejects.get(r, 0) for r in reasons)):
+        if getattr(rule, policy) != "fail" or not any(rejects.get(reason) for reason in reasons):
+            continue
+        come = _come(result, reasons)
+        if number := come.count():
             are = "event is" if number == 1 else "events are"
             raise RunFailed(
                 f"{number:,} {are} {policy.removesuffix('_events')}, and {policy} is fail; the first: "
-                + _first_of(result, reasons),
+                + _first_of(come),
                 remedy=f"{remedy}; nothing was written",
             )
 
@@ -232,9 +235,18 @@ def check_expectations(context: RunContext, result: RunResult, phases: Phases) -
         gate(rows, Path(expected), context.kind.name, identity)
 
 
-def _first_of(result: RunResult, reasons: tuple[str, ...]) -> str:
-    rows = result.rejected().where(C.col(C.REASON).isin(*reasons)).orderBy(C.EVENT_TIME, C.EVENT_HASH).limit(10)
-    told = rows.select(C.REASON, C.EVENT).collect()  # Python has no place for every time
+def _come(result: RunResult, reasons: tuple[str, ...]) -> DataFrame:
+    """The events that are rejected so, without those that have been rejected before and are judged again."""
+    rows, gone = result.rejected().where(C.col(C.REASON).isin(*reasons)), result.leaving()
+    if gone is None:
+        return rows
+    hashes = gone.select(C.col(C.EVENT_HASH).alias(C.HASH))
+    return taken(rows.withColumn(C.HASH, C.col(C.EVENT_HASH)), hashes).where(~C.col(C.TAKEN))
+
+
+def _first_of(rows: DataFrame) -> str:
+    first = rows.orderBy(C.EVENT_TIME, C.EVENT_HASH).limit(10)
+    told = first.select(C.REASON, C.EVENT).collect()  # Python has no place for every time
     return "; ".join(f"{row[C.REASON]}: {row[C.EVENT]}" for row in told)
 
 

@@ -96,12 +96,15 @@ def reconciled(
     if rule.corrections == "quarantine":
         came = came | C.col(C.VERDICT).isin(*INVALID)
     replaces = came & C.col(C.US).isNotNull() & F.bool_or(_is_gone()).over(here)
-    told = net.withColumn(C.VERDICT, F.when(replaces, CORRECTED).otherwise(C.col(C.VERDICT))).drop("__nth")
+    told = net.withColumn("__was", C.col(C.VERDICT)).drop("__nth")
+    told = told.withColumn(C.VERDICT, F.when(replaces, CORRECTED).otherwise(C.col(C.VERDICT)))
     if forgotten is not None:
         of_main = C.col(C.POPULATION).isNull() if C.POPULATION in told.columns else F.lit(True)
         remains = F.bool_or((C.col(C.VERDICT) == WITHDRAWN) & of_main).over(here)
         moves = (C.col(C.VERDICT) == CORRECTED) & (C.col(C.US) < forgotten) & ~F.coalesce(remains, F.lit(False))
-        told = told.withColumn(C.VERDICT, F.when(moves, F.lit(None)).otherwise(C.col(C.VERDICT)))
+        invalid = F.when(F.col("__was").isin(*INVALID), F.col("__was"))
+        told = told.withColumn(C.VERDICT, F.when(moves, invalid).otherwise(C.col(C.VERDICT)))
+    told = told.drop("__was")
     if rule.corrections == "apply":
         return told
     refused = C.col(C.VERDICT).isin(WITHDRAWN, CORRECTED)

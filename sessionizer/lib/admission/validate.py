@@ -213,7 +213,10 @@ def _verdict(events: DataFrame, rule: Rule, clock: WatermarkState, failed: list[
     known = [(BEFORE_START, kind == BEFORE_START), (CORRECTION, waits)]
     apart = [*known, (FORGOTTEN, was_invalid), (IGNORED_DELETE, kind == IGNORED_DELETE), (WITHDRAWN, is_gone)]
     if rule.corrections == "quarantine":  # both images of an update wait for the same, whatever it makes of the event
-        apart.append((CORRECTED, is_update & us.isNotNull()))
+        in_time = (
+            F.lit(True) if clock.forgotten is None else us >= clock.forgotten
+        )  # else it may be late, and is judged
+        apart.append((CORRECTED, is_update & in_time & us.isNotNull()))
     return _first_that_holds([*apart, *invalid, future, (LATE, kind == LATE), (CORRECTED, is_update)])
 
 
