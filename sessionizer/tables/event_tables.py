@@ -142,15 +142,12 @@ class Events:
         return Increments({name: passed(known.get(name)) for name in self.each}, more)
 
     def as_rebuilt(self, done: Manifest) -> Increments:
-        """No more than the sources as they stand; of one that no run has begun, as it waits for its start, nothing.
-
-        So does one that comes to others, unless it starts with all that it has: the next run begins it.
-        """
-        unread = {name for name, of in self.consumed(done).items() if of.to_version is None}
-        ids = {of.id for of in done.consumed.values()}
-        new = {name for name, table in self.tables.items() if name not in done.consumed and table.id not in ids}
-        unread |= {name for name in new if done.has_consumed and self.each[name].of.start != "earliest"}
-        at = {name: -1 if name in unread else version for name, version in self.versions.items()}
+        """No more than the sources as they stand; of one that waits for its start, as a new one does, nothing."""
+        known, ids = done.consumed, {of.id for of in done.consumed.values()}
+        new = {n for n, table in self.tables.items() if done.has_consumed and n not in known and table.id not in ids}
+        waits = {n for n in new if self.each[n].of.start != "earliest"}
+        waits |= {name for name, of in known.items() if of.to_version is None}
+        at = {name: -1 if name in waits else version for name, version in self.versions.items()}
         return Increments({name: self.each[name].nothing_behind(version) for name, version in at.items()})
 
     def read(self, increments: Increments) -> DataFrame:
