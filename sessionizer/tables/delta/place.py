@@ -1,5 +1,6 @@
 """Where a table lies: a path, a URL or a catalog name; and the lock that guards it there."""
 
+import re
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -58,8 +59,8 @@ class Place:
         return self.location if self.by_name else f"delta.{C.quoted(self.location)}"
 
     def is_named_by(self, error: Exception) -> bool:
-        """Whether an error tells of a file of this table."""
-        return f"{self.location.rstrip('/')}/" in str(error)
+        """Whether an error tells of this table, or of a file of it."""
+        return re.search(re.escape(self.location.rstrip("/")) + r"(?![\w-]|\.\w)", str(error)) is not None
 
     def lock(self) -> AbstractContextManager[object]:
         """Delta's log on a local disk or upon S3 is not atomic between processes: a lock guards each commit there.
