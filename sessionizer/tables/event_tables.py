@@ -143,9 +143,10 @@ class Events:
 
     def as_rebuilt(self, done: Manifest) -> Increments:
         """No more than the sources as they stand; of one that waits for its start, as a new one does, nothing."""
-        known, ids = done.consumed, {of.id for of in done.consumed.values()}
-        new = {n for n, table in self.tables.items() if done.has_consumed and n not in known and table.id not in ids}
-        waits = {n for n in new if self.each[n].of.start != "earliest"}
+        known, ids = done.consumed, {of.id for of in done.consumed.values() if of.to_version is not None}
+        new = {name for name, table in self.tables.items() if name not in known and table.id not in ids}
+        comes_to_others = any(table.id in ids for table in self.tables.values())
+        waits = {n for n in new if comes_to_others and self.each[n].of.start != "earliest"}
         waits |= {name for name, of in known.items() if of.to_version is None}
         at = {name: -1 if name in waits else version for name, version in self.versions.items()}
         return Increments({name: self.each[name].nothing_behind(version) for name, version in at.items()})

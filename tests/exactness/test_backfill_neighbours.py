@@ -80,6 +80,15 @@ def test_a_session_that_was_deleted_comes_back_whole_though_it_began_or_ends_bey
     done.backfill(low, high).assert_sessions("u | start | end | count \n a | 0 | 16 | 3", u="a")
 
 
+@pytest.mark.broad
+@pytest.mark.parametrize("gone", [0, 14])
+def test_a_session_that_was_deleted_comes_back_beside_one_of_its_chain_that_is_left(play: Plays, gone: int) -> None:
+    done = play("a@0 a@6 a@12 a@14 a@20 a@26 tick@100", session={"max_duration": "12m"})
+    done.damage(f"DELETE FROM {{}} WHERE u = 'a' AND session_start = TIMESTAMP'2026-01-01 00:{gone:02}:00'")
+    done.backfill(11, 16).assert_sessions("u | start | end | count \n a | 0 | 12 | 3 \n a | 14 | 26 | 3", u="a")
+    done.assert_clean()
+
+
 def test_what_is_left_of_a_session_in_two_by_hand_is_one_again(play: Plays) -> None:
     done = play("a@0 a@8 a@16 tick@100")
     done.damage("UPDATE {} SET session_end = session_start, session_id = 'x' WHERE u = 'a'")

@@ -133,6 +133,22 @@ def test_a_source_that_is_added_begins_where_its_start_says(play: Plays, start: 
     done.assert_clean()
 
 
+def test_a_source_that_is_added_and_waits_begins_by_another_name_where_its_start_says(play: Plays) -> None:
+    late = CALLS | {"start": "latest"}
+    done = play({"clicks": CLICKS, "calls": late})
+    done.sources["phone"] = late | {"table": str(done.folder / "calls")}
+    done.config = done.configured("clicks")
+    done.comes(calls="a@1").comes(calls="a@2").runs(clicks="a@0")
+    for names in (("clicks", "calls"), ("clicks", "phone")):
+        done.config = done.configured(*names)
+        done.rebuild()
+        done.assert_sessions("u | start | end | count \n a | 0 | 0 | 1")
+    done.run()
+    done.runs(calls="a@3")
+    done.assert_sessions("u | start | end | count \n a | 0 | 3 | 2")
+    done.assert_clean()
+
+
 def test_a_source_that_is_added_leaves_the_others_the_tables_that_were_read(play: Plays) -> None:
     """What is deleted there and stays is known, or a run has to read it first; columns are told anew."""
     three = {"clicks": CLICKS, "calls": CALLS, "chats": CALLS}

@@ -1,6 +1,7 @@
 """Places: which rows of the table what comes and goes may touch, and where they lie."""
 
 from collections.abc import Callable
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -49,7 +50,7 @@ def places_again(  # noqa: PLR0913
         affected = affected.unionByName(emptied(main.where(touched), rule, now), allowMissingColumns=True)
     edges = {"low": F.min(C.col(C.START)), "high": F.max(C.col(C.REACH))}
     affected, seen = compute.observed(affected, edges)
-    lone, number = compute.observed(_lone(affected, again, rule), {"lone": F.count(F.lit(1))})
+    lone, number = compute.observed(_lone(affected, changes, again, rule), {"lone": F.count(F.lit(1))})
     far: Figures = {}
     if number["lone"]:
         keys = F.broadcast(lone.select(*C.cols(rule.key)).distinct())
@@ -68,20 +69,24 @@ def places_again(  # noqa: PLR0913
     return affected.unionByName(bare_intervals(near, rule), allowMissingColumns=True)
 
 
-def _lone(places: DataFrame, again: Again, rule: Rule) -> DataFrame:
-    """Of the events in the span those that no row covers, and that may be of one session with what lies beyond it.
+def _lone(places: DataFrame, changes: AcceptedChanges, again: Again, rule: Rule) -> DataFrame:
+    """Of the events in the span those that should have a row, and have none, and may be of one session with others.
 
-    Where every event has its row they are late ones that are taken in.
+    With what lies beyond the span, that is. There are none where all is right: what has no row comes in, or its session
+    is forgotten. Where a place may be of several sessions its first and its last event are asked for.
     """
-    holds, span_begins = C.col(C.COUNT) > 0, F.lit(isinstance(rule.gap, DynamicGap))
-    if isinstance(rule.gap, int):
-        span_begins = C.col(C.START) <= again.low + rule.gap
-    places_of_rows = places.where(~holds).select(
-        *C.cols(rule.key), C.col(C.START).alias("__row_start"), C.col(C.END).alias("__row_end")
-    )
-    at_edge = places.where(holds & (span_begins | (C.col(C.REACH) >= again.high)) & F.lit(not rule.freezes))
-    covers = (F.col("__row_start") <= C.col(C.END)) & (F.col("__row_end") >= C.col(C.START))
-    return joined(at_edge, places_of_rows, rule.key, "left_anti", covers)
+    at_end = C.col(C.REACH) >= again.high
+    near = F.lit(True) if isinstance(rule.gap, DynamicGap) else at_end | (C.col(C.START) <= again.low + rule.gap)
+    if changes.before.forgotten is not None:
+        near = near & (C.col(C.REACH) >= changes.before.forgotten)
+    holds, start, end = C.col(C.COUNT) > 0, F.col("__row_start"), F.col("__row_end")
+    edges = (*C.cols(rule.key), C.col(C.START).alias("__row_start"), C.col(C.END).alias("__row_end"))
+    known = places.where(~holds).select(*edges).unionByName(changes.partials.select(*edges))
+    at_edge, found = places.where(holds & near & F.lit(not rule.freezes)), list[DataFrame]()
+    for one in (C.START, C.END) if rule.cuts else (C.START,):
+        covers = (start <= C.col(one)) & (end >= C.col(one))
+        found.append(joined(at_edge, known, rule.key, "left_anti", covers))
+    return reduce(DataFrame.unionByName, found)
 
 
 def _one_with(lone: DataFrame, beyond: DataFrame, rule: Rule) -> DataFrame:
