@@ -136,9 +136,9 @@ def test_a_source_that_is_added_begins_where_its_start_says(play: Plays, start: 
 def test_a_source_that_is_added_and_waits_begins_by_another_name_where_its_start_says(play: Plays) -> None:
     late = CALLS | {"start": "latest"}
     done = play({"clicks": CLICKS, "calls": late})
-    done.sources["phone"] = late | {"table": str(done.folder / "calls")}
     done.config = done.configured("clicks")
     done.comes(calls="a@1").comes(calls="a@2").runs(clicks="a@0")
+    done.sources["phone"] = late | {"table": str(done.folder / "calls")}
     for names in (("clicks", "calls"), ("clicks", "phone")):
         done.config = done.configured(*names)
         done.rebuild()
