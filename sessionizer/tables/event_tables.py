@@ -20,7 +20,7 @@ from sessionizer.tables.delta import Entry, Table, as_typed
 from sessionizer.tables.events import EventTable
 from sessionizer.tables.increments import NOTHING, Increment, Increments, passed
 from sessionizer.tables.manifest import Consumed, Manifest
-from sessionizer.tables.source import naming, opens
+from sessionizer.tables.source import naming, opens, waiting
 from sessionizer.tables.stitch.stitched import StitchedTable, event_table
 
 Found = TypeVar("Found")
@@ -143,11 +143,8 @@ class Events:
 
     def as_rebuilt(self, done: Manifest) -> Increments:
         """No more than the sources as they stand; of one that waits for its start, as a new one does, nothing."""
-        known, ids = done.consumed, {of.id for of in done.consumed.values() if of.to_version is not None}
-        new = {name for name, table in self.tables.items() if name not in known and table.id not in ids}
-        comes_to_others = any(table.id in ids for table in self.tables.values())
-        waits = {n for n in new if comes_to_others and self.each[n].of.start != "earliest"}
-        waits |= {name for name, of in known.items() if of.to_version is None}
+        ids = {name: table.id for name, table in self.tables.items()}
+        waits = waiting(done, {name: one.of for name, one in self.each.items()}, ids)
         at = {name: -1 if name in waits else version for name, version in self.versions.items()}
         return Increments({name: self.each[name].nothing_behind(version) for name, version in at.items()})
 

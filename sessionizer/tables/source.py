@@ -21,7 +21,7 @@ from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import SessionizerError, SourceError, TableError
 from sessionizer.lib.expressions import column_problems
 from sessionizer.tables.delta import CHANGE_FEED, GONE, NO_CHANGES, Table, Unreadable, appended
-from sessionizer.tables.manifest import Read
+from sessionizer.tables.manifest import Manifest, Read
 
 if TYPE_CHECKING:
     from sessionizer.tables.increments import Increment
@@ -102,6 +102,18 @@ def check_same(table: "Table | LocalTable", done: Read, what: str = "the source"
             value=latest,
             remedy=f"bring the table back to where it was; {ANEW}",
         )
+
+
+def waiting(done: Manifest, sources: Mapping[str, EventSource], ids: Mapping[str, str]) -> set[str]:
+    """The sources that wait for their start, as those that come to others do where they have one: a run begins them.
+
+    ids: of their tables, by which they are known under another name.
+    """
+    begun = {name: of.id for name, of in done.consumed.items() if of.to_version is not None}
+    waited, read = {of.id for of in done.consumed.values()} - {*begun.values()}, {*begun.values()}
+    has_others = any(name in begun or place in read for name, place in ids.items())
+    new = {n for n, place in ids.items() if place not in read and (place in waited or (has_others and n not in begun))}
+    return {name for name in new if sources[name].start != "earliest"}
 
 
 def pruned_by(source: EventSource, columns: T.StructType) -> tuple[str, T.DataType, int] | None:

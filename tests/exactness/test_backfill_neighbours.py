@@ -89,6 +89,15 @@ def test_a_session_that_was_deleted_comes_back_beside_one_of_its_chain_that_is_l
     done.assert_clean()
 
 
+@pytest.mark.broad
+@pytest.mark.parametrize("more", ["", " a@11"])
+def test_a_session_that_was_deleted_comes_back_whole_with_late_events_beside_its_own(play: Plays, more: str) -> None:
+    done = play(f"a@0 a@8 a@16{more} tick@100 | a@5 a@9")
+    done.damage("DELETE FROM {} WHERE u = 'a'")
+    done.backfill(5, 12).assert_sessions(f"u | start | end | count \n a | 0 | 16 | {5 + len(more) // 5}", u="a")
+    done.assert_clean()
+
+
 def test_what_is_left_of_a_session_in_two_by_hand_is_one_again(play: Plays) -> None:
     done = play("a@0 a@8 a@16 tick@100")
     done.damage("UPDATE {} SET session_end = session_start, session_id = 'x' WHERE u = 'a'")

@@ -183,6 +183,12 @@ def test_a_lost_session_comes_back_whole_with_events_whose_own_reach_is_forgotte
     lost(done, 0, 72001, chunk).assert_sessions("u | start | end | total \n a | 0 | 1500 | 102000", u="a")
 
 
+def test_a_lost_session_comes_back_whole_over_events_of_it_that_reach_no_mark(play: Plays) -> None:
+    done = forget(play("z@0=10 a@0=10 a@8=10 a@11=10 a@16=10 tick@1450=10", **BY_N))
+    assert done.position().forgotten == at(20)
+    lost(done, 5, 12).assert_sessions("u | start | end | count \n a | 0 | 16 | 4", u="a")
+
+
 def test_a_lost_session_comes_back_whole_though_it_began_a_gap_before_the_mark(play: Plays) -> None:
     done = forget(play("z@0 a@0 a@8 a@12 tick@1441"))
     lost(done, 0, 1500).assert_sessions("u | start | end | total \n a | 0 | 12 | 3", u="a")

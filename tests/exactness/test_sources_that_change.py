@@ -149,6 +149,21 @@ def test_a_source_that_is_added_and_waits_begins_by_another_name_where_its_start
     done.assert_clean()
 
 
+def test_a_source_that_is_added_waits_though_the_other_is_another_table_now(play: Plays) -> None:
+    done = play({"clicks": CLICKS, "calls": CALLS | {"start": "latest"}, "others": CLICKS})
+    done.config = done.configured("clicks")
+    done.comes(calls="a@1", others="b@0").runs(clicks="a@0")
+    done.sources["clicks"] = CLICKS | {"table": str(done.folder / "others")}
+    done.config = done.configured("clicks", "calls")
+    done.rebuild()
+    done.assert_sessions("u | start | end | count \n b | 0 | 0 | 1")
+    done.sources["calls"] = CALLS | {"start": "earliest"}
+    done.config = done.configured("clicks", "calls")
+    done.rebuild()
+    done.assert_sessions("u | start | end | count \n a | 1 | 1 | 1 \n b | 0 | 0 | 1")
+    done.assert_clean()
+
+
 def test_a_source_that_is_added_leaves_the_others_the_tables_that_were_read(play: Plays) -> None:
     """What is deleted there and stays is known, or a run has to read it first; columns are told anew."""
     three = {"clicks": CLICKS, "calls": CALLS, "chats": CALLS}

@@ -1,6 +1,6 @@
 """What a run writes beside its table: one fenced write a table, the ledger row last."""
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -184,13 +184,9 @@ def lacks_lasting(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
     lasts = manifest.retold or bool(manifest.rejected.keys() & for_good)
     if kind.rule.keeps_deleted or manifest.arguments.get("deletes") or has_mark or _began_late(manifest):
         takes = manifest.mode == "rebuild" or any(manifest.events.get(name) for name in TAKES)
-        lasts = lasts or (takes and (restored is not None or not _telling(kind, for_good).isEmpty()))
+        told = _reasons(kind, manifest) if takes and not lasts else None
+        lasts = lasts or (takes and (told is None or bool(told & for_good)))
     return lasts and lacks_rejects(kind, manifest, restored)
-
-
-def _telling(kind: Kind, reasons: Set[str]) -> DataFrame:
-    """The rows of rejected_events that runs have told for one of these reasons."""
-    return kind.rejected_events.table.read().where(C.col(C.REASON).isin(*reasons) & C.col(C.RUN_SEQ).isNotNull())
 
 
 def check_told(kind: Kind, position: Position, *, of_rebuild: bool = False) -> None:
@@ -219,7 +215,8 @@ def as_followed(kind: Kind, position: Position) -> Position:
         return position
     for_good = FOR_GOOD | (BY_MARK if done is not None and done.forgotten is not None else frozenset())
     told = set() if done is None else _reasons(kind, done)
-    if told is not None and not told & for_good and _telling(kind, for_good).isEmpty():
+    lasts = C.col(C.REASON).isin(*for_good) & C.col(C.RUN_SEQ).isNotNull()
+    if told is not None and not told & for_good and now.where(lasts).isEmpty():
         return replace(position, restored=None)
     raise UsageError(
         f"rejected_events tells what stays out of {kind.name} for good, or in them, and cannot follow the RESTORE: it "

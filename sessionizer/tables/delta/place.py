@@ -59,8 +59,11 @@ class Place:
         return self.location if self.by_name else f"delta.{C.quoted(self.location)}"
 
     def is_named_by(self, error: Exception) -> bool:
-        """Whether an error tells of this table, or of a file of it."""
-        return re.search(re.escape(self.location.rstrip("/")) + r"(?![\w-]|\.\w)", str(error)) is not None
+        """Whether an error tells of this table, or of a file of it; by its name of a catalog, of a file alone."""
+        name = self.location.rstrip("/")
+        if self.by_name:
+            return f"{name}/" in str(error)
+        return re.search(re.escape(name) + r"(?=$|[/'\"`)\],;]|[.:]?\s(?!\())", unquote(str(error))) is not None
 
     def lock(self) -> AbstractContextManager[object]:
         """Delta's log on a local disk or upon S3 is not atomic between processes: a lock guards each commit there.

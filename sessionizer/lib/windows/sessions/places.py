@@ -1,13 +1,13 @@
 """Places: which rows of the table what comes and goes may touch, and where they lie."""
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.accepted import ADDS, LEAVES, AcceptedChanges, Again
+from sessionizer.lib.accepted import ADDS, JOINS, LEAVES, AcceptedChanges, Again
 from sessionizer.lib.canonical import session_id
 from sessionizer.lib.compute import Compute, Figures
 from sessionizer.lib.config import DynamicGap
@@ -56,7 +56,8 @@ def places_again(  # noqa: PLR0913
         keys = F.broadcast(lone.select(*C.cols(rule.key)).distinct())
         beyond = changes.accepted([(-EVER, again.low - 1), (again.high, EVER)])
         beyond = leaving(joined(beyond, keys, rule.key, "left_semi"))
-        beyond, far = compute.observed(_one_with(lone, beyond, rule), edges)
+        amid = joined(affected, keys, rule.key, "left_semi")
+        beyond, far = compute.observed(_one_with(lone, amid, beyond, rule), edges)
         affected = affected.unionByName(beyond, allowMissingColumns=True)
     if main is None:
         return affected
@@ -75,28 +76,36 @@ def _lone(places: DataFrame, changes: AcceptedChanges, again: Again, rule: Rule)
     With what lies beyond the span, that is. There are none where all is right: what has no row comes in, or its session
     is forgotten. Where a place may be of several sessions its first and its last event are asked for.
     """
-    at_end = C.col(C.REACH) >= again.high
-    near = F.lit(True) if isinstance(rule.gap, DynamicGap) else at_end | (C.col(C.START) <= again.low + rule.gap)
-    if changes.before.forgotten is not None:
-        near = near & (C.col(C.REACH) >= changes.before.forgotten)
-    holds, start, end = C.col(C.COUNT) > 0, F.col("__row_start"), F.col("__row_end")
-    edges = (*C.cols(rule.key), C.col(C.START).alias("__row_start"), C.col(C.END).alias("__row_end"))
-    known = places.where(~holds).select(*edges).unionByName(changes.partials.select(*edges))
-    at_edge, found = places.where(holds & near & F.lit(not rule.freezes)), list[DataFrame]()
-    for one in (C.START, C.END) if rule.cuts else (C.START,):
-        covers = (start <= C.col(one)) & (end >= C.col(one))
-        found.append(joined(at_edge, known, rule.key, "left_anti", covers))
+    start, end, forgotten = C.col(C.START), C.col(C.END), changes.before.forgotten
+    holds = places.where((C.col(C.COUNT) > 0) & F.lit(not rule.freezes))
+    if isinstance(rule.gap, int):
+        holds = holds.where((start <= again.low + rule.gap) | (C.col(C.REACH) >= again.high))
+    elif forgotten is not None:  # by their own reach they may be older, and of one session with what is not
+        island = Window.partitionBy(*C.cols((*rule.key, C.ISLAND)))
+        told = mark_islands(holds, rule).withColumn("__last", F.max(C.REACH).over(island))
+        holds = told.where(F.col("__last") >= forgotten).drop("__last", C.ISLAND)
+    comes = changes.partials.where(C.col(C.EFFECT).isin(JOINS, ADDS))
+    place = (*rule.key, C.BUCKET)
+    coming = comes.groupBy(*C.cols(place)).agg(F.sum(C.COUNT).alias("__coming"))
+    others = C.col(C.COUNT) > F.coalesce("__coming", F.lit(0))
+    at_edge = joined(holds, coming, place, "left").where(others).drop("__coming")
+    edges = (*C.cols(rule.key), start.alias("__row_start"), end.alias("__row_end"))
+    table = places.where(C.col(C.COUNT) == 0).select(*edges)
+    found = list[DataFrame]()
+    for first, last in ((start, start), (end, end)) if rule.cuts else ((start, end),):
+        covers = (F.col("__row_start") <= last) & (F.col("__row_end") >= first)
+        found.append(joined(at_edge, table, rule.key, "left_anti", covers))
     return reduce(DataFrame.unionByName, found)
 
 
-def _one_with(lone: DataFrame, beyond: DataFrame, rule: Rule) -> DataFrame:
-    """Of places beyond the span those that lie within reach of these, or of each other up to them."""
-    both = lone.withColumn("__lone", F.lit(True)).unionByName(
-        beyond.withColumn("__lone", F.lit(False)), allowMissingColumns=True
-    )
+def _one_with(lone: DataFrame, places: DataFrame, beyond: DataFrame, rule: Rule) -> DataFrame:
+    """Of places beyond the span those that lie within reach of the lone ones in it, or of others up to them."""
+    kinds = ((places, False, False), (lone, True, False), (beyond, False, True))
+    told = [of.withColumns({"__lone": F.lit(one), "__far": F.lit(far)}) for of, one, far in kinds]
+    both = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), told)
     island = Window.partitionBy(*C.cols((*rule.key, C.ISLAND)))
-    told = mark_islands(both, rule).withColumn("__met", F.max("__lone").over(island))
-    return told.where(F.col("__met") & ~F.col("__lone")).drop("__lone", "__met", C.ISLAND)
+    met = mark_islands(both, rule).withColumn("__met", F.max("__lone").over(island))
+    return met.where(F.col("__met") & F.col("__far")).drop("__lone", "__far", "__met", C.ISLAND)
 
 
 def unforgotten(intervals: DataFrame, forgotten: int, rule: Rule, *, is_again: bool) -> DataFrame:
