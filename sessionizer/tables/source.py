@@ -110,10 +110,18 @@ def waiting(done: Manifest, sources: Mapping[str, EventSource], ids: Mapping[str
     ids: of their tables, by which they are known under another name.
     """
     begun = {name: of.id for name, of in done.consumed.items() if of.to_version is not None}
-    waited, read = {of.id for of in done.consumed.values()} - {*begun.values()}, {*begun.values()}
-    has_others = any(name in begun or place in read for name, place in ids.items())
-    new = {n for n, place in ids.items() if place not in read and (place in waited or (has_others and n not in begun))}
-    return {name for name in new if sources[name].start != "earliest"}
+    unread = {name: of.id for name, of in done.consumed.items() if of.to_version is None}
+    renamed = {place for name, place in begun.items() if ids.get(name) != place}
+    has_others = any(name in begun or place in begun.values() for name, place in ids.items())
+
+    def waits(name: str, place: str) -> bool:
+        if begun.get(name) == place or place in renamed:  # it has been read, if by another name
+            return False
+        if place in unread.values():
+            return True
+        return name not in begun and (name in unread or has_others)  # else it is another table in the place of one
+
+    return {name for name, place in ids.items() if sources[name].start != "earliest" and waits(name, place)}
 
 
 def pruned_by(source: EventSource, columns: T.StructType) -> tuple[str, T.DataType, int] | None:

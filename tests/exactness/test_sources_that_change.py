@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from pyspark.sql import SparkSession
 from sessionizer.lib.errors import ConfigError, SourceError, SourceMismatch, UsageError
 from sessionizer.lib.time.watermarks import WatermarkOverride
 from sessionizer.tables.increments import Increment, Increments
+from sessionizer.tables.source import waiting
 from tests.exactness.play import at
 from tests.exactness.several import CALLS, CLICKS, Several, several
 
@@ -162,6 +164,34 @@ def test_a_source_that_is_added_waits_though_the_other_is_another_table_now(play
     done.rebuild()
     done.assert_sessions("u | start | end | count \n a | 1 | 1 | 1 \n b | 0 | 0 | 1")
     done.assert_clean()
+
+
+@pytest.mark.parametrize(
+    ("read", "unread", "now", "expected"),
+    [
+        ({"clicks": "X"}, {}, {"clicks": "X", "calls": "Y"}, {"calls"}),
+        ({"clicks": "X"}, {}, {"clicks": "X'", "calls": "Y"}, {"calls"}),
+        ({"clicks": "X"}, {}, {"visits": "X", "calls": "Y"}, {"calls"}),
+        ({"clicks": "X"}, {}, {"visits": "X'", "calls": "Y"}, set()),  # all are others: the table is begun anew
+        ({"clicks": "X"}, {}, {"clicks": "X", "again": "X"}, {"again"}),
+        ({"clicks": "X"}, {"calls": "X"}, {"clicks": "X", "calls": "X"}, {"calls"}),
+        ({"clicks": "X"}, {"calls": "Y"}, {"clicks": "X", "phone": "Y"}, {"phone"}),
+        ({"clicks": "X"}, {"calls": "Y"}, {"clicks": "X", "calls": "Y'"}, {"calls"}),
+        ({"clicks": "X"}, {"calls": "Y"}, {"calls": "X", "clicks": "Y"}, {"clicks"}),
+        ({"clicks": "X"}, {"calls": "Y"}, {"phone": "Y"}, {"phone"}),
+        ({}, {"": "X"}, {"": "X'"}, {""}),
+        ({}, {}, {"": "X"}, set()),
+    ],
+)
+def test_which_sources_wait_in_a_rebuild_goes_by_their_tables(
+    read: dict[str, str], unread: dict[str, str], now: dict[str, str], expected: set[str]
+) -> None:
+    consumed = {name: SimpleNamespace(id=of, to_version=1) for name, of in read.items()}
+    consumed |= {name: SimpleNamespace(id=of, to_version=None) for name, of in unread.items()}
+    latest: Any = {name: SimpleNamespace(start="latest") for name in now}
+    done: Any = SimpleNamespace(consumed=consumed)
+    assert waiting(done, latest, now) == expected
+    assert waiting(done, {name: SimpleNamespace(start="earliest") for name in now}, now) == set()  # type: ignore[misc]
 
 
 def test_a_source_that_is_added_leaves_the_others_the_tables_that_were_read(play: Plays) -> None:

@@ -1,6 +1,6 @@
 """What a run writes beside its table: one fenced write a table, the ledger row last."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -184,8 +184,7 @@ def lacks_lasting(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
     lasts = manifest.retold or bool(manifest.rejected.keys() & for_good)
     if kind.rule.keeps_deleted or manifest.arguments.get("deletes") or has_mark or _began_late(manifest):
         takes = manifest.mode == "rebuild" or any(manifest.events.get(name) for name in TAKES)
-        told = _reasons(kind, manifest) if takes and not lasts else None
-        lasts = lasts or (takes and (told is None or bool(told & for_good)))
+        lasts = lasts or (takes and _tells(kind, manifest, for_good, restored))
     return lasts and lacks_rejects(kind, manifest, restored)
 
 
@@ -214,9 +213,7 @@ def as_followed(kind: Kind, position: Position) -> Position:
     if position.restored is None or opens(lambda: kind.rejects_before(run_seq, position) or now):
         return position
     for_good = FOR_GOOD | (BY_MARK if done is not None and done.forgotten is not None else frozenset())
-    told = set() if done is None else _reasons(kind, done)
-    lasts = C.col(C.REASON).isin(*for_good) & C.col(C.RUN_SEQ).isNotNull()
-    if told is not None and not told & for_good and now.where(lasts).isEmpty():
+    if not _tells(kind, done, for_good, position.restored) and _telling(kind, for_good).isEmpty():
         return replace(position, restored=None)
     raise UsageError(
         f"rejected_events tells what stays out of {kind.name} for good, or in them, and cannot follow the RESTORE: it "
@@ -226,12 +223,22 @@ def as_followed(kind: Kind, position: Position) -> Position:
     )
 
 
-def _reasons(kind: Kind, done: Manifest) -> set[str] | None:
-    """For which reasons runs up to this one have rejected events; None: the ledger does not go back to the first."""
+def _tells(kind: Kind, done: Manifest | None, reasons: Set[str], restored: int | None) -> bool:
+    """Whether runs up to this one may have rejected events so, as the ledger knows if it goes back to the first one.
+
+    Else the rows tell it, but behind a RESTORE: then nobody knows.
+    """
+    if done is None:
+        return False
     first, home = kind.runs.first(), kind.home
     if first is None or (first > 1 and (home.table.entry(0) is None or next(home.manifests(first - 1), None))):
-        return None
-    return kind.runs.reasons(done.run_seq) | done.rejected.keys()
+        return restored is not None or not _telling(kind, reasons).isEmpty()
+    return bool((kind.runs.reasons(done.run_seq) | done.rejected.keys()) & reasons)
+
+
+def _telling(kind: Kind, reasons: Set[str]) -> DataFrame:
+    """The rows of rejected_events that runs have told for one of these reasons."""
+    return kind.rejected_events.table.read().where(C.col(C.REASON).isin(*reasons) & C.col(C.RUN_SEQ).isNotNull())
 
 
 def _began_late(manifest: Manifest) -> bool:
