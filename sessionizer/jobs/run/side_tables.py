@@ -213,7 +213,8 @@ def as_followed(kind: Kind, position: Position) -> Position:
     if position.restored is None or opens(lambda: kind.rejects_before(run_seq, position) or now):
         return position
     for_good = FOR_GOOD | (BY_MARK if done is not None and done.forgotten is not None else frozenset())
-    if not _tells(kind, done, for_good, position.restored) and _telling(kind, for_good).isEmpty():
+    told = done is not None and _tells(kind, done, for_good, position.restored)
+    if not told and _telling(kind, for_good).isEmpty():
         return replace(position, restored=None)
     raise UsageError(
         f"rejected_events tells what stays out of {kind.name} for good, or in them, and cannot follow the RESTORE: it "
@@ -223,13 +224,8 @@ def as_followed(kind: Kind, position: Position) -> Position:
     )
 
 
-def _tells(kind: Kind, done: Manifest | None, reasons: Set[str], restored: int | None) -> bool:
-    """Whether runs up to this one may have rejected events so, as the ledger knows if it goes back to the first one.
-
-    Else the rows tell it, but behind a RESTORE: then nobody knows.
-    """
-    if done is None:
-        return False
+def _tells(kind: Kind, done: Manifest, reasons: Set[str], restored: int | None) -> bool:
+    """Whether runs up to this one may have rejected events so: by a ledger that knows them all, or rows, or unknown."""
     first, home = kind.runs.first(), kind.home
     if first is None or (first > 1 and (home.table.entry(0) is None or next(home.manifests(first - 1), None))):
         return restored is not None or not _telling(kind, reasons).isEmpty()
