@@ -71,12 +71,12 @@ def test_a_backfill_by_clocks_of_keys_keeps_the_clock_of_the_key(play: Plays) ->
 
 @pytest.mark.broad
 @pytest.mark.parametrize(("low", "high"), [(5, 10), (0, 1), (16, 17)])
-@pytest.mark.parametrize("left", ["u = 'tick'", "true"])
+@pytest.mark.parametrize("damage", ["DELETE FROM {} WHERE u = 'a'", "DELETE FROM {}"])
 def test_a_session_that_was_deleted_comes_back_whole_though_it_began_or_ends_beyond_the_span(
-    play: Plays, low: float, high: float, left: str
+    play: Plays, low: float, high: float, damage: str
 ) -> None:
     done = play("a@0 a@8 a@16 a@30 tick@100")
-    done.damage("DELETE FROM {} WHERE u = 'a'" if left != "true" else "DELETE FROM {}")
+    done.damage(damage)
     done.backfill(low, high).assert_sessions("u | start | end | count \n a | 0 | 16 | 3", u="a")
 
 

@@ -228,22 +228,19 @@ def test_a_restore_that_a_table_cannot_follow_is_an_error_and_a_rebuild_helps(
     done.assert_clean()
 
 
-def test_a_rebuild_goes_on_where_files_are_gone_that_rejected_events_had_then(play: Plays) -> None:
-    done = play("tick@100 | a@5 | b@6")
-    place = f"delta.`{done.config.outputs.rejected_events}`"
-    done.source(f"OPTIMIZE {place}")
-    with having(done.spark, AT_ONCE):
-        done.source(f"VACUUM {place} RETAIN 0 HOURS")
-    assert plan(restore(done, 2).kind, done.said.append, done.now).total("comes") == 2
-    done.rebuild().assert_rejected("u | reason")
-    done.assert_clean()
-
-
 def without_old_files(done: Play) -> Play:
     """Files of rejected_events that its latest version does not have are gone."""
     with having(done.spark, AT_ONCE):
         done.source(f"VACUUM delta.`{done.config.outputs.rejected_events}` RETAIN 0 HOURS")
     return done
+
+
+def test_a_rebuild_goes_on_where_files_are_gone_that_rejected_events_had_then(play: Plays) -> None:
+    done = play("tick@100 | a@5 | b@6")
+    done.source(f"OPTIMIZE delta.`{done.config.outputs.rejected_events}`")
+    assert plan(restore(without_old_files(done), 2).kind, done.said.append, done.now).total("comes") == 2
+    done.rebuild().assert_rejected("u | reason")
+    done.assert_clean()
 
 
 @pytest.mark.parametrize("anew", [Play.run, Play.rebuild])
@@ -297,9 +294,7 @@ def test_no_rebuild_forgets_what_stays_where_an_undone_run_took_it_away(play: Pl
     done.run()
     done.assert_rejected("u | event_time | reason \n a | 1 | correction")
     done.readmit(0, 10).assert_rejected("u | event_time | reason")
-    with having(done.spark, AT_ONCE):
-        done.source(f"VACUUM delta.`{done.config.outputs.rejected_events}` RETAIN 0 HOURS")
-    restore(done, 2)
+    restore(without_old_files(done), 2)
     for anew in (done.rebuild, partial(plan, done.kind, done.said.append, done.now)):
         with pytest.raises(UsageError, match=r"rejected_events tells what stays out .* cannot follow the RESTORE"):
             anew()

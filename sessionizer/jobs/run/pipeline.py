@@ -153,12 +153,14 @@ def _folded(judged: DataFrame, windows: Windows, admission: Admission, cut: Colu
 
 def _counted(judged: DataFrame, partials: DataFrame, admission: Admission, cut: Column | None) -> _Judged:
     """cut: whether events of a partial lie in several windows, if that is asked."""
-    rule, is_amid = admission.rule, is_valid() & (F.lit(False) if cut is None else cut)
-    amid = {AMID[0]: F.min(F.when(is_amid, C.col(C.START))), AMID[1]: F.max(F.when(is_amid, C.col(C.END)))}
-    held, seen = admission.compute.observed(partials, count_columns(rule) | ({} if cut is None else amid))
+    rule, figures = admission.rule, count_columns(admission.rule)
+    if cut is not None:
+        start, end = (F.when(is_valid() & cut, C.col(name)) for name in (C.START, C.END))
+        figures |= {AMID[0]: F.min(start), AMID[1]: F.max(end)}
+    held, seen = admission.compute.observed(partials, figures)
     low, high = (seen.get(name) for name in AMID)
-    counts = EventCounts.of(seen, rule.sources)
-    return _Judged(judged, held, counts, None if low is None or high is None else (low, high))
+    amid = None if low is None or high is None else (low, high)
+    return _Judged(judged, held, EventCounts.of(seen, rule.sources), amid)
 
 
 def _accepted_changes(admission: Admission, judged: _Judged, again: Again | None) -> AcceptedChanges:
