@@ -21,6 +21,8 @@ import pytest
 from deltalake import write_deltalake
 from pyarrow import csv
 
+from tests.few_rows import FOR_FEW_ROWS
+
 ROOT = Path(__file__).parents[2]
 AIRFLOW = Path(os.environ.get("SESSIONIZER_TEST_AIRFLOW", ROOT / ".venv-airflow" / "bin" / "airflow"))
 # As users have it, commands start from the archive of classes, which the suite's own process leaves alone.
@@ -32,7 +34,7 @@ sessions: {{table: lake/sessions}}
 session: {{gap: 30m}}
 time: {{allowed_lateness: 1h}}
 aggregates: [{{name: total, fn: sum, of: amount}}]
-spark: {{spark.driver.memory: 1g, spark.driver.extraJavaOptions: "{QUICK}"}}
+spark: {json.dumps({"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": QUICK} | FOR_FEW_ROWS)}
 """
 PATIENCE = 600.0
 

@@ -159,6 +159,14 @@ def test_an_aggregate_that_events_fail_for_would_change_which_of_them_count(befo
 
 
 @pytest.mark.broad
+def test_an_aggregate_that_a_copy_alone_fails_for_would_keep_it_out_where_its_original_goes(play: Plays) -> None:
+    done = play("a@0=1 a@1=7", aggregates=TOTAL, source={"dedupe": {"by": ["u"], "within": "1h"}})
+    done.assert_rejected("u | reason \n a | duplicate")
+    with pytest.raises(ConfigError, match="fails for events that are in sessions, or copies of these"):
+        done.change(aggregates=[*TOTAL, {"name": "fails", "fn": "sum", "of": "1 div (n - 7)"}]).run()
+
+
+@pytest.mark.broad
 def test_a_restore_to_before_takes_the_column_back_and_the_next_run_up_again(before: Play, copied: Plays) -> None:
     play = copied(before, aggregates=[*TOTAL, KINDS])
     version = play.tables.sessions.table.version

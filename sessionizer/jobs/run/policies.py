@@ -236,11 +236,11 @@ def check_expectations(context: RunContext, result: RunResult, phases: Phases) -
 
 
 def _come(result: RunResult, reasons: tuple[str, ...]) -> DataFrame:
-    """The events that are rejected so, without those that have been rejected before and are judged again."""
+    """The events that are rejected so, without those that were before, and are judged again; what waited was not."""
     rows, gone = result.rejected().where(C.col(C.REASON).isin(*reasons)), result.leaving()
     if gone is None:
         return rows
-    hashes = gone.select(C.col(C.EVENT_HASH).alias(C.HASH))
+    hashes = gone.where(C.col(C.REASON) != CORRECTION).select(C.col(C.EVENT_HASH).alias(C.HASH))
     return taken(rows.withColumn(C.HASH, C.col(C.EVENT_HASH)), hashes).where(~C.col(C.TAKEN))
 
 
@@ -269,7 +269,7 @@ def check_same_events(context: RunContext) -> None:
         known = events.as_of(at, None) if at.is_empty else undone(events.as_of(at, None), events.read(at))
         counting = accepted(told_by(known, sample.schema), out, rule, Checkpoints())
         if not counting.where(reduce(or_, added.values())).isEmpty():
-            wrong = f"{', '.join(added)} fails for events that are in {context.kind.name}"
+            wrong = f"{', '.join(added)} fails for events that are in {context.kind.name}, or copies of these"
     if dropped and rejects is not None and not rejects.where(C.col(C.REASON) == EXPRESSION_FAILED).isEmpty():
         wrong = f"{', '.join(dropped)} may be why events are rejected, which would count without it"
     if wrong is not None:
