@@ -1,6 +1,8 @@
 """A look back writes what its span owns, and nothing beside it."""
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,7 +71,6 @@ def test_a_backfill_by_clocks_of_keys_keeps_the_clock_of_the_key(play: Plays) ->
     )
 
 
-@pytest.mark.broad
 @pytest.mark.parametrize(("low", "high"), [(5, 10), (0, 1), (16, 17)])
 @pytest.mark.parametrize("damage", ["DELETE FROM {} WHERE u = 'a'", "DELETE FROM {}"])
 def test_a_session_that_was_deleted_comes_back_whole_though_it_began_or_ends_beyond_the_span(
@@ -80,7 +81,6 @@ def test_a_session_that_was_deleted_comes_back_whole_though_it_began_or_ends_bey
     done.backfill(low, high).assert_sessions("u | start | end | count \n a | 0 | 16 | 3", u="a")
 
 
-@pytest.mark.broad
 @pytest.mark.parametrize("gone", [0, 14])
 def test_a_session_that_was_deleted_comes_back_beside_one_of_its_chain_that_is_left(play: Plays, gone: int) -> None:
     done = play("a@0 a@6 a@12 a@14 a@20 a@26 tick@100", session={"max_duration": "12m"})
@@ -89,12 +89,42 @@ def test_a_session_that_was_deleted_comes_back_beside_one_of_its_chain_that_is_l
     done.assert_clean()
 
 
-@pytest.mark.broad
 @pytest.mark.parametrize("more", ["", " a@11"])
 def test_a_session_that_was_deleted_comes_back_whole_with_late_events_beside_its_own(play: Plays, more: str) -> None:
     done = play(f"a@0 a@8 a@16{more} tick@100 | a@5 a@9")
     done.damage("DELETE FROM {} WHERE u = 'a'")
     done.backfill(5, 12).assert_sessions(f"u | start | end | count \n a | 0 | 16 | {5 + len(more) // 5}", u="a")
+    done.assert_clean()
+
+
+@pytest.mark.parametrize("back", [{}, {"session": {"max_duration": "1h"}}])
+def test_a_session_that_was_deleted_comes_back_whole_where_a_run_has_begun_it_again(
+    play: Plays, back: dict[str, Any]
+) -> None:
+    done = play("a@0 a@8", time={"allowed_lateness": "1d"}, **back)
+    done.damage("DELETE FROM {} WHERE u = 'a'")
+    done.runs("a@9").assert_sessions("u | start | end | count \n a | 9 | 9 | 1")
+    done.backfill(5, 12).assert_sessions("u | start | end | count \n a | 0 | 9 | 3")
+    done.assert_clean()
+
+
+def test_a_session_that_was_deleted_comes_back_whole_where_a_copy_beyond_the_span_comes_in(play: Plays) -> None:
+    by_n = {"dedupe": {"by": ["n"], "within": "7d"}}
+    done = play("a@0=1 a@8=2 a@16=3 tick@100=4 | a@5=9 | a@4=9", source=by_n, late_events="separate")
+    done.damage("DELETE FROM {} WHERE u = 'a' AND NOT is_late")
+    done.backfill(5, 10).assert_sessions("u | start | end | count \n a | 0 | 16 | 4", u="a")
+    done.assert_clean()
+
+
+@pytest.mark.parametrize("output", ["event_sessions", "session_updates"])
+def test_events_of_a_session_that_was_deleted_are_told_once_when_it_is_back(
+    play: Plays, tmp_path: Path, output: str
+) -> None:
+    place = str(tmp_path / output)
+    done = play("a@0 a@8 a@16 tick@100", outputs={output: place})
+    done.damage("DELETE FROM {} WHERE u = 'a'")
+    done.backfill(0, 20)
+    assert done.told_of(place, "event_time", u="a") == [{"event_time": minute} for minute in ("0", "16", "8")]
     done.assert_clean()
 
 

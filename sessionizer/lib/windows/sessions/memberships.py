@@ -15,7 +15,6 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.accepted import JOINS
 from sessionizer.lib.aggregates.binding import Aggregate
 from sessionizer.lib.bags import hashed
-from sessionizer.lib.config import DynamicGap
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.windows.sessions.fold import bucket
@@ -50,10 +49,10 @@ def memberships(judged: DataFrame, changed: DataFrame, settled: Merged, rule: Ru
     merged = _arrived(judged, changed, rule)
     if settled.recomputed is None or settled.ranges is None or settled.inside is None:
         return Memberships(merged, None, renamed, None)
-    removed = old_rows(settled.ranges).select(F.col("row")[C.SESSION_ID].alias(OLD_ID))
-    if rule.by_content and isinstance(rule.gap, DynamicGap):  # sessions that were final already may lie amid them
-        same = settled.recomputed.select(C.col(C.SESSION_ID).alias(OLD_ID))
-        removed = removed.unionByName(same).distinct()
+    # Their own ids, too: a row may be gone by hand, or that of a session that was final already lie amid others.
+    same = settled.recomputed.select(C.col(C.SESSION_ID).alias(OLD_ID))
+    old = old_rows(settled.ranges).select(F.col("row")[C.SESSION_ID].alias(OLD_ID))
+    removed = old.unionByName(same).distinct()
     return Memberships(merged, _recomputed(settled.inside, settled.recomputed, rule), renamed, removed)
 
 

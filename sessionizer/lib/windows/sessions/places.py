@@ -73,8 +73,8 @@ def places_again(  # noqa: PLR0913
 def _lone(places: DataFrame, changes: AcceptedChanges, again: Again, rule: Rule) -> DataFrame:
     """Of the events in the span those that should have a row, and have none, and may be of one session with others.
 
-    With what lies beyond the span, that is. There are none where all is right: what has no row comes in, or its session
-    is forgotten. Where a place may be of several sessions its first and its last event are asked for.
+    With what lies beyond the span, that is. Of a place its first and its last event are asked for, and whether it has a
+    row at all. There are none where all is right: what has no row comes in, or its session is forgotten.
     """
     start, end, forgotten = C.col(C.START), C.col(C.END), changes.before.forgotten
     holds = places.where((C.col(C.COUNT) > 0) & F.lit(not rule.freezes))
@@ -85,16 +85,20 @@ def _lone(places: DataFrame, changes: AcceptedChanges, again: Again, rule: Rule)
         told = mark_islands(holds, rule).withColumn("__last", F.max(C.REACH).over(island))
         holds = told.where(F.col("__last") >= forgotten).drop("__last", C.ISLAND)
     comes = changes.partials.where(C.col(C.EFFECT).isin(JOINS, ADDS))
+    told = {"__comes": F.sum(C.COUNT), "__comes_first": F.min(start), "__comes_last": F.max(end)}
     place = (*rule.key, C.BUCKET)
-    coming = comes.groupBy(*C.cols(place)).agg(F.sum(C.COUNT).alias("__coming"))
-    others = C.col(C.COUNT) > F.coalesce("__coming", F.lit(0))
-    at_edge = joined(holds, coming, place, "left").where(others).drop("__coming")
-    edges = (*C.cols(rule.key), start.alias("__row_start"), end.alias("__row_end"))
-    table = places.where(C.col(C.COUNT) == 0).select(*edges)
+    coming = comes.groupBy(*C.cols(place)).agg(*[figure.alias(name) for name, figure in told.items()])
+    holds = joined(holds, coming, place, "left")
+    rows = (*C.cols(rule.key), start.alias("__row_start"), end.alias("__row_end"))
+    table = places.where(C.col(C.COUNT) == 0).select(*rows)
     found = list[DataFrame]()
-    for first, last in ((start, start), (end, end)) if rule.cuts else ((start, end),):
+    for first, last, is_old in (
+        (start, start, ~start.eqNullSafe(F.col("__comes_first"))),
+        (end, end, ~end.eqNullSafe(F.col("__comes_last"))),
+        (start, end, C.col(C.COUNT) > F.coalesce("__comes", F.lit(0))),
+    ):
         covers = (F.col("__row_start") <= last) & (F.col("__row_end") >= first)
-        found.append(joined(at_edge, table, rule.key, "left_anti", covers))
+        found.append(joined(holds.where(is_old), table, rule.key, "left_anti", covers).drop(*told))
     return reduce(DataFrame.unionByName, found)
 
 
