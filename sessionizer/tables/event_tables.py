@@ -20,7 +20,7 @@ from sessionizer.tables.delta import Entry, Table, as_typed
 from sessionizer.tables.events import EventTable
 from sessionizer.tables.increments import NOTHING, Increment, Increments, passed
 from sessionizer.tables.manifest import Consumed, Manifest
-from sessionizer.tables.source import naming, opens, waiting
+from sessionizer.tables.source import naming, opens, read_as, waiting
 from sessionizer.tables.stitch.stitched import StitchedTable, event_table
 
 Found = TypeVar("Found")
@@ -58,6 +58,11 @@ class Events:
         """How many files they have, and how large these are."""
         sizes = [table.size() for table in self.tables.values()]
         return sum(files for files, _ in sizes), sum(size for _, size in sizes)
+
+    @property
+    def ids(self) -> Mapping[str, str]:
+        """Of their tables, by name."""
+        return {name: table.id for name, table in self.tables.items()}
 
     @property
     def schema(self) -> T.StructType:
@@ -132,8 +137,8 @@ class Events:
 
     def beginning(self, done: Manifest | None, began: Mapping[str, int | None]) -> dict[str, int]:
         """Of sources that began at such versions those that a run begins now, behind the first of them."""
-        begun = self.begun(done)
-        return {name: first for name, first in began.items() if first and name not in begun}
+        read = {} if done is None else read_as(done, self.ids)
+        return {name: first for name, first in began.items() if first and name not in read}
 
     def nothing_new(self, done: Manifest | None, until: Increments | None = None) -> Increments:
         """No more than what runs have read; more of it is unread, up to that end, where this is told."""
@@ -143,8 +148,7 @@ class Events:
 
     def as_rebuilt(self, done: Manifest) -> Increments:
         """No more than the sources as they stand; of one that waits for its start, as a new one does, nothing."""
-        ids = {name: table.id for name, table in self.tables.items()}
-        waits = waiting(done, {name: one.of for name, one in self.each.items()}, ids)
+        waits = waiting(done, {name: one.of for name, one in self.each.items()}, self.ids)
         at = {name: -1 if name in waits else version for name, version in self.versions.items()}
         return Increments({name: self.each[name].nothing_behind(version) for name, version in at.items()})
 
@@ -190,18 +194,6 @@ class Events:
             return False
         begun = [name for name, of in done.consumed.items() if of.to_version is not None]
         return self.going_on(done, last).issuperset(begun)
-
-    def keeps_time(self, done: Manifest, last: Mapping[str, int]) -> bool:
-        """Whether it is as late as runs have come to: of the tables that they have read some are left, and go on.
-
-        No other names of these and no sources that come or go turn the clock back; a table that was made again does.
-        """
-        read = {name: of for name, of in done.consumed.items() if of.to_version is not None}
-        versions = {table.id: last[name] for name, table in self.tables.items()}
-        left = [of for of in read.values() if of.id in versions]
-        are_others = any(name in self.each and self.tables[name].id != of.id for name, of in read.items())
-        go_on = not are_others and all(versions[of.id] >= of.version for of in left)
-        return go_on and bool(left or not read)
 
     def going_on(self, done: Manifest, last: Mapping[str, int]) -> set[str]:
         """The sources of which this is so."""

@@ -41,6 +41,7 @@ from sessionizer.tables.source import (
     pruned_by,
     reads,
     require_source,
+    starting_behind,
     unreadable,
 )
 
@@ -169,7 +170,8 @@ class EventTable:
 
     def before(self, version: int, end: Increment) -> DataFrame:
         """All rows as they were before a version, by the columns at the end of an increment behind it."""
-        rows, (then, now) = self._of_version(version - 1), map(self.table.schema_at, (version - 1, end.last))
+        with starting_behind(version - 1, field_of(self.of, "start")):
+            rows, (then, now) = self._of_version(version - 1), map(self.table.schema_at, (version - 1, end.last))
         told = self._with_later(as_told(rows, then, now), end.last)
         return of_one(self.own_rows(told, replace(end, last=version - 1)), self.of)
 

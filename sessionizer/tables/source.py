@@ -104,24 +104,48 @@ def check_same(table: "Table | LocalTable", done: Read, what: str = "the source"
         )
 
 
-def waiting(done: Manifest, sources: Mapping[str, EventSource], ids: Mapping[str, str]) -> set[str]:
-    """The sources that wait for their start, as those that come to others do where they have one: a run begins them.
+def read_as(done: Manifest, ids: Mapping[str, str]) -> dict[str, str]:
+    """By which name runs have begun to read each source: its own, else that of a source which is another table now.
 
-    ids: of their tables, by which they are known under another name.
+    ids: of their tables, by the names that they have now. Sources that no run has begun, and that wait, are not there.
     """
     begun = {name: of.id for name, of in done.consumed.items() if of.to_version is not None}
-    unread = {name: of.id for name, of in done.consumed.items() if of.to_version is None}
-    renamed = {place for name, place in begun.items() if ids.get(name) != place}
+    own = {name: name for name, place in ids.items() if begun.get(name) == place}
+    left = {place: name for name, place in begun.items() if name not in own}
+    unread = {(name, of.id) for name, of in done.consumed.items() if of.to_version is None}
+    return own | {
+        n: left[place] for n, place in ids.items() if not (n in own or (n, place) in unread) and place in left
+    }
+
+
+def waiting(done: Manifest, sources: Mapping[str, EventSource], ids: Mapping[str, str]) -> set[str]:
+    """The sources that wait for their start, as those that come to others do where they have one: a run begins them."""
+    begun = {name: of.id for name, of in done.consumed.items() if of.to_version is not None}
+    unread, read = {name: of.id for name, of in done.consumed.items() if name not in begun}, read_as(done, ids)
     has_others = any(name in begun or place in begun.values() for name, place in ids.items())
 
     def waits(name: str, place: str) -> bool:
-        if begun.get(name) == place or place in renamed:  # it has been read, if by another name
+        if name in read:
             return False
         if place in unread.values():
             return True
         return name not in begun and (name in unread or has_others)  # else it is another table in the place of one
 
     return {name for name, place in ids.items() if sources[name].start != "earliest" and waits(name, place)}
+
+
+def keeps_time(done: Manifest, last: Mapping[str, int], ids: Mapping[str, str]) -> bool:
+    """Whether it is as late as runs have come to: of the tables that they have read some are left, and go on.
+
+    No other names of these and no sources that come or go turn the clock back; a table that was made again does.
+    last: the versions that the sources have now.
+    """
+    known, begun = done.consumed, {name: of for name, of in done.consumed.items() if of.to_version is not None}
+    places = {of.id for of in known.values()}
+    if any(name in ids and ids[name] != of.id and ids[name] not in places for name, of in begun.items()):
+        return False
+    go_on = all(last[name] >= known[old].version for name, old in read_as(done, ids).items())
+    return go_on and (not begun or any(of.id in ids.values() for of in begun.values()))
 
 
 def pruned_by(source: EventSource, columns: T.StructType) -> tuple[str, T.DataType, int] | None:
@@ -149,6 +173,19 @@ def gone(version: int, error: Exception, what: str = "the source") -> SourceErro
         remedy="its files were vacuumed, or its log was cleaned up; if it has newer versions, "
         f"`sessionizer run` consumes them and then this works again; else {ANEW}",
     )
+
+
+@contextmanager
+def starting_behind(version: int, field: str) -> Iterator[None]:
+    """Say so where the version that a start lies behind is no longer there. field: of the config."""
+    try:
+        yield
+    except SourceError as error:
+        raise SourceError(
+            f"{field} begins behind version {version}, which is no longer there to tell what stays out",
+            value=first_line(error),
+            remedy="name a later version, or earliest, which takes all rows that are left",
+        ) from error
 
 
 def unreadable(increment: "Increment", error: Exception) -> SourceError:

@@ -114,6 +114,24 @@ def test_a_version_that_the_log_no_longer_has_is_told_by_look_backs_too(play: Pl
             step()
 
 
+def test_a_start_behind_a_version_that_the_log_no_longer_has_is_told_by_the_first_run(
+    play: Plays, tmp_path: Path
+) -> None:
+    done = play("a@0")
+    done.spark.sql(
+        f"ALTER TABLE delta.`{done.config.source.table}` SET TBLPROPERTIES ('delta.checkpointInterval' = '1')"
+    )
+    for n in range(3):
+        done.add(f"a@{n}")
+    start = done.tables.events.versions[""] - 1
+    for file in (Path(done.config.source.table) / "_delta_log").glob("0*"):
+        if int(file.name[:20]) < start:
+            file.unlink()
+    done = done.change(source={"start": {"version": start}}, sessions={"table": str(tmp_path / "others" / "sessions")})
+    with pytest.raises(SourceError, match=rf"source.start begins behind version {start - 1}, which is no longer there"):
+        done.init().run()
+
+
 def test_a_run_that_was_cut_off_is_told_when_it_is_finished(play: Plays) -> None:
     done, finished = play("a@0"), list[Manifest]()
     done.add("a@5")

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from sessionizer.lib.errors import ConfigError, SourceError, SourceMismatch, UsageError
 from sessionizer.lib.time.watermarks import WatermarkOverride
 from sessionizer.tables.increments import Increment, Increments
-from sessionizer.tables.source import waiting
+from sessionizer.tables.source import keeps_time, waiting
 from tests.exactness.play import at
 from tests.exactness.several import CALLS, CLICKS, Several, several
 
@@ -175,6 +175,8 @@ def test_a_source_that_is_added_waits_though_the_other_is_another_table_now(play
         ({"clicks": "X"}, {}, {"visits": "X'", "calls": "Y"}, set()),  # all are others: the table is begun anew
         ({"clicks": "X"}, {}, {"clicks": "X", "again": "X"}, {"again"}),
         ({"clicks": "X"}, {"calls": "X"}, {"clicks": "X", "calls": "X"}, {"calls"}),
+        ({"clicks": "X"}, {"calls": "X"}, {"calls": "X"}, {"calls"}),
+        ({"clicks": "X"}, {"calls": "X"}, {"clicks": "Z", "calls": "X"}, {"calls"}),
         ({"clicks": "X"}, {"calls": "Y"}, {"clicks": "X", "phone": "Y"}, {"phone"}),
         ({"clicks": "X"}, {"calls": "Y"}, {"clicks": "X", "calls": "Y'"}, {"calls"}),
         ({"clicks": "X"}, {"calls": "Y"}, {"calls": "X", "clicks": "Y"}, {"clicks"}),
@@ -192,6 +194,48 @@ def test_which_sources_wait_in_a_rebuild_goes_by_their_tables(
     done: Any = SimpleNamespace(consumed=consumed)
     assert waiting(done, latest, now) == expected
     assert waiting(done, {name: SimpleNamespace(start="earliest") for name in now}, now) == set()  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("read", "now", "expected"),
+    [
+        ({"clicks": ("X", 5)}, {"clicks": ("X", 5), "calls": ("Y", 0)}, True),
+        ({"clicks": ("X", 5)}, {"visits": ("X", 6)}, True),
+        ({"clicks": ("X", 5), "calls": ("Y", 3)}, {"clicks": ("Y", 3)}, True),
+        ({"clicks": ("X", 5), "calls": ("Y", 3)}, {"clicks": ("Y", 3), "calls": ("X", 5)}, True),
+        ({"clicks": ("X", 2), "calls": ("X", 4)}, {"clicks": ("X", 2), "calls": ("X", 4)}, True),  # one copied
+        ({"clicks": ("X", 5)}, {"again": ("X", -1), "clicks": ("X", 5), "zz": ("X", -1)}, True),  # that wait
+        ({"clicks": ("X", 5), "calls": ("Y", None)}, {"clicks": ("X", 5), "calls": ("Y", -1)}, True),
+        ({"clicks": ("X", 5), "calls": ("X", None)}, {"calls": ("X", -1)}, True),
+        ({"clicks": ("X", 5)}, {"clicks": ("X", 4)}, False),
+        ({"clicks": ("X", 5)}, {"visits": ("X", 4)}, False),
+        ({"clicks": ("X", 5), "calls": ("Y", 3)}, {"clicks": ("X'", 0), "calls": ("Y", 3)}, False),
+        ({"clicks": ("X", 5)}, {"calls": ("Y", 0)}, False),
+        ({"clicks": ("X", None)}, {"clicks": ("X'", 0)}, True),  # no run has had any time
+    ],
+)
+def test_the_clock_goes_on_in_a_rebuild_where_tables_do(
+    read: dict[str, tuple[str, int | None]], now: dict[str, tuple[str, int]], expected: bool
+) -> None:
+    consumed = {
+        n: SimpleNamespace(id=of, to_version=at, version=-1 if at is None else at) for n, (of, at) in read.items()
+    }
+    ids, last = ({name: told[n] for name, told in now.items()} for n in (0, 1))
+    done: Any = SimpleNamespace(consumed=consumed)
+    assert keeps_time(done, last, ids) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["clicks", "visits"])
+def test_a_source_that_is_renamed_keeps_its_filter_and_its_start(play: Plays, name: str) -> None:
+    sources = {"clicks": CLICKS | {"start": "latest", "where": "n > 1"}, "visits": CLICKS, "calls": CALLS}
+    done = play(sources, aggregates=[])
+    done.config = done.configured("clicks", "calls")
+    done.comes(clicks="a@0=1").runs(calls="b@0").runs(clicks="a@5=2")
+    done.sources[name] = done.sources["clicks"] | {"where": None, "table": str(done.folder / "clicks")}
+    done.config = done.configured(name, "calls")
+    with pytest.raises(UsageError, match=r"source.where has changed, and of the rows that it hid nobody knows"):
+        done.rebuild()
 
 
 def test_a_source_that_is_added_leaves_the_others_the_tables_that_were_read(play: Plays) -> None:

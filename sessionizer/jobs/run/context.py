@@ -32,6 +32,7 @@ from sessionizer.tables.increments import Increments, as_read
 from sessionizer.tables.manifest import OF_STATES, Manifest, Mode
 from sessionizer.tables.position import Position
 from sessionizer.tables.rejected_events import TIMED
+from sessionizer.tables.source import keeps_time, read_as
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,9 @@ class RunContext:
         increment, rule, number = events.as_rebuilt(done), kind.rule, position.version + 1
         clock, last = WatermarkState(now, run_seq=number, forgotten=done.forgotten), increment.lasts
         schema, columns = kind.schema_hash(events.read(increment)), events.columns_told(increment)
-        if events.keeps_time(done, last):
+        if keeps_time(done, last, events.ids):
             clock = clock_of(done, kind, events.as_of(increment, None), now, number)
-        began = {name: of.began for name, of in events.begun(done).items() if events.tables[name].id == of.id}
+        began = {name: done.consumed[old].began for name, old in read_as(done, events.ids).items()}
         return cls(kind, position, increment, clock, rule, NO_OVERRIDE, began, schema, columns, "rebuild")
 
     @classmethod

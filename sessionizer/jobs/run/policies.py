@@ -30,6 +30,7 @@ from sessionizer.lib.errors import ConfigError, RunFailed, SourceError, SourceMi
 from sessionizer.lib.expressions import of_event
 from sessionizer.lib.windows.windows import DELETE
 from sessionizer.tables.manifest import AGGREGATES, Manifest
+from sessionizer.tables.source import read_as
 
 if TYPE_CHECKING:
     from sessionizer.tables.delta import Table
@@ -133,8 +134,8 @@ def check_filter(context: RunContext) -> None:
     _check_origin(context, done)
     if kind.rule.corrections != "quarantine":
         _check_none_wait(context, "a rebuild reads the source as it stands")
-    old, new = filters_of(done.rule), filters_of(kind.summary)
-    if all(new[name] == old[name] for name in old.keys() & new.keys()):
+    old, new, read = filters_of(done.rule), filters_of(kind.summary), read_as(done, kind.tables.events.ids)
+    if all(where == old.get(read.get(name, name), where) for name, where in new.items()):
         return
     remedy = f"set source.where as it was, or make {kind.name} in a table of its own"
     if any(old.values()) and (any(context.began.values()) or context.clock.forgotten is not None):
@@ -163,7 +164,7 @@ def _check_origin(context: RunContext, done: Manifest) -> None:
         what = "keys by SQL of several sources have changed, or the name of one, or the column of a mapping table"
         mine = C.col(C.SOURCE).isin(names) if done.sources else mine
     rejects = context.kind.rejects_before(context.clock.run_seq, context.position)
-    lasting = [C.col(C.KEPT) == IN, C.col(C.REASON) == BEFORE_START, *context.lasting()]
+    lasting = [C.col(C.KEPT) == IN, C.col(C.REASON) == BEFORE_START, *replace(context, began={}).lasting()]
     if rejects is not None and not rejects.where(mine & reduce(or_, lasting)).isEmpty():
         raise UsageError(
             f"{what}, and rejected_events tells by whole rows which events stay out of sessions for good, or in them",

@@ -220,7 +220,8 @@ def as_followed(kind: Kind, position: Position) -> Position:
         f"rejected_events tells what stays out of {kind.name} for good, or in them, and cannot follow the RESTORE: it "
         "is no longer there as it was before the runs that this has undone",
         value=f"version {position.restored} of {kind.name}",
-        remedy=f"a RESTORE of {kind.name} to the version before that one, or make them in a table of their own",
+        remedy=f"a RESTORE of {kind.name} to the last version before any RESTORE, as DESCRIBE HISTORY has it; or make "
+        "them in a table of their own",
     )
 
 

@@ -63,7 +63,10 @@ class Place:
         name = self.location.rstrip("/")
         if self.by_name:
             return f"{name}/" in str(error)
-        return re.search(re.escape(name) + r"(?=$|[/'\"`)\],;]|[.:]?\s(?!\())", unquote(str(error))) is not None
+        return (
+            re.search(r"(?<![\w.-])" + re.escape(name) + r"(?=$|[/'\"`)\],;]|[.:]?\s(?!\())", unquote(str(error)))
+            is not None
+        )
 
     def lock(self) -> AbstractContextManager[object]:
         """Delta's log on a local disk or upon S3 is not atomic between processes: a lock guards each commit there.

@@ -138,7 +138,7 @@ class Reading(DeltaLog):
             f"{self.field} cannot follow the RESTORE: it would have to go back to {version}, which its log no longer "
             "has",
             value=self.location,
-            remedy="RESTORE to a later version, or `sessionizer rebuild`, which makes the other tables anew, too",
+            remedy="RESTORE to a later version; or, where a run is left, `sessionizer rebuild` makes the others anew",
         )
 
     @contextmanager

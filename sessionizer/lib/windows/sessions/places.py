@@ -85,9 +85,9 @@ def _lone(places: DataFrame, changes: AcceptedChanges, again: Again, rule: Rule)
         told = mark_islands(holds, rule).withColumn("__last", F.max(C.REACH).over(island))
         holds = told.where(F.col("__last") >= forgotten).drop("__last", C.ISLAND)
     comes = changes.partials.where(C.col(C.EFFECT).isin(JOINS, ADDS))
-    told = {"__comes": F.sum(C.COUNT), "__comes_first": F.min(start), "__comes_last": F.max(end)}
+    figures = {"__comes": F.sum(C.COUNT), "__comes_first": F.min(start), "__comes_last": F.max(end)}
     place = (*rule.key, C.BUCKET)
-    coming = comes.groupBy(*C.cols(place)).agg(*[figure.alias(name) for name, figure in told.items()])
+    coming = comes.groupBy(*C.cols(place)).agg(*[figure.alias(name) for name, figure in figures.items()])
     holds = joined(holds, coming, place, "left")
     rows = (*C.cols(rule.key), start.alias("__row_start"), end.alias("__row_end"))
     table = places.where(C.col(C.COUNT) == 0).select(*rows)
@@ -98,7 +98,7 @@ def _lone(places: DataFrame, changes: AcceptedChanges, again: Again, rule: Rule)
         (start, end, C.col(C.COUNT) > F.coalesce("__comes", F.lit(0))),
     ):
         covers = (F.col("__row_start") <= last) & (F.col("__row_end") >= first)
-        found.append(joined(holds.where(is_old), table, rule.key, "left_anti", covers).drop(*told))
+        found.append(joined(holds.where(is_old), table, rule.key, "left_anti", covers).drop(*figures))
     return reduce(DataFrame.unionByName, found)
 
 
