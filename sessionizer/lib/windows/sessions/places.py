@@ -50,14 +50,10 @@ def places_again(  # noqa: PLR0913
         affected = affected.unionByName(emptied(main.where(touched), rule, now), allowMissingColumns=True)
     edges = {"low": F.min(C.col(C.START)), "high": F.max(C.col(C.REACH))}
     affected, seen = compute.observed(affected, edges)
-    lone, number = compute.observed(_lone(affected, changes, again, rule), {"lone": F.count(F.lit(1))})
+    beyond = None if rule.freezes else _lost_beyond(affected, changes, again, rule, leaving=leaving, compute=compute)
     far: Figures = {}
-    if number["lone"]:
-        keys = F.broadcast(lone.select(*C.cols(rule.key)).distinct())
-        beyond = changes.accepted([(-EVER, again.low - 1), (again.high, EVER)])
-        beyond = leaving(joined(beyond, keys, rule.key, "left_semi"))
-        amid = joined(affected, keys, rule.key, "left_semi")
-        beyond, far = compute.observed(_one_with(lone, amid, beyond, rule), edges)
+    if beyond is not None:
+        beyond, far = compute.observed(beyond, edges)
         affected = affected.unionByName(beyond, allowMissingColumns=True)
     if main is None:
         return affected
@@ -70,6 +66,25 @@ def places_again(  # noqa: PLR0913
     return affected.unionByName(bare_intervals(near, rule), allowMissingColumns=True)
 
 
+def _lost_beyond(  # noqa: PLR0913
+    places: DataFrame,
+    changes: AcceptedChanges,
+    again: Again,
+    rule: Rule,
+    *,
+    leaving: Callable[[DataFrame], DataFrame],
+    compute: Compute,
+) -> DataFrame | None:
+    """Places beyond the span that are of one session with what has no row in it; None: nothing there has none."""
+    lone, number = compute.observed(_lone(places, changes, again, rule), {"lone": F.count(F.lit(1))})
+    if not number["lone"]:
+        return None
+    keys = F.broadcast(lone.select(*C.cols(rule.key)).distinct())
+    events = changes.accepted([(-EVER, again.low - 1), (again.high, EVER)])
+    beyond = leaving(joined(events, keys, rule.key, "left_semi"))
+    return _one_with(lone, joined(places, keys, rule.key, "left_semi"), beyond, rule)
+
+
 def _lone(places: DataFrame, changes: AcceptedChanges, again: Again, rule: Rule) -> DataFrame:
     """Of the events in the span those that should have a row, and have none, and may be of one session with others.
 
@@ -77,7 +92,7 @@ def _lone(places: DataFrame, changes: AcceptedChanges, again: Again, rule: Rule)
     row at all. There are none where all is right: what has no row comes in, or its session is forgotten.
     """
     start, end, forgotten = C.col(C.START), C.col(C.END), changes.before.forgotten
-    holds = places.where((C.col(C.COUNT) > 0) & F.lit(not rule.freezes))
+    holds = places.where(C.col(C.COUNT) > 0)
     if isinstance(rule.gap, int):
         holds = holds.where((start <= again.low + rule.gap) | (C.col(C.REACH) >= again.high))
     elif forgotten is not None:  # by their own reach they may be older, and of one session with what is not
