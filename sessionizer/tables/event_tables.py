@@ -20,7 +20,7 @@ from sessionizer.tables.delta import Entry, Table, as_typed
 from sessionizer.tables.events import EventTable
 from sessionizer.tables.increments import NOTHING, Increment, Increments, passed
 from sessionizer.tables.manifest import Consumed, Manifest
-from sessionizer.tables.source import naming, opens, read_as, waiting
+from sessionizer.tables.source import names_before, naming, opens, read_as, waiting
 from sessionizer.tables.stitch.stitched import StitchedTable, event_table
 
 Found = TypeVar("Found")
@@ -125,11 +125,8 @@ class Events:
         return {} if done is None else {name: of for name, of in done.consumed.items() if name in self.each}
 
     def told_apart(self, done: Manifest) -> set[str]:
-        """The sources whose rows runs have told by another mapping table, or by another name of the same table."""
-        mapped = {name for name, of in self.consumed(done).items() if not self.each[name].is_mapped_on(of)}
-        then, now = ({name: one.id for name, one in of.items()} for of in (done.consumed, self.tables))
-        new = {place for name, place in now.items() if then.get(name) != place}
-        return mapped | {name for name, place in then.items() if place in new and now.get(name) != place}
+        """The sources whose rows runs have told by another mapping table."""
+        return {name for name, of in self.consumed(done).items() if not self.each[name].is_mapped_on(of)}
 
     def begun(self, done: Manifest | None) -> Mapping[str, Consumed]:
         """The same of those that runs have begun to read."""
@@ -201,16 +198,21 @@ class Events:
 
     def unread_to_keep(self, done: Manifest, last: Mapping[str, int]) -> str | None:
         """The first version of any that a run can still read, and whose changes are not to be made; or None."""
-        known = {name: done.consumed[name] for name in self.going_on(done, last)}
-        found = (self.each[name].unread_to_keep(of, last[name]) for name, of in known.items())
+        known = self._known(done, last).items()
+        found = (self.each[name].unread_to_keep(of, last[name]) for name, of in known)
         return next((version for version in found if version is not None), None)
 
     def unread(self, done: Manifest, ends: Increments) -> Iterator[DataFrame]:
         """What no run has read of the sources that go on, as far as it can still be read, by the columns of all."""
-        known, none = self.consumed(done), self._of_all(lambda one: one.as_of(ends.of[one.of.label], None).limit(0))
-        for name in sorted(self.going_on(done, ends.lasts)):
-            for rows in self.each[name].unread(known[name], ends.of[name]):
+        known, none = self._known(done, ends.lasts), self._of_all(lambda o: o.as_of(ends.of[o.of.label], None).limit(0))
+        for name, of in sorted(known.items()):
+            for rows in self.each[name].unread(of, ends.of[name]):
                 yield dict(zip(none, united([*(none | {name: rows}).values()]), strict=True))[name]
+
+    def _known(self, done: Manifest, last: Mapping[str, int]) -> dict[str, Consumed]:
+        """How far runs have read those that go on, one alone that has become one of several among them."""
+        known = {name: done.consumed[old] for name, old in names_before(done, self.ids).items()}
+        return {name: of for name, of in known.items() if self.each[name].goes_on(of, last[name])}
 
     @contextmanager
     def reading(self, increments: Increments) -> Iterator[None]:

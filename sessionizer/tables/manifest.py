@@ -220,6 +220,18 @@ class Manifest(BaseModel):
         """Whether each key has a watermark of its own, and none has any session that lives."""
         return bool(self.rule.get("watermark_per") == "key" and self.live_sessions == 0)
 
+    def called(self, names: Mapping[str, str]) -> Self:
+        """The same, its sources by other names. names: the old ones by the new ones; what has none keeps its own."""
+        if all(name == old for name, old in names.items()) or "" in (*names, *names.values()):
+            return self
+
+        def by_name(told: Mapping[str, Any]) -> dict[str, Any]:
+            left = {f"-{old}" if old in names else old: of for old, of in told.items() if old not in names.values()}
+            return left | {name: told[old] for name, old in names.items()}
+
+        rule = {**self.rule, "sources": by_name(self.rule["sources"])}
+        return self.model_copy(update={"sources": by_name(self.sources), "rule": rule})
+
     def times_of_sources(self, moment: Literal["before", "after"]) -> dict[str, SourceTime]:
         """Where each of several sources stood before the run, or after it."""
         told = {

@@ -1,12 +1,13 @@
 """Where a table of sessions or windows stands, as its history tells: the last manifest in force."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sessionizer.lib.errors import TableError
 from sessionizer.tables.delta import Entry
 from sessionizer.tables.manifest import Manifest
+from sessionizer.tables.source import names_before
 
 HARMLESS = {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "COMPUTE STATISTICS"}
 
@@ -16,11 +17,21 @@ class Position:
     """Where the table stands: its version, and the manifest in force (None: no run yet).
 
     restored: the version of the RESTORE that has brought the table back to it, so that later runs are undone.
+    renamed: of sources that the manifest calls as they are called now, what it has called them.
     """
 
     version: int
     manifest: Manifest | None
     restored: int | None = None
+    renamed: frozenset[str] = frozenset()
+
+    def called(self, ids: Mapping[str, str]) -> "Position":
+        """The same by the names that the sources have now, which may be others of the same tables. ids: of these."""
+        if self.manifest is None:
+            return self
+        names = names_before(self.manifest, ids)
+        renamed = frozenset(old for name, old in names.items() if name != old)
+        return replace(self, manifest=self.manifest.called(names), renamed=renamed)
 
 
 class Log(Protocol):

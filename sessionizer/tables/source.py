@@ -118,6 +118,16 @@ def read_as(done: Manifest, ids: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def names_before(done: Manifest, ids: Mapping[str, str]) -> dict[str, str]:
+    """By which name runs know each source: as `read_as` tells, and that of those which wait."""
+    unread = {name: of.id for name, of in done.consumed.items() if of.to_version is None}
+    waits = {place: name for name, place in unread.items()}
+    left = {name: place for name, place in ids.items() if place in waits}
+    return {name: name if unread.get(name) == place else waits[place] for name, place in left.items()} | read_as(
+        done, ids
+    )
+
+
 def waiting(done: Manifest, sources: Mapping[str, EventSource], ids: Mapping[str, str]) -> set[str]:
     """The sources that wait for their start, as those that come to others do where they have one: a run begins them."""
     begun = {name: of.id for name, of in done.consumed.items() if of.to_version is not None}

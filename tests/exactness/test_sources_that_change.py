@@ -238,6 +238,36 @@ def test_a_source_that_is_renamed_keeps_its_filter_and_its_start(play: Plays, na
         done.rebuild()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("now", [("clicks", "calls"), ("calls", "clicks"), ("visits", "calls"), ("clicks", "visits")])
+def test_the_watermark_goes_by_tables_whatever_sources_are_called(play: Plays, now: tuple[str, str]) -> None:
+    done = play(dict.fromkeys(("clicks", "calls", "visits"), CLICKS), aggregates=[])
+    done.config = done.configured("clicks", "calls")
+    done.runs(clicks="a@100", calls="b@50")
+    tables = {name: {"table": str(done.folder / old)} for name, old in zip(now, ("clicks", "calls"), strict=True)}
+    done.sources |= {name: CLICKS | table for name, table in tables.items()}
+    done.config = done.configured(*now)
+    done.rebuild()
+    done.sources |= dict.fromkeys(("clicks", "calls"), CLICKS)
+    done.comes(calls="b@75 c@49").run()
+    done.assert_sessions("u | start \n a | 100 \n b | 50 \n b | 75")
+    done.assert_rejected(f"u | event_time | reason | source \n c | 49 | late | {now[1]}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("deletes", ["ignore", "quarantine"])
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_a_source_that_is_renamed_is_read_first_where_rows_have_gone(play: Plays, deletes: str, is_alone: bool) -> None:
+    corrections = "quarantine" if deletes == "quarantine" else {"deletes": "ignore"}
+    done = play({"clicks": CLICKS, "calls": CALLS, "visits": CLICKS}, aggregates=[], corrections=corrections)
+    done.config = done.alone("clicks") if is_alone else done.configured("clicks", "calls")
+    done.runs(clicks="a@0=1 a@5=2", calls="b@0=3").goes("clicks", 2)
+    done.sources["visits"] = CLICKS | {"table": str(done.folder / "clicks")}
+    done.config = done.configured("visits", "calls")
+    with pytest.raises(UsageError, match="takes rows away whose events are to stay"):
+        done.rebuild()
+
+
 def test_a_source_that_is_added_leaves_the_others_the_tables_that_were_read(play: Plays) -> None:
     """What is deleted there and stays is known, or a run has to read it first; columns are told anew."""
     three = {"clicks": CLICKS, "calls": CALLS, "chats": CALLS}

@@ -95,14 +95,14 @@ class RunContext:
     def anew(cls, kind: Kind, position: Position, now: int) -> "RunContext":
         """Of a rebuild: the whole source as it stands. Other tables than those read before set the clock anew."""
         kind.check_names()
-        done, events = kind.begun(position.manifest), kind.tables.events
-        increment, rule, number = events.as_rebuilt(done), kind.rule, position.version + 1
-        clock, last = WatermarkState(now, run_seq=number, forgotten=done.forgotten), increment.lasts
+        events, position = kind.tables.events, position.called(kind.tables.events.ids)
+        done, number = kind.begun(position.manifest), position.version + 1
+        increment, clock = events.as_rebuilt(done), WatermarkState(now, run_seq=number, forgotten=done.forgotten)
         schema, columns = kind.schema_hash(events.read(increment)), events.columns_told(increment)
-        if keeps_time(done, last, events.ids):
+        if keeps_time(done, increment.lasts, events.ids):
             clock = clock_of(done, kind, events.as_of(increment, None), now, number)
         began = {name: done.consumed[old].began for name, old in read_as(done, events.ids).items()}
-        return cls(kind, position, increment, clock, rule, NO_OVERRIDE, began, schema, columns, "rebuild")
+        return cls(kind, position, increment, clock, kind.rule, NO_OVERRIDE, began, schema, columns, "rebuild")
 
     @classmethod
     def look_back(

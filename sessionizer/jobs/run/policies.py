@@ -135,7 +135,7 @@ def check_filter(context: RunContext) -> None:
     if kind.rule.corrections != "quarantine":
         _check_none_wait(context, "a rebuild reads the source as it stands")
     old, new, read = filters_of(done.rule), filters_of(kind.summary), read_as(done, kind.tables.events.ids)
-    if all(where == old.get(read.get(name, name), where) for name, where in new.items()):
+    if all(where == old.get(read.get(name, name), where) for name, where in new.items()):  # one alone is called ""
         return
     remedy = f"set source.where as it was, or make {kind.name} in a table of its own"
     if any(old.values()) and (any(context.began.values()) or context.clock.forgotten is not None):
@@ -159,7 +159,7 @@ def _check_origin(context: RunContext, done: Manifest) -> None:
     what, names, mine = "source has become sources, or the other way round", list(done.sources), F.lit(True)
     if bool(done.sources) == bool(context.rule.sources):
         changed = {name for name in old.keys() & new.keys() if old[name] != new[name]}
-        if not (names := sorted(changed | context.kind.tables.events.told_apart(done))):
+        if not (names := sorted(changed | context.position.renamed | context.kind.tables.events.told_apart(done))):
             return
         what = "keys by SQL of several sources have changed, or the name of one, or the column of a mapping table"
         mine = C.col(C.SOURCE).isin(names) if done.sources else mine
