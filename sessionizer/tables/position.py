@@ -17,7 +17,7 @@ class Position:
     """Where the table stands: its version, and the manifest in force (None: no run yet).
 
     restored: the version of the RESTORE that has brought the table back to it, so that later runs are undone.
-    renamed: of sources that the manifest calls as they are called now, what it has called them.
+    renamed: what runs have called sources which are called otherwise now, or whose name another of them has.
     """
 
     version: int
@@ -29,9 +29,11 @@ class Position:
         """The same by the names that the sources have now, which may be others of the same tables. ids: of these."""
         if self.manifest is None:
             return self
-        names = names_before(self.manifest, ids)
-        renamed = frozenset(old for name, old in names.items() if name != old)
-        return replace(self, manifest=self.manifest.called(names), renamed=renamed)
+        then = {name: of.id for name, of in self.manifest.consumed.items()}
+        others = {name: place for name, place in then.items() if ids.get(name) != place}
+        known, now = set(then.values()), set(ids.values())
+        renamed = frozenset(name for name, place in others.items() if place in now or ids.get(name) in known)
+        return replace(self, manifest=self.manifest.called(names_before(self.manifest, ids)), renamed=renamed)
 
 
 class Log(Protocol):

@@ -110,22 +110,29 @@ def read_as(done: Manifest, ids: Mapping[str, str]) -> dict[str, str]:
     ids: of their tables, by the names that they have now. Sources that no run has begun, and that wait, are not there.
     """
     begun = {name: of.id for name, of in done.consumed.items() if of.to_version is not None}
+    unread = {name: of.id for name, of in done.consumed.items() if name not in begun}
     own = {name: name for name, place in ids.items() if begun.get(name) == place}
-    left = {place: name for name, place in begun.items() if name not in own}
-    unread = {(name, of.id) for name, of in done.consumed.items() if of.to_version is None}
-    return own | {
-        n: left[place] for n, place in ids.items() if not (n in own or (n, place) in unread) and place in left
-    }
+    free = {name: place for name, place in ids.items() if name not in own and unread.get(name) != place}
+    return own | _handed_out({name: place for name, place in begun.items() if name not in own}, free)
 
 
 def names_before(done: Manifest, ids: Mapping[str, str]) -> dict[str, str]:
     """By which name runs know each source: as `read_as` tells, and that of those which wait."""
+    read = read_as(done, ids)
     unread = {name: of.id for name, of in done.consumed.items() if of.to_version is None}
-    waits = {place: name for name, place in unread.items()}
-    left = {name: place for name, place in ids.items() if place in waits}
-    return {name: name if unread.get(name) == place else waits[place] for name, place in left.items()} | read_as(
-        done, ids
-    )
+    own = {name: name for name, place in ids.items() if unread.get(name) == place}
+    free = {name: place for name, place in ids.items() if name not in read and name not in own}
+    return read | own | _handed_out({name: place for name, place in unread.items() if name not in own}, free)
+
+
+def _handed_out(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
+    """To new names the old ones of the same tables: each once, but that of the only source, which several may share."""
+    found = dict[str, str]()
+    for name, place in sorted(new.items()):
+        left = [was for was in sorted(old) if old[was] == place and (was == "" or was not in found.values())]
+        if left:
+            found[name] = left[0]
+    return found
 
 
 def waiting(done: Manifest, sources: Mapping[str, EventSource], ids: Mapping[str, str]) -> set[str]:

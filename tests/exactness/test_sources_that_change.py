@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from sessionizer.lib.errors import ConfigError, SourceError, SourceMismatch, UsageError
 from sessionizer.lib.time.watermarks import WatermarkOverride
 from sessionizer.tables.increments import Increment, Increments
+from sessionizer.tables.position import Position
 from sessionizer.tables.source import keeps_time, waiting
 from tests.exactness.play import at
 from tests.exactness.several import CALLS, CLICKS, Several, several
@@ -174,6 +175,9 @@ def test_a_source_that_is_added_waits_though_the_other_is_another_table_now(play
         ({"clicks": "X"}, {}, {"visits": "X", "calls": "Y"}, {"calls"}),
         ({"clicks": "X"}, {}, {"visits": "X'", "calls": "Y"}, set()),  # all are others: the table is begun anew
         ({"clicks": "X"}, {}, {"clicks": "X", "again": "X"}, {"again"}),
+        ({"clicks": "X"}, {}, {"visits": "X", "zz": "X"}, {"zz"}),  # one of them is clicks
+        ({"clicks": "X"}, {"calls": "X"}, {"visits": "X", "zz": "X"}, {"zz"}),
+        ({"": "X"}, {}, {"clicks": "X", "calls": "X"}, set()),  # the only one may be two now
         ({"clicks": "X"}, {"calls": "X"}, {"clicks": "X", "calls": "X"}, {"calls"}),
         ({"clicks": "X"}, {"calls": "X"}, {"calls": "X"}, {"calls"}),
         ({"clicks": "X"}, {"calls": "X"}, {"clicks": "Z", "calls": "X"}, {"calls"}),
@@ -194,6 +198,26 @@ def test_which_sources_wait_in_a_rebuild_goes_by_their_tables(
     done: Any = SimpleNamespace(consumed=consumed)
     assert waiting(done, latest, now) == expected
     assert waiting(done, {name: SimpleNamespace(start="earliest") for name in now}, now) == set()  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("read", "now", "expected"),
+    [
+        ({"a": "X", "b": "Y"}, {"a": "X", "b": "Y"}, set()),
+        ({"a": "X", "b": "Y"}, {"a": "X", "c": "Z"}, set()),
+        ({"a": "X", "b": "Y"}, {"a": "Z", "b": "Y"}, set()),  # another table in the place of one
+        ({"a": "X", "b": "Y"}, {"c": "X", "b": "Y"}, {"a"}),
+        ({"a": "X", "b": "Y"}, {"a": "Y", "b": "X"}, {"a", "b"}),
+        ({"a": "X", "b": "Y"}, {"a": "Y"}, {"a", "b"}),  # rows of a are of X, which is no source any more
+        ({"a": "X", "b": "X"}, {"c": "X"}, {"a", "b"}),
+    ],
+)
+def test_rows_of_sources_are_known_by_their_names_only_where_these_stay(
+    read: dict[str, str], now: dict[str, str], expected: set[str]
+) -> None:
+    consumed = {name: SimpleNamespace(id=of, to_version=1, version=1) for name, of in read.items()}
+    done: Any = SimpleNamespace(consumed=consumed, called=lambda names: names)
+    assert Position(1, done).called(now).renamed == expected
 
 
 @pytest.mark.parametrize(
@@ -252,6 +276,30 @@ def test_the_watermark_goes_by_tables_whatever_sources_are_called(play: Plays, n
     done.comes(calls="b@75 c@49").run()
     done.assert_sessions("u | start \n a | 100 \n b | 50 \n b | 75")
     done.assert_rejected(f"u | event_time | reason | source \n c | 49 | late | {now[1]}")
+
+
+@pytest.mark.slow
+def test_a_source_that_takes_the_name_of_one_that_goes_has_none_of_its_rows(play: Plays) -> None:
+    done = play({"clicks": CLICKS, "calls": CLICKS}, aggregates=[], corrections={"deletes": "ignore"})
+    done.runs(clicks="x@0=1", calls="y@5=2 x@0=1").goes("clicks", 1).run()
+    done.sources["clicks"] = CLICKS | {"table": str(done.folder / "calls")}
+    done.config = done.configured("clicks")
+    with pytest.raises(UsageError, match="several sources have changed, or the name of one"):
+        done.rebuild()
+
+
+@pytest.mark.slow
+def test_the_filter_of_a_source_that_no_run_has_read_may_change_beside_one_with_a_start(play: Plays) -> None:
+    late = CALLS | {"start": "latest"}
+    done = play({"clicks": CLICKS | {"start": "latest"}, "calls": late | {"where": "n = 1"}}, aggregates=[])
+    done.config = done.configured("clicks")
+    done.comes(clicks="a@0", calls="b@1").runs(clicks="a@5")
+    done.config = done.configured()
+    done.rebuild()
+    done.sources["calls"] = late | {"where": "n = 2"}
+    done.config = done.configured()
+    done.rebuild()
+    done.runs(calls="b@6=1").runs(calls="b@7=2").assert_sessions("u | start | count \n b | 7 | 1")
 
 
 @pytest.mark.slow

@@ -135,10 +135,11 @@ def check_filter(context: RunContext) -> None:
     if kind.rule.corrections != "quarantine":
         _check_none_wait(context, "a rebuild reads the source as it stands")
     old, new, read = filters_of(done.rule), filters_of(kind.summary), read_as(done, kind.tables.events.ids)
-    if all(where == old.get(read.get(name, name), where) for name, where in new.items()):  # one alone is called ""
+    if not (changed := {name: was for name, was in read.items() if new[name] != old[was]}):
         return
     remedy = f"set source.where as it was, or make {kind.name} in a table of its own"
-    if any(old.values()) and (any(context.began.values()) or context.clock.forgotten is not None):
+    forgets = context.clock.forgotten is not None
+    if any(old[was] and (context.began.get(name) or forgets) for name, was in changed.items()):
         raise UsageError(
             "source.where has changed, and of the rows that it hid nobody knows which lie before source.start, or are "
             "late by what has been forgotten",
