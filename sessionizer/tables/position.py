@@ -31,8 +31,8 @@ class Position:
             return self
         then = {name: of.id for name, of in self.manifest.consumed.items()}
         others = {name: place for name, place in then.items() if ids.get(name) != place}
-        known, now = set(then.values()), set(ids.values())
-        renamed = frozenset(name for name, place in others.items() if place in now or ids.get(name) in known)
+        known, new = set(then.values()), {place for name, place in ids.items() if then.get(name) != place}
+        renamed = frozenset(name for name, place in others.items() if place in new or ids.get(name) in known)
         return replace(self, manifest=self.manifest.called(names_before(self.manifest, ids)), renamed=renamed)
 
 

@@ -126,11 +126,14 @@ def names_before(done: Manifest, ids: Mapping[str, str]) -> dict[str, str]:
 
 
 def _handed_out(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
-    """To new names the old ones of the same tables: each once, but that of the only source, which several may share."""
+    """To new names the old ones of the same tables: each once, but that of the only source, which several may share.
+
+    Of several old ones of one table nobody knows which is which: none.
+    """
     found = dict[str, str]()
     for name, place in sorted(new.items()):
         left = [was for was in sorted(old) if old[was] == place and (was == "" or was not in found.values())]
-        if left:
+        if len(left) == 1:
             found[name] = left[0]
     return found
 

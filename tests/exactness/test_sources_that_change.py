@@ -178,6 +178,7 @@ def test_a_source_that_is_added_waits_though_the_other_is_another_table_now(play
         ({"clicks": "X"}, {}, {"visits": "X", "zz": "X"}, {"zz"}),  # one of them is clicks
         ({"clicks": "X"}, {"calls": "X"}, {"visits": "X", "zz": "X"}, {"zz"}),
         ({"": "X"}, {}, {"clicks": "X", "calls": "X"}, set()),  # the only one may be two now
+        ({"clicks": "X", "calls": "X"}, {}, {"visits": "X", "zz": "X"}, {"visits", "zz"}),  # which is which?
         ({"clicks": "X"}, {"calls": "X"}, {"clicks": "X", "calls": "X"}, {"calls"}),
         ({"clicks": "X"}, {"calls": "X"}, {"calls": "X"}, {"calls"}),
         ({"clicks": "X"}, {"calls": "X"}, {"clicks": "Z", "calls": "X"}, {"calls"}),
@@ -210,6 +211,8 @@ def test_which_sources_wait_in_a_rebuild_goes_by_their_tables(
         ({"a": "X", "b": "Y"}, {"a": "Y", "b": "X"}, {"a", "b"}),
         ({"a": "X", "b": "Y"}, {"a": "Y"}, {"a", "b"}),  # rows of a are of X, which is no source any more
         ({"a": "X", "b": "X"}, {"c": "X"}, {"a", "b"}),
+        ({"a": "X", "b": "X"}, {"a": "X"}, set()),
+        ({"a": "X", "b": "X"}, {"a": "X", "b": "Y"}, set()),
     ],
 )
 def test_rows_of_sources_are_known_by_their_names_only_where_these_stay(
