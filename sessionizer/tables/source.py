@@ -109,8 +109,7 @@ def read_as(done: Manifest, ids: Mapping[str, str]) -> dict[str, str]:
 
     ids: of their tables, by the names that they have now. Sources that no run has begun, and that wait, are not there.
     """
-    begun = {name: of.id for name, of in done.consumed.items() if of.to_version is not None}
-    unread = {name: of.id for name, of in done.consumed.items() if name not in begun}
+    begun, unread = _begun_and_not(done)
     own = {name: name for name, place in ids.items() if begun.get(name) == place}
     free = {name: place for name, place in ids.items() if name not in own and unread.get(name) != place}
     return own | _handed_out({name: place for name, place in begun.items() if name not in own}, free)
@@ -118,11 +117,16 @@ def read_as(done: Manifest, ids: Mapping[str, str]) -> dict[str, str]:
 
 def names_before(done: Manifest, ids: Mapping[str, str]) -> dict[str, str]:
     """By which name runs know each source: as `read_as` tells, and that of those which wait."""
-    read = read_as(done, ids)
-    unread = {name: of.id for name, of in done.consumed.items() if of.to_version is None}
+    read, (_, unread) = read_as(done, ids), _begun_and_not(done)
     own = {name: name for name, place in ids.items() if unread.get(name) == place}
     free = {name: place for name, place in ids.items() if name not in read and name not in own}
     return read | own | _handed_out({name: place for name, place in unread.items() if name not in own}, free)
+
+
+def _begun_and_not(done: Manifest) -> tuple[dict[str, str], dict[str, str]]:
+    """The ids of tables, by name: of the sources that runs have begun to read, and of those that wait."""
+    begun = {name: of.id for name, of in done.consumed.items() if of.to_version is not None}
+    return begun, {name: of.id for name, of in done.consumed.items() if name not in begun}
 
 
 def _handed_out(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
@@ -140,16 +144,14 @@ def _handed_out(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str
 
 def waiting(done: Manifest, sources: Mapping[str, EventSource], ids: Mapping[str, str]) -> set[str]:
     """The sources that wait for their start, as those that come to others do where they have one: a run begins them."""
-    begun = {name: of.id for name, of in done.consumed.items() if of.to_version is not None}
-    unread, read = {name: of.id for name, of in done.consumed.items() if name not in begun}, read_as(done, ids)
+    (begun, unread), read = _begun_and_not(done), read_as(done, ids)
     has_others = any(name in begun or place in begun.values() for name, place in ids.items())
 
     def waits(name: str, place: str) -> bool:
         if name in read:
             return False
-        if place in unread.values():
-            return True
-        return name not in begun and (name in unread or has_others)  # else it is another table in the place of one
+        comes = name not in begun and (name in unread or has_others)  # else it is another table in the place of one
+        return comes or place in unread.values()
 
     return {name for name, place in ids.items() if sources[name].start != "earliest" and waits(name, place)}
 
