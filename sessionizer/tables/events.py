@@ -131,7 +131,7 @@ class EventTable:
 
     def unread_to_keep(self, done: Consumed, last: int) -> str | None:
         """The first version up to this one whose changes are not to be made, if a run can still come to it; or None."""
-        first = (done.to_version or 0) + 1
+        first = last + 1 if done.to_version is None else done.to_version + 1  # of a source that waits none has come
         waits = next((v for v in range(first, last + 1) if self._waits(v)), None)
         if waits is None:
             return None

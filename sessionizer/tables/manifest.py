@@ -1,7 +1,7 @@
 """The manifest of a run: what a commit to `sessions` says of itself; the last one *is* the position."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Any, Literal, Self
 
@@ -220,13 +220,16 @@ class Manifest(BaseModel):
         """Whether each key has a watermark of its own, and none has any session that lives."""
         return bool(self.rule.get("watermark_per") == "key" and self.live_sessions == 0)
 
-    def called(self, names: Mapping[str, str]) -> Self:
-        """The same, its sources by other names. names: the old ones by the new ones; what has none keeps its own."""
-        if all(name == old for name, old in names.items()) or "" in (*names, *names.values()):
+    def called(self, names: Mapping[str, str], renamed: Set[str]) -> Self:
+        """The same, its sources by other names. names: the old ones by the new ones; what has none keeps its own.
+
+        renamed: the old ones that no longer say what they said.
+        """
+        if not renamed or "" in (*names, *self.consumed):
             return self
 
         def by_name(told: Mapping[str, Any]) -> dict[str, Any]:
-            left = {f"-{old}" if old in names else old: of for old, of in told.items() if old not in names.values()}
+            left = {f"-{old}" if old in renamed else old: of for old, of in told.items() if old not in names.values()}
             return left | {name: told[old] for name, old in names.items()}
 
         rule = {**self.rule, "sources": by_name(self.rule["sources"])}

@@ -29,11 +29,10 @@ class Position:
         """The same by the names that the sources have now, which may be others of the same tables. ids: of these."""
         if self.manifest is None:
             return self
-        then = {name: of.id for name, of in self.manifest.consumed.items()}
-        others = {name: place for name, place in then.items() if ids.get(name) != place}
-        known, new = set(then.values()), {place for name, place in ids.items() if then.get(name) != place}
-        renamed = frozenset(name for name, place in others.items() if place in new or ids.get(name) in known)
-        return replace(self, manifest=self.manifest.called(names_before(self.manifest, ids)), renamed=renamed)
+        names, then = names_before(self.manifest, ids), {name: of.id for name, of in self.manifest.consumed.items()}
+        gone = {name for name in then if names.get(name) != name}
+        renamed = frozenset(name for name in gone if name in names.values() or ids.get(name) in then.values())
+        return replace(self, manifest=self.manifest.called(names, renamed), renamed=renamed)
 
 
 class Log(Protocol):

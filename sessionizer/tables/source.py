@@ -104,47 +104,36 @@ def check_same(table: "Table | LocalTable", done: Read, what: str = "the source"
         )
 
 
-def read_as(done: Manifest, ids: Mapping[str, str]) -> dict[str, str]:
-    """By which name runs have begun to read each source: its own, else that of a source which is another table now.
-
-    ids: of their tables, by the names that they have now. Sources that no run has begun, and that wait, are not there.
-    """
-    begun, unread = _begun_and_not(done)
-    own = {name: name for name, place in ids.items() if begun.get(name) == place}
-    free = {name: place for name, place in ids.items() if name not in own and unread.get(name) != place}
-    return own | _handed_out({name: place for name, place in begun.items() if name not in own}, free)
-
-
 def names_before(done: Manifest, ids: Mapping[str, str]) -> dict[str, str]:
-    """By which name runs know each source: as `read_as` tells, and that of those which wait."""
-    read, (_, unread) = read_as(done, ids), _begun_and_not(done)
-    own = {name: name for name, place in ids.items() if unread.get(name) == place}
-    free = {name: place for name, place in ids.items() if name not in read and name not in own}
-    return read | own | _handed_out({name: place for name, place in unread.items() if name not in own}, free)
+    """By which name runs know each source: its own, else that of the same table, which is no source's any more.
 
-
-def _begun_and_not(done: Manifest) -> tuple[dict[str, str], dict[str, str]]:
-    """The ids of tables, by name: of the sources that runs have begun to read, and of those that wait."""
-    begun = {name: of.id for name, of in done.consumed.items() if of.to_version is not None}
-    return begun, {name: of.id for name, of in done.consumed.items() if name not in begun}
-
-
-def _handed_out(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
-    """To new names the old ones of the same tables: each once, but that of the only source, which several may share.
-
-    Of several old ones of one table nobody knows which is which: none.
+    ids: of their tables, by the names that they have now. Errors: SourceError where several could be the one of a name.
     """
-    found = dict[str, str]()
-    for name, place in sorted(new.items()):
-        left = [was for was in sorted(old) if old[was] == place and (was == "" or was not in found.values())]
-        if len(left) == 1:
-            found[name] = left[0]
-    return found
+    then = {name: of.id for name, of in done.consumed.items()}
+    names = {name: name for name, place in ids.items() if then.get(name) == place}
+    gone, come = ({name: place for name, place in of.items() if name not in names} for of in (then, ids))
+    for place in sorted({*gone.values()} & {*come.values()}):
+        old, new = (sorted(name for name in of if of[name] == place) for of in (gone, come))
+        if len(old + new) > 2:
+            raise SourceError(
+                "several sources have the same table, as copies of a folder do, and other names than before: nobody "
+                "knows which is which",
+                value=f"{', '.join(filter(None, old)) or 'source'}: now {', '.join(filter(None, new)) or 'source'}",
+                remedy="give them their names one at a time, with a rebuild after each",
+            )
+        names[new[0]] = old[0]
+    return names
+
+
+def read_as(done: Manifest, ids: Mapping[str, str]) -> dict[str, str]:
+    """The same of those sources alone that runs have begun to read: not of those that wait."""
+    return {name: old for name, old in names_before(done, ids).items() if done.consumed[old].to_version is not None}
 
 
 def waiting(done: Manifest, sources: Mapping[str, EventSource], ids: Mapping[str, str]) -> set[str]:
     """The sources that wait for their start, as those that come to others do where they have one: a run begins them."""
-    (begun, unread), read = _begun_and_not(done), read_as(done, ids)
+    begun = {name: of.id for name, of in done.consumed.items() if of.to_version is not None}
+    unread, read = {name: of.id for name, of in done.consumed.items() if name not in begun}, read_as(done, ids)
     has_others = any(name in begun or place in begun.values() for name, place in ids.items())
 
     def waits(name: str, place: str) -> bool:
