@@ -23,7 +23,6 @@ from sessionizer.tables.delta import (
     FILES_WRITTEN,
     GONE,
     NO_CHANGES,
-    ROWS_WRITTEN,
     Entry,
     Shape,
     Table,
@@ -283,7 +282,7 @@ class EventTable:
             if version > first and self.policies.one_by_one and self.table.removes_rows(version):
                 last = version - 1
                 break
-            rows += entry.metric(ROWS_WRITTEN) if entry else 0
+            rows += entry.rows if entry else 0
             if limits.max_events_per_run is not None and rows > limits.max_events_per_run and version > first:
                 last = version - 1
                 break

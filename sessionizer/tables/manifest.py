@@ -235,6 +235,11 @@ class Manifest(BaseModel):
         rule = {**self.rule, "sources": by_name(self.rule["sources"])}
         return self.model_copy(update={"sources": by_name(self.sources), "rule": rule})
 
+    def by_units(self, time_unit: int) -> Self:
+        """The same; what has been forgotten goes on to a whole unit, as an event is older whether truncated or not."""
+        up = None if self.forgotten is None else -(-self.forgotten // time_unit) * time_unit
+        return self if up == self.forgotten else self.model_copy(update={"forgotten": up})
+
     def times_of_sources(self, moment: Literal["before", "after"]) -> dict[str, SourceTime]:
         """Where each of several sources stood before the run, or after it."""
         told = {

@@ -151,6 +151,22 @@ def test_windows_are_forgotten_by_whole_units_of_time(sliding: Callable[..., Sli
 
 
 @pytest.mark.broad
+def test_what_is_forgotten_is_so_by_the_units_of_a_rebuild(sliding: Callable[..., Slides]) -> None:
+    """One minute of the hour of 9780 is older; all of it is, where windows go by whole hours."""
+    done = sliding(sliding={"time_difference": "24h"}).runs("a@3000 a@9900 a@12000")
+    assert forget_rows(done.kind, 2190 * MINUTE, done.now, done.said.append) > 0
+    assert done.kind.home.position().manifest.forgotten == at(9810)  # type: ignore[union-attr]
+    done.change(sliding={"time_difference": "24h", "time_unit": "1h"}).rebuild()
+    assert done.kind.home.position().manifest.forgotten == at(9840)  # type: ignore[union-attr]
+    done.runs("a@9825").assert_rejected("u | event_time | reason \n a | 9825 | late")
+    rows = done.told("u | window_start | count")
+    done.readmit(0, 20_000).rebuild()
+    assert done.told("u | window_start | count") == rows
+    done.assert_rejected("u | event_time | reason \n a | 9825 | late")
+    done.assert_clean()
+
+
+@pytest.mark.broad
 def test_events_that_are_rejected_for_windows_are_forgotten_too(sliding: Callable[..., Slides]) -> None:
     done = sliding().runs("a@500").runs("a@5")
     asked: Any = Upkeep(keep={"rejected_window_events": 90 * DAY}, now=done.now + 10_000 * DAY)

@@ -6,14 +6,20 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from sessionizer.jobs.commands.chunks import chunks
+from sessionizer.jobs.commands.look_back import LookBack
 from sessionizer.jobs.commands.report import by_duckdb, by_spark, write_report
 from sessionizer.jobs.commands.status import status, status_without_spark
+from sessionizer.jobs.plans.backfill import plan
 from sessionizer.jobs.queries.changes import Asked as Changes
 from sessionizer.jobs.queries.changes import document
 from sessionizer.jobs.queries.lookups import WindowLookUp, look_up
+from sessionizer.jobs.run.context import RunContext
+from sessionizer.jobs.run.kinds import ruled
 from sessionizer.lib.errors import ConfigError, RunFailed, TableError
-from tests.exactness.play import Play
-from tests.exactness.slides import slides
+from sessionizer.tables.queries.local import LocalTableSet
+from tests.exactness.play import Play, at
+from tests.exactness.slides import MINUTE, slides
 from tests.warehouse import NOW
 
 pytestmark = pytest.mark.slow
@@ -141,6 +147,30 @@ def test_a_backfill_of_days_makes_a_window_that_ends_on_a_day_without_events(
     assert not done.verify(15).clean
     done.backfill(15, 3000)
     done.assert_windows(events)
+
+
+def test_a_backfill_of_days_makes_a_window_of_events_that_stay_though_their_rows_are_deleted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    done = slides(spark, tmp_path, "a@6=1 a@8=2 a@2000=3", corrections={"deletes": "ignore"})
+    done.source("DELETE FROM {} WHERE n < 3").run()
+    wanted = done.found()
+    done.damage("DELETE FROM {} WHERE hour(window_end) = 0 AND minute(window_end) = 17")
+    assert len(done.found()) == len(wanted) - 1
+    done.backfill(17, 3000)
+    assert done.found() == wanted
+    done.assert_clean()
+
+
+def test_a_plan_of_a_backfill_has_the_windows_that_begin_before_their_event(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """At 895 minutes one of the event at 905, and that of 595 ends in the span."""
+    done, span = slides(spark, tmp_path, "a@595=1 | a@905=2"), LookBack(at(600), at(1200), chunk=60 * MINUTE)
+    told = plan(LocalTableSet(done.config), ruled(done.config, windows=True), span)
+    context = RunContext.look_back(done.kind, done.kind.home.position(), done.now, "backfill", {})
+    assert told.spans == chunks(context, at(600), at(1200), 60 * MINUTE)
+    assert [(low - at(0)) // MINUTE for low, _ in told.spans] == [600, 840, 900]
 
 
 def test_a_backfill_takes_out_windows_that_no_event_makes(spark: SparkSession, tmp_path: Path) -> None:

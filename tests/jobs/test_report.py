@@ -126,6 +126,11 @@ def test_the_title_is_the_users_and_escaped(lake_to_see: Warehouse, tmp_path: Pa
         assert f"<title>{heading} · sessions</title>" in text
 
 
+def test_the_key_may_be_spelled_otherwise_than_in_the_table(lake_to_see: Warehouse, tmp_path: Path) -> None:
+    config = lake_to_see.configured(source={"key": ["USER"]})
+    assert write_report(by_duckdb(config), config, tmp_path / "report.html", NOW)["broken_rules"] == []
+
+
 def test_every_chart_names_its_axes(page: Path) -> None:
     drawn = page.read_text(encoding="utf-8").split("<svg ")[1:]
     for axes in (

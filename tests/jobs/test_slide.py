@@ -245,7 +245,7 @@ def test_what_may_not_go_on_stops_before_anything_is_written(spark: SparkSession
 @pytest.mark.broad
 def test_aggregates_of_windows_may_be_called_as_columns_of_sessions_are(spark: SparkSession, tmp_path: Path) -> None:
     named = [{"name": name, "fn": "sum", "of": "n"} for name in ("status", "session_start", "session_end")]
-    lake = warehouse(spark, tmp_path, {"aggregates": named})
+    lake = warehouse(spark, tmp_path, {"aggregates": [*named, {"name": "more", "sql": "status + 1"}]})
     lake.append(FIRST)
     lake.init()
     slide(lake)

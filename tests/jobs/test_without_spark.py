@@ -65,7 +65,9 @@ def test_status_and_sql_need_no_java(lake_to_see: Warehouse) -> None:
     done = process("-m", "sessionizer.jobs.cli", "sessions", "--key", "bob", cwd=lake_to_see.folder, **nowhere)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[1].split()[0] == "bob"
-    done = process("-m", "sessionizer.jobs.cli", "runs", "--json", "--limit", "2", cwd=lake_to_see.folder, **nowhere)
+    other_rule = {"SESSIONIZER__SESSION__GAP": "77m"}
+    ledger = ("runs", "--json", "--limit", "2")
+    done = process("-m", "sessionizer.jobs.cli", *ledger, cwd=lake_to_see.folder, **nowhere, **other_rule)
     assert [(run["run_seq"], run["finished_at"][-1]) for run in json.loads(done.stdout)] == [(3, "Z"), (2, "Z")]
     query = ("sql", "--engine", "duckdb", "--csv", 'SELECT "user", total FROM live_sessions ORDER BY 1')
     done = process("-m", "sessionizer.jobs.cli", *query, cwd=lake_to_see.folder, **nowhere)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from sessionizer.tables.delta import Table
 from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.queries import oldest
 from sessionizer.tables.queries.local import LocalTable
@@ -23,6 +24,24 @@ def test_files_are_found_whatever_folders_and_partitions_are_called(spark: Spark
     assert {file.partition["k"]: file.read(["n"])["n"].to_pylist() for file in table.files()} == {
         value: [n] for n, value in enumerate(ODD)
     }
+
+
+def test_a_commit_tells_how_many_rows_it_changes_and_not_how_many_it_copies(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    at = f"delta.`{tmp_path}`"
+    spark.range(20).coalesce(1).write.format("delta").option("delta.enableDeletionVectors", "false").save(str(tmp_path))
+    into = f"MERGE INTO {at} t USING (SELECT explode(sequence(0, 3)) AS id) s ON t.id = s.id"
+    for statement in (
+        f"UPDATE {at} SET id = id + 100 WHERE id < 3",
+        f"DELETE FROM {at} WHERE id > 100",
+        f"{into} WHEN MATCHED THEN UPDATE SET t.id = 30",
+        f"{into} WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id) WHEN NOT MATCHED BY SOURCE AND t.id = 5 THEN DELETE",
+    ):
+        spark.sql(statement)
+    spark.range(5).write.format("delta").mode("overwrite").save(str(tmp_path))
+    for table in (LocalTable(str(tmp_path), "source.table"), Table(spark, str(tmp_path), "source.table")):
+        assert [entry.rows for entry in table.history()] == [5, 5, 1, 2, 3, 20]
 
 
 TENANTS = {"7": 1, "007": None, "7e12345678": 2, "2026-01-01 08:00:00": 3, "5.0": 4, "5": 4, None: 5, "x": None}

@@ -81,7 +81,7 @@ def runs(
     from sessionizer.jobs.run.kinds import kind_of
     from sessionizer.tables.queries.local import NeedsSpark
 
-    before = opt.ready(config, "runs", windows=windows)
+    before = opt.ready(config, "tables", windows=windows)
     try:
         found = status_without_spark(before.config, limit)
     except NeedsSpark as reason:

@@ -70,5 +70,7 @@ def _times(context: RunContext, low: int, high: int) -> DataFrame:
         touching.select(F.greatest(F.unix_micros(C.col(layout.start)), F.lit(low)).alias(C.US)),
     ]
     if rejects is not None:
-        found.append(rejects.select(F.unix_micros(C.col(C.EVENT_TIME)).alias(C.US)))
+        us = F.unix_micros(C.col(C.EVENT_TIME))
+        counts = (C.col(C.KEPT) == IN) & (us >= since)
+        found.append(rejects.select(F.when(counts, F.greatest(us, F.lit(low))).otherwise(us).alias(C.US)))
     return reduce(DataFrame.unionByName, found).where((C.col(C.US) >= low) & (C.col(C.US) < high))

@@ -20,7 +20,7 @@ from sessionizer.jobs.queries.lookups import LookUp
 from sessionizer.jobs.reporting import charts
 from sessionizer.jobs.reporting.pages import write_page
 from sessionizer.jobs.reporting.report_columns import columns_part, day_axis, week_over_week
-from sessionizer.jobs.reporting.report_queries import DAY_LONG, HALVES, Engine, Found, Row, ask_all
+from sessionizer.jobs.reporting.report_queries import DAY_LONG, HALVES, Engine, Found, Row, ask_all, key_of
 from sessionizer.jobs.reporting.report_windows import WindowsPart, windows_part
 from sessionizer.jobs.reporting.run_output import MUCH_LATE
 from sessionizer.jobs.reporting.timeline import of_key, timeline
@@ -107,7 +107,7 @@ def _timelines(engine: Engine, config: Config, found: Found) -> Iterator[tuple[s
     if engine.name != "DuckDB":
         return
     for n, row in enumerate(found.keys[:TIMELINES]):
-        values = [row[name] for name in config.source.key]
+        values = key_of(row, len(config.source.key))
         if any(value is None for value in values):
             continue
         with suppress(UsageError):
@@ -219,7 +219,7 @@ def _keys(found: Found, key: tuple[str, ...]) -> list[dict[str, Any]]:
     most = max((row["_events"] for row in found.keys), default=1)
     return [
         {
-            "values": ["null" if row[name] is None else row[name] for name in key],
+            "values": ["null" if value is None else value for value in key_of(row, len(key))],
             "sessions": row["_sessions"],
             "events": row["_events"],
             "latest": str(row["_latest"])[:16].replace("T", " "),

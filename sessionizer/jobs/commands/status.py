@@ -17,7 +17,6 @@ from sessionizer.lib.errors import counted, without_passwords
 from sessionizer.lib.time.watermarks import SourceTime
 from sessionizer.lib.windows.sessions.lifecycle import CLOSED, FINAL, OPEN
 from sessionizer.lib.windows.sliding.rule import SlidingRule
-from sessionizer.tables.delta import ROWS_WRITTEN
 from sessionizer.tables.queries.local import LocalTableSet
 from sessionizer.tables.queries.status import SPANS as EDGES
 from sessionizer.tables.queries.status import Standing, Status, read_local_status, read_status
@@ -136,7 +135,7 @@ def _of_table(one: Standing) -> dict[str, Any]:
         "consumed_version": consumed,
         "latest_version": one.latest,
         "versions_behind": one.latest + 1 if consumed is None else one.waiting,
-        "rows_behind": sum(e.metric(ROWS_WRITTEN) for e in one.behind) if consumed is not None else None,
+        "rows_behind": sum(e.rows for e in one.behind) if consumed is not None else None,
         "oldest_waiting_seconds": _lag(min(e.timestamp_us for e in one.behind)) if one.behind else None,
         "source_keeps_seconds": one.kept // 1_000_000,
     }
@@ -181,11 +180,12 @@ def _show(found: dict[str, Any], of: str, rule: str, source: str) -> None:
     ago = "" if lag is None else f"  ({_long(int(lag))} behind the clock)"
     read = f"{events['events_read']:,} read in {counted(found['runs'], 'run')}"
     shares = f"{found['late_percent']:.2f} % late, {found['invalid_percent']:.2f} % invalid"
+    none = "of each key its own" if found["rule"].get("watermark_per") == "key" else "none yet"
     rows = [
         (of, f"{found[f'{of}_table']}  ({rule})"),
         *_sources(found, source),
-        ("watermark", f"{found['watermark'] or 'none yet'}{ago}"),
-        ("horizon", f"{found['horizon'] or 'none yet'}  (older events are late)"),
+        ("watermark", f"{found['watermark'] or none}{ago}"),
+        ("horizon", f"{found['horizon'] or none}  (older events are late)"),
         ("rows", ", ".join(f"{n:,} {status}" for status, n in found[of].items())),
         ("events", f"{read}: {shares}"),
     ]
@@ -245,8 +245,8 @@ def _sources(found: dict[str, Any], source: str) -> Iterator[tuple[str, str]]:
 
 def _read(found: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """What is read, as it is told: what of it may wait, what it is called, and where it is."""
-    yield "events", "the source", found
-    for one in (found, *found.get("sources", {}).values()):
+    for name, one in found.get("sources", {"": found}).items():
+        yield (f"events of {name}" if name else "events"), (name or "the source"), one
         if (stitch := one.get("stitch")) is not None:
             yield "changes of the mapping", "the mapping table", stitch
 

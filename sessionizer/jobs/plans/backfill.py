@@ -58,11 +58,14 @@ def plan(tables: LocalTableSet, of: Ruled, asked: LookBack) -> Plan:
     todo = replace(asked, low=begin) if begin < asked.high else asked
     part = part_within(tables, versions, [(todo.low, todo.high - 1)])
     keys = of_any(todo.keys, home.schema)
+    reach = of.rule.gap + of.rule.time_unit if of.name == "windows" and isinstance(of.rule.gap, int) else 0
+    files = part_within(tables, versions, [(todo.low - reach, todo.high - 1)]).files
+    is_amid = any(by_status(tables, of, touching(of, todo.low, todo.low + 1)).values())
     kept = todo.low if done is None or done.forgotten is None else max(todo.low, done.forgotten)
     return Plan(
         of.name,
         todo,
-        *_spans(part.files, todo),
+        *_spans(files, todo, reach, is_amid=is_amid),
         part=part,
         rows=by_status(tables, of, [*touching(of, todo.low, todo.high), *keys]),
         late=0 if todo.columns else late_within(tables, of, kept, todo.high, keys),
@@ -130,28 +133,34 @@ def told_rows(rows: dict[str, int]) -> str:
     return f"{sum(rows.values()):,} ({', '.join(f'{number:,} {status}' for status, number in rows.items())})"
 
 
-def _spans(files: Sequence[Spread], asked: LookBack) -> tuple[list[Chunk], int]:
+def _spans(files: Sequence[Spread], asked: LookBack, reach: int, *, is_amid: bool) -> tuple[list[Chunk], int]:
     """The first spans that would be committed one by one, and how many there are at most.
 
+    reach: how far before its last event a row begins that has no other. is_amid: rows reach into the span.
     Where in a file its rows lie nobody knows without opening it: they are taken to lie evenly.
     """
     unit = asked.chunk or DAY
     if asked.high - asked.low <= unit:
         return [(asked.low, asked.high)], 1
-    places = [_places(file, asked, unit) for file in files]
+    places = [_places(file, asked, unit, reach) for file in files]
     if asked.chunk is None:
-        spans = spans_of(_rows_of_days(files, places), asked.low, asked.high, None)
+        spans = spans_of(
+            {0: 0, **_rows_of_days(files, places)} if is_amid else _rows_of_days(files, places),
+            asked.low,
+            asked.high,
+            None,
+        )
         return spans, len(spans)
-    runs = near_spans(places, most=len(places) + 1, apart=1)
+    runs = near_spans([*places, (0, 0)] if is_amid else places, most=len(places) + 1, apart=1)
     first = islice(chain.from_iterable(range(low, high + 1) for low, high in runs), LISTED + 1)
     spans = spans_of(dict.fromkeys(first, 1), asked.low, asked.high, unit)
     return spans[:LISTED], max(sum(high - low + 1 for low, high in runs), 1)
 
 
-def _places(file: Spread, asked: LookBack, unit: int) -> tuple[int, int]:
-    """The first and the last stretch of the span that events of a file may lie in."""
-    first = asked.low if file.first is None else max(file.first, asked.low)
-    last = asked.high - 1 if file.last is None else min(file.last, asked.high - 1)
+def _places(file: Spread, asked: LookBack, unit: int, reach: int) -> tuple[int, int]:
+    """The first and the last stretch of the span that events of a file, or their rows, may lie in."""
+    first = asked.low if file.first is None else max(file.first - reach, asked.low)
+    last = asked.high - 1 if file.last is None else max(min(file.last, asked.high - 1), asked.low)
     return (first - asked.low) // unit, (last - asked.low) // unit
 
 

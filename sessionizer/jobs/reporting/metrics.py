@@ -67,7 +67,7 @@ def write_metrics(kind: Kind, file: Path, now_us: int) -> None:
     of.counter("runs", "Runs by mode", found.runs, "mode")
     for counted, text in COUNTERS.items():
         of.counter(NAMES.get(counted, counted), text, found.sums[counted])
-    of.counter("rejected_events", "Events that do not count, by reason", found.rejected, "reason")
+    of.counter("rejected_events", "Rows that rejected_events took, by reason", found.rejected, "reason")
     changes = {change: found.sums[f"{name}_{change}"] for change in CHANGES[name]}
     of.counter(name, f"{name.capitalize()} by what runs did to them", changes, "change")
     of.counter(f"{name}_emitted", f"{name.capitalize()} that turned final", changes["finalised"])
@@ -125,7 +125,7 @@ class _Metrics(Collector):
             self.gauge("source_timestamp_seconds", text, known, "source")
         if (watermark := manifest.told("watermark_after")) is not None:
             self.gauge("watermark_timestamp_seconds", "The watermark", watermark / 1e6)
-            lag = (now_us - watermark) / 1e6
+            lag = max((now_us - watermark) / 1e6, 0.0)
             self.gauge("watermark_lag_seconds", "How far it is behind the clock, as of this file", lag)
 
     def oldest(self, oldest: Oldest, of: Ruled, done: Manifest, waiting: int) -> None:

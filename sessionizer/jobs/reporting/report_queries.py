@@ -33,6 +33,11 @@ class Engine:
         return f"{self.quote}{name.replace(self.quote, self.quote * 2)}{self.quote}"
 
 
+def key_of(row: Row, width: int) -> list[Any]:
+    """The values of a key of so many columns, which come first: spelled as the table has them, not the config."""
+    return [*row.values()][:width]
+
+
 @dataclass(frozen=True)
 class Found:
     """Rows of each part of the report. runs: oldest first."""

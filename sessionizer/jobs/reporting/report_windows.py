@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sessionizer.jobs.reporting.report_queries import TOP, Engine, Row
+from sessionizer.jobs.reporting.report_queries import TOP, Engine, Row, key_of
 from sessionizer.lib import columns as C
 from sessionizer.lib.config import Config
 
@@ -16,7 +16,7 @@ FROM windows"""
 LEDGER = """
 SELECT count(*) AS runs, sum(events_read) AS events_read, sum(late) AS late,
        sum(CASE WHEN events_read <> accepted + late + invalid + duplicates THEN 1 ELSE 0 END) AS unaccounted
-FROM window_runs WHERE mode = 'run'"""
+FROM window_runs"""
 REJECTED = """
 SELECT reason, count(*) AS n FROM rejected_window_events GROUP BY reason ORDER BY n DESC, reason"""
 
@@ -48,7 +48,7 @@ def windows_part(engine: Engine, config: Config) -> WindowsPart | None:
             ("late events", f"{ledger['late'] or 0:,}"),
             ("runs", f"{ledger['runs']:,}"),
         ],
-        busiest=[_told(row, config.source.key) for row in engine.ask(_busiest(key))],
+        busiest=[_told(row, len(key)) for row in engine.ask(_busiest(key))],
         runs=engine.ask(f"SELECT * FROM window_runs ORDER BY run_seq DESC LIMIT {TOP}"),
         rejected=engine.ask(REJECTED),
         broken={
@@ -59,8 +59,8 @@ def windows_part(engine: Engine, config: Config) -> WindowsPart | None:
     )
 
 
-def _told(row: Row, key: Sequence[str]) -> dict[str, Any]:
-    values = ["null" if row[name] is None else row[name] for name in key]
+def _told(row: Row, width: int) -> dict[str, Any]:
+    values = ["null" if value is None else value for value in key_of(row, width)]
     return {"values": values, "start": str(row["_start"])[:19].replace("T", " "), "events": row["_events"]}
 
 

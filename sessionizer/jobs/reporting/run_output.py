@@ -35,9 +35,13 @@ CHANGES = {
 def as_document(reports: Sequence[RunReport], finished: Sequence[Manifest] = ()) -> dict[str, object]:
     """The runs, one object each, times as ISO-8601; from, to: the span that was recomputed, if one was.
 
+    caught_up: whether the last one has left nothing of the source unread.
     finished: those that had been cut off behind their commit, and were completed first.
     """
-    document = {"runs": [as_row(report) for report in reports], "caught_up": not reports}
+    document = {
+        "runs": [as_row(report) for report in reports],
+        "caught_up": not (reports and reports[-1].manifest.left_unread),
+    }
     return document | ({"finished": [manifest.run_id for manifest in finished]} if finished else {})
 
 
@@ -78,8 +82,10 @@ def show_nothing_new(done: Manifest | None) -> None:
     """Where the last run has come to, and no other has anything to do."""
     read = {} if done is None else done.consumed
     version = ", ".join(f"{name} {of.to_version}".strip() for name, of in read.items()) or None
-    watermark = short(done.told("watermark_after") if done else None)
-    stdout().print(f"Nothing new: the source is consumed up to version {version}, the watermark is {watermark}.")
+    watermark = f"the watermark is {short(done.told('watermark_after') if done else None)}"
+    if done is not None and done.rule.get("watermark_per") == "key":
+        watermark = "each key has a watermark of its own"
+    stdout().print(f"Nothing new: the source is consumed up to version {version}, {watermark}.")
 
 
 def show_backfill(reports: Sequence[RunReport]) -> None:

@@ -75,6 +75,13 @@ def show(verdict: Verdict) -> None:
             if verdict.recomputed
             else f"{rules} hold for {checked}."
         )
+    elif not verdict.differing:
+        broken = sum(number > 0 for number in verdict.broken.values())
+        whole = f"; {checked}, recomputed and compared, are right" if verdict.recomputed else ""
+        out.print(
+            f"\n{broken} of {rules} are broken{whole}. `sessionizer rebuild{option}` makes sessions, and what is "
+            "told of them, anew."
+        )
     else:
         out.print(
             f"\nThe table is wrong: {verdict.differing:,} of {checked} differ. `sessionizer backfill{option}` or "

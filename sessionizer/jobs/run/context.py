@@ -96,7 +96,7 @@ class RunContext:
         """Of a rebuild: the whole source as it stands. Other tables than those read before set the clock anew."""
         kind.check_names()
         events, position = kind.tables.events, position.called(kind.tables.events.ids)
-        done, number = kind.begun(position.manifest), position.version + 1
+        done, number = kind.begun(position.manifest).by_units(kind.rule.time_unit), position.version + 1
         increment, clock = events.as_rebuilt(done), WatermarkState(now, run_seq=number, forgotten=done.forgotten)
         schema, columns = kind.schema_hash(events.read(increment)), events.columns_told(increment)
         if keeps_time(done, increment.lasts, events.ids):

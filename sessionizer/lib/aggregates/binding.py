@@ -38,7 +38,8 @@ OF_WINDOWS = {
     C.LAST_EVENT_TIME: "timestamp",
     C.EVENT_COUNT: "bigint",
 }
-_UNSEEN = (C.SESSION_ID, *C.AFTER_AGGREGATES, C.RUN_ID, C.STATE)
+UNSEEN_OF_SESSIONS = (C.SESSION_ID, *C.AFTER_AGGREGATES, C.RUN_ID, C.STATE)
+UNSEEN_OF_WINDOWS = (C.IS_FINAL, C.RUN_ID, C.STATE)
 _HINT = f"; but not what changes while the session stays as it is, such as {C.STATUS}, {C.END_REASON}, {C.IS_FINAL}"
 _NOT_STORABLE = (T.NullType, T.DayTimeIntervalType, T.YearMonthIntervalType, T.CalendarIntervalType)
 _NO_PARTS = Triple((), lambda value, over: [], lambda parts, over: [], lambda parts: [])
@@ -104,17 +105,16 @@ def state_struct(aggregates: tuple[Aggregate, ...]) -> Column:
     return F.struct(F.lit(LAYOUT).alias("_layout"), *states)
 
 
-def with_sql_columns(rows: DataFrame, aggregates: tuple[Aggregate, ...]) -> DataFrame:
-    """Session rows with the columns that `sql` computes from the others, at the end; without such: the same rows.
+def with_sql_columns(rows: DataFrame, aggregates: tuple[Aggregate, ...], unseen: tuple[str, ...]) -> DataFrame:
+    """Rows of sessions or windows with the columns that `sql` computes from the others, at the end.
 
     An expression sees the key columns, session_start, session_end, expires_at, duration_seconds, event_count, all
     aggregates with a function, and those with `sql` before it. It does not see what changes while the row stays:
-    status, end_reason and the other columns that are not about the events.
+    status, end_reason and the other columns that are not about the events (unseen: these).
     """
     for a in aggregates:
         if a.sql is not None:
-            own = _UNSEEN if C.SESSION_START in rows.columns else (C.IS_FINAL, C.RUN_ID, C.STATE)
-            seen = [n for n in rows.columns if n not in own and not n.startswith("__")]
+            seen = [n for n in rows.columns if n not in unseen and not n.startswith("__")]
             rows = rows.withColumn(
                 a.name, expression_of(a.sql, rows.select(*C.cols(tuple(seen))), f"aggregates.{a.name}.sql", _HINT)
             )
@@ -163,7 +163,7 @@ def _check_sql(aggregates: tuple[Aggregate, ...], rule: Rule, events: DataFrame,
         *[F.lit(None).cast(kind).alias(name) for name, kind in seen.items()],
         *[F.lit(None).cast(f.dataType).alias(f.name) for f in _results(aggregates, events).fields],
     )
-    rows = with_sql_columns(finished, aggregates)
+    rows = with_sql_columns(finished, aggregates, ())
     for a in aggregates:
         if a.sql is not None:
             _require_storable(rows.select(C.col(a.name)).schema, a.name, a.sql)

@@ -26,8 +26,9 @@ NO_CHANGES = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE"
 CUT_OFF = ("ChecksumException", "JsonEOFException", "JsonParseException")  # what Java says of such entries of a log
 # What Delta raises for a commit that another one has overtaken: in Python none of them is a kind of another.
 OVERTAKEN = tuple(getattr(delta.exceptions, name) for name in delta.exceptions.__all__)
-# Operation metrics have other names in appends and in MERGEs.
-ROWS_WRITTEN = ("numTargetRowsInserted", "numOutputRows", "numCopiedRows")
+# Operation metrics have other names in appends and in MERGEs, whose output has rows that are copied as they were.
+OF_MERGE = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
+OF_OTHERS = ("numOutputRows", "numUpdatedRows", "numDeletedRows")
 BARRIER = "sessionizer: nothing older from here on"  # what a commit says that holds a fence alone
 REARRANGES = {"OPTIMIZE", "RESTORE"}
 FIRST_LINES = 8  # of a commit of Spark's: what it says of itself, the columns, what it needs; files come behind
@@ -70,8 +71,14 @@ class Entry:
 
     @property
     def tells_rows(self) -> bool:
-        """Whether the commit itself says how many rows are new, or there are none."""
-        return self.operation in REARRANGES or any(name in self.metrics for name in ROWS_WRITTEN)
+        """Whether the commit itself says how many rows it changes, or there are none."""
+        return self.operation in REARRANGES or any(name in self.metrics for name in (*OF_MERGE, *OF_OTHERS))
+
+    @property
+    def rows(self) -> int:
+        """How many rows it adds, changes or takes away, as far as it says so."""
+        names = OF_MERGE if any(name in self.metrics for name in OF_MERGE) else OF_OTHERS
+        return sum(int(self.metrics.get(name, 0)) for name in names)
 
     def with_columns_of(self, table: Mapping[str, Any]) -> "Entry":
         """With the columns that this `metaData` of the commit tells."""

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.aggregates.binding import Aggregate, state_struct, with_sql_columns
+from sessionizer.lib.aggregates.binding import UNSEEN_OF_SESSIONS, Aggregate, state_struct, with_sql_columns
 from sessionizer.lib.canonical import session_id
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
@@ -75,7 +75,9 @@ def settle(
         *[C.col(name) for name in TRAIL if name in sessions.columns],
     )
     trail = _supersedes(C.col(C.ABSORBED)) if C.ABSORBED in sessions.columns else no_ids()
-    return with_sql_columns(_without_stayers(rows.withColumn(C.SUPERSEDES, trail), rule), aggregates)
+    return with_sql_columns(
+        _without_stayers(rows.withColumn(C.SUPERSEDES, trail), rule), aggregates, UNSEEN_OF_SESSIONS
+    )
 
 
 def not_forgotten(sessions: DataFrame, clock: WatermarkState) -> DataFrame:

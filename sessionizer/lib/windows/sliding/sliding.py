@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.accepted import ADDS, LEAVES, AcceptedChanges, Again
-from sessionizer.lib.aggregates.binding import Aggregate, state_struct, with_sql_columns
+from sessionizer.lib.aggregates.binding import UNSEEN_OF_WINDOWS, Aggregate, state_struct, with_sql_columns
 from sessionizer.lib.aggregates.evolution import told_by
 from sessionizer.lib.compare import ADDED, same_row, tolerances
 from sessionizer.lib.compute import Compute
@@ -126,7 +126,7 @@ class SlidingWindows:
             final.alias(C.IS_FINAL),
             F.when(~final, state_struct(self.aggregates)).alias(C.STATE),
         )
-        return with_sql_columns(rows, self.aggregates).select(*C.cols(self.columns()))
+        return with_sql_columns(rows, self.aggregates, UNSEEN_OF_WINDOWS).select(*C.cols(self.columns()))
 
     def reaches(self, merged: Merged, stored: Stored, changes: AcceptedChanges) -> DataFrame:
         """The ends of all windows that are not final, but of those that the changes take away."""
