@@ -68,7 +68,9 @@ def test_from_a_file_to_sessions(shell: Shell) -> None:
 
     code, out, err = shell("run", "--init", "--dry-run")  # they are there
     assert (code, "dry run" in out, "insert" in out, "starting Spark" in err) == (0, True, True, True)
-    (run,) = shell.json("run")["runs"]
+    ran = shell.json("run")
+    assert ran["caught_up"], "though it had something to do"
+    (run,) = ran["runs"]
     assert (run["events_read"], run["accepted"], run["invalid"], run["sessions_created"]) == (4, 3, 1, 2)
     assert run["watermark_after"] == "2024-01-01T10:30:00Z"
     assert shell.json("run") == {"runs": [], "caught_up": True}
