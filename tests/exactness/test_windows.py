@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionizer.jobs.commands.chunks import chunks
-from sessionizer.jobs.commands.look_back import LookBack
+from sessionizer.jobs.commands.look_back import LookBack, backfill
 from sessionizer.jobs.commands.report import by_duckdb, by_spark, write_report
 from sessionizer.jobs.commands.status import status, status_without_spark
 from sessionizer.jobs.plans.backfill import plan
@@ -166,11 +166,23 @@ def test_a_plan_of_a_backfill_has_the_windows_that_begin_before_their_event(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """At 895 minutes one of the event at 905, and that of 595 ends in the span."""
-    done, span = slides(spark, tmp_path, "a@595=1 | a@905=2"), LookBack(at(600), at(1200), chunk=60 * MINUTE)
-    told = plan(LocalTableSet(done.config), ruled(done.config, windows=True), span)
+    done = slides(spark, tmp_path, "a@595=1 | a@905=2")
     context = RunContext.look_back(done.kind, done.kind.home.position(), done.now, "backfill", {})
-    assert told.spans == chunks(context, at(600), at(1200), 60 * MINUTE)
-    assert [(low - at(0)) // MINUTE for low, _ in told.spans] == [600, 840, 900]
+    for high, begin in ((1200, [600, 840, 900]), (900, [600, 840])):
+        asked = LookBack(at(600), at(high), chunk=60 * MINUTE)
+        told = plan(LocalTableSet(done.config), ruled(done.config, windows=True), asked)
+        assert told.spans == chunks(context, at(600), at(high), 60 * MINUTE)
+        assert [(low - at(0)) // MINUTE for low, _ in told.spans] == begin
+
+
+def test_a_backfill_by_parts_of_a_unit_makes_the_window_that_ends_with_it(spark: SparkSession, tmp_path: Path) -> None:
+    done = slides(spark, tmp_path, "a@645", sliding={"time_difference": "2h", "time_unit": "1h"})
+    told = done.told("window_start | window_end | count")
+    assert len(told) == 1
+    done.damage("DELETE FROM {}")
+    backfill(done.kind, LookBack(at(540), at(720), chunk=30 * MINUTE, now=done.now))
+    assert done.told("window_start | window_end | count") == told
+    done.assert_clean()
 
 
 def test_a_backfill_takes_out_windows_that_no_event_makes(spark: SparkSession, tmp_path: Path) -> None:

@@ -39,9 +39,11 @@ def test_a_commit_tells_how_many_rows_it_changes_and_not_how_many_it_copies(
         f"{into} WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id) WHEN NOT MATCHED BY SOURCE AND t.id = 5 THEN DELETE",
     ):
         spark.sql(statement)
+    part = spark.range(7, 8).write.format("delta").mode("overwrite")
+    part.option("replaceWhere", "id = 7").save(str(tmp_path))
     spark.range(5).write.format("delta").mode("overwrite").save(str(tmp_path))
     for table in (LocalTable(str(tmp_path), "source.table"), Table(spark, str(tmp_path), "source.table")):
-        assert [entry.rows for entry in table.history()] == [5, 5, 1, 2, 3, 20]
+        assert [entry.rows for entry in table.history()] == [5, 2, 5, 1, 2, 3, 20]
 
 
 TENANTS = {"7": 1, "007": None, "7e12345678": 2, "2026-01-01 08:00:00": 3, "5.0": 4, "5": 4, None: 5, "x": None}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import reduce
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from sessionizer.jobs.run.context import RunContext
@@ -52,13 +52,18 @@ def spans_of(filled: Mapping[int, float], low: int, high: int, length: int | Non
 def _times(context: RunContext, low: int, high: int) -> DataFrame:
     """`__us` of what lies in [low, high): events, rejected ones too, and rows of the table, by where they come in.
 
-    Windows of events from before it may end in it. Events with gaps of their own that no longer last behind what has
-    been forgotten are of no session that is left; nor are those as old that stay out.
+    Windows of events from before it may end in it, and go by whole units of time. Events with gaps of their own that no
+    longer last behind what has been forgotten are of no session that is left; nor are those as old that stay out.
     """
     rule, of_windows = context.rule, context.kind.name == "windows"
+
+    def whole(us: Column) -> Column:
+        return floor_div(us, rule.time_unit) * rule.time_unit
+
     since = low - rule.gap - rule.time_unit if of_windows and isinstance(rule.gap, int) else low
-    events, rejects, layout = context.past.events([(since, high - 1)]), context.rejects(), context.kind.home.layout
-    timed, lasting = events.select("*", event_time_us(events, rule).alias(C.US)), C.col(C.US) >= since
+    events, rejects = context.past.events([(since, high + rule.time_unit - 2)]), context.rejects()
+    layout = context.kind.home.layout
+    timed, lasting = events.select("*", whole(event_time_us(events, rule)).alias(C.US)), C.col(C.US) >= since
     if isinstance(rule.gap, DynamicGap) and (forgotten := context.clock.forgotten) is not None:
         lasting &= C.col(C.US) + F.coalesce(gap_us(rule.gap, events), F.lit(0)) + rule.time_unit >= forgotten
         young = (C.col(C.EVENT_TIME) >= timestamp(forgotten)) | (C.col(C.KEPT) == IN)
@@ -71,6 +76,7 @@ def _times(context: RunContext, low: int, high: int) -> DataFrame:
     ]
     if rejects is not None:
         us = F.unix_micros(C.col(C.EVENT_TIME))
-        counts = (C.col(C.KEPT) == IN) & (us >= since)
-        found.append(rejects.select(F.when(counts, F.greatest(us, F.lit(low))).otherwise(us).alias(C.US)))
+        counting = (C.col(C.KEPT) == IN) & (whole(us) >= since) & F.lit(of_windows)
+        found += [rejects.select(us.alias(C.US))]
+        found += [rejects.where(counting).select(F.greatest(whole(us), F.lit(low)).alias(C.US))]
     return reduce(DataFrame.unionByName, found).where((C.col(C.US) >= low) & (C.col(C.US) < high))

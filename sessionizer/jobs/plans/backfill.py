@@ -59,7 +59,7 @@ def plan(tables: LocalTableSet, of: Ruled, asked: LookBack) -> Plan:
     part = part_within(tables, versions, [(todo.low, todo.high - 1)])
     keys = of_any(todo.keys, home.schema)
     reach = of.rule.gap + of.rule.time_unit if of.name == "windows" and isinstance(of.rule.gap, int) else 0
-    files = part_within(tables, versions, [(todo.low - reach, todo.high - 1)]).files
+    files = part_within(tables, versions, [(todo.low - reach, todo.high - 1 + reach)]).files
     is_amid = any(by_status(tables, of, touching(of, todo.low, todo.low + 1)).values())
     kept = todo.low if done is None or done.forgotten is None else max(todo.low, done.forgotten)
     return Plan(
@@ -136,7 +136,7 @@ def told_rows(rows: dict[str, int]) -> str:
 def _spans(files: Sequence[Spread], asked: LookBack, reach: int, *, is_amid: bool) -> tuple[list[Chunk], int]:
     """The first spans that would be committed one by one, and how many there are at most.
 
-    reach: how far before its last event a row begins that has no other. is_amid: rows reach into the span.
+    reach: how far from its event a row may begin or end. is_amid: rows reach into the span.
     Where in a file its rows lie nobody knows without opening it: they are taken to lie evenly.
     """
     unit = asked.chunk or DAY
@@ -159,7 +159,7 @@ def _spans(files: Sequence[Spread], asked: LookBack, reach: int, *, is_amid: boo
 
 def _places(file: Spread, asked: LookBack, unit: int, reach: int) -> tuple[int, int]:
     """The first and the last stretch of the span that events of a file, or their rows, may lie in."""
-    first = asked.low if file.first is None else max(file.first - reach, asked.low)
+    first = asked.low if file.first is None else min(max(file.first - reach, asked.low), asked.high - 1)
     last = asked.high - 1 if file.last is None else max(min(file.last, asked.high - 1), asked.low)
     return (first - asked.low) // unit, (last - asked.low) // unit
 

@@ -79,8 +79,8 @@ def show(verdict: Verdict) -> None:
         broken = sum(number > 0 for number in verdict.broken.values())
         whole = f"; {checked}, recomputed and compared, are right" if verdict.recomputed else ""
         out.print(
-            f"\n{broken} of {rules} are broken{whole}. `sessionizer rebuild{option}` makes sessions, and what is "
-            "told of them, anew."
+            f"\n{broken} of {rules} are broken{whole}. `sessionizer rebuild{option}` makes {verdict.of}, and "
+            "what is told of them, anew; the ledger stays."
         )
     else:
         out.print(

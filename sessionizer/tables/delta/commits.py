@@ -28,7 +28,8 @@ CUT_OFF = ("ChecksumException", "JsonEOFException", "JsonParseException")  # wha
 OVERTAKEN = tuple(getattr(delta.exceptions, name) for name in delta.exceptions.__all__)
 # Operation metrics have other names in appends and in MERGEs, whose output has rows that are copied as they were.
 OF_MERGE = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
-OF_OTHERS = ("numOutputRows", "numUpdatedRows", "numDeletedRows")
+OUTPUT, COPIED = "numOutputRows", "numCopiedRows"
+OF_OTHERS = (OUTPUT, "numUpdatedRows", "numDeletedRows")
 BARRIER = "sessionizer: nothing older from here on"  # what a commit says that holds a fence alone
 REARRANGES = {"OPTIMIZE", "RESTORE"}
 FIRST_LINES = 8  # of a commit of Spark's: what it says of itself, the columns, what it needs; files come behind
@@ -78,7 +79,9 @@ class Entry:
     def rows(self) -> int:
         """How many rows it adds, changes or takes away, as far as it says so."""
         names = OF_MERGE if any(name in self.metrics for name in OF_MERGE) else OF_OTHERS
-        return sum(int(self.metrics.get(name, 0)) for name in names)
+        told = {name: int(self.metrics[name]) for name in names if name in self.metrics}
+        copied = int(self.metrics.get(COPIED, 0)) if OUTPUT in told else 0  # where a part is overwritten
+        return sum(told.values()) - copied
 
     def with_columns_of(self, table: Mapping[str, Any]) -> "Entry":
         """With the columns that this `metaData` of the commit tells."""
