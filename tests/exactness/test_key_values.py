@@ -83,3 +83,15 @@ def test_the_watermark_of_a_scope_is_known_without_spark_by_a_float(play: Plays)
     done = play("u | at | n \n 0.1 | 5 | 1", "u FLOAT, at TIMESTAMP, n INT", time={"watermark": {"per": ["u"]}})
     oldest = status_without_spark(done.config)["oldest_open"]
     assert (oldest["key"], oldest["watermark"]) == ({"u": "0.1"}, "2026-01-01T00:05:00Z")
+
+
+@pytest.mark.broad
+@pytest.mark.parametrize("value", ["DATE'+10000-01-01'", "DATE'0000-12-31'", "TIMESTAMP_NTZ'+10000-01-01 00:00:01'"])
+def test_a_scope_may_be_a_time_that_python_does_not_have(spark: SparkSession, tmp_path: Path, value: str) -> None:
+    kind, per = value.partition("'")[0], {"watermark": {"per": ["u"]}}
+    done = Play(spark, tmp_path, f"u {kind}, at TIMESTAMP, n INT", time=per)
+    for time in (minute(5), minute(9)):
+        done.append_frame(spark.sql(f"SELECT {value} AS u, TIMESTAMP'{time}' AS at, 1 AS n"))
+        done.init().run()
+    assert [row["event_count"] for row in done.kind.home.table.read().select("event_count").collect()] == [2]
+    done.assert_clean()

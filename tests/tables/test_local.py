@@ -1,12 +1,16 @@
 """Tables on a path, read without Spark."""
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import types as T
 
-from sessionizer.tables.delta import Table
+from sessionizer.tables.delta import Entry, Table
+from sessionizer.tables.delta.changes import Shape
 from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.queries import oldest
 from sessionizer.tables.queries.local import LocalTable
@@ -46,12 +50,31 @@ def test_a_commit_tells_how_many_rows_it_changes_and_not_how_many_it_copies(
         assert [entry.rows for entry in table.history()] == [5, 2, 5, 1, 2, 3, 20]
 
 
-TENANTS = {"7": 1, "007": None, "7e12345678": 2, "2026-01-01 08:00:00": 3, "5.0": 4, "5": 4, None: 5, "x": None}
+TENANTS = {
+    "7": 1,
+    "007": None,
+    "7e12345678": 2,
+    "2026-01-01 08:00:00": 3,
+    "5.0": 4,
+    "5": 4,
+    None: 5,
+    "x": None,
+    "ab": 6,
+}
 
 
 @pytest.mark.parametrize(("tenant", "watermark"), TENANTS.items())
 def test_the_watermark_of_a_scope_is_found_by_its_text(tenant: str | None, watermark: int | None) -> None:
-    values = ('"7"', '"7e12345678"', '"2026-01-01T08:00:00.000Z"', "5.00", "null")
+    values = ('"7"', '"7e12345678"', '"2026-01-01T08:00:00.000Z"', "5.00", "null", '"YWI="')
     scopes = tuple(f'{{"tenant": {value}, "__scope_watermark": {n}}}' for n, value in enumerate(values, 1))
     told: dict[str, Any] = {"rule": {"watermark_per": ["tenant"]}, "scopes_after": scopes}
     assert oldest._watermark(Manifest.model_construct(**told), {"tenant": tenant}, None) == watermark
+
+
+def test_the_first_commit_has_changed_no_columns() -> None:
+    """A log that is read by its entries knows no columns of before, and says so in its own way."""
+    nothing: Any = SimpleNamespace(schema_at={}.__getitem__)
+    made = Entry(0, 0, "CREATE TABLE", {}, {}, None, T.StructType().add("u", "string"))
+    shape = Shape(nothing)
+    assert not shape.is_changed(made)
+    assert shape.is_changed(replace(made, version=1, columns=T.StructType().add("v", "string")))

@@ -11,6 +11,7 @@ from sessionizer.lib.config import Config
 from sessionizer.lib.expressions import with_keys
 from sessionizer.tables.delta import A_MONTH, CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT, Table
 from sessionizer.tables.event_outputs import WHOLE
+from sessionizer.tables.queries.status import microseconds_of
 from sessionizer.tables.source import MAKE_IT, check_names, naming
 from sessionizer.tables.stitch.stitched import StitchedTable
 from sessionizer.tables.table_set import TableSet
@@ -56,8 +57,10 @@ def _keep_changes(
         wanted[REMOVED_FILES_KEPT] = A_MONTH
     elif retention_days:
         wanted |= dict.fromkeys((REMOVED_FILES_KEPT, LOG_KEPT), f"interval {retention_days} days")
-    kept = wanted.get(REMOVED_FILES_KEPT, own or "interval 1 week").removeprefix("interval ")
-    say(f"{source.location} keeps removed files for {kept}: so far may runs fall behind")
+    removed = wanted.get(REMOVED_FILES_KEPT, own or "interval 1 week")
+    log = wanted.get(LOG_KEPT, source.setting(LOG_KEPT) or A_MONTH)
+    kept = min(removed, log, key=microseconds_of).removeprefix("interval ")
+    say(f"{source.location} keeps removed files and log for {kept}: so far may runs fall behind")
     if wanted:
         source.change_settings(wanted)
 

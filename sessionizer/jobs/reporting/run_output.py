@@ -79,7 +79,11 @@ def show(kind: "Kind", reports: Sequence[RunReport], *, notes: bool = True) -> N
 def show_nothing_new(done: Manifest | None) -> None:
     """Where the last run has come to, and no other has anything to do."""
     read = {} if done is None else done.consumed
-    version = ", ".join(f"{name} {of.to_version}".strip() for name, of in read.items()) or None
+    begun = {name: of.to_version for name, of in read.items() if of.to_version is not None}
+    if not begun:
+        stdout().print("Nothing read yet: the source has not come to where source.start says.")
+        return
+    version = ", ".join(f"{name} {version}".strip() for name, version in begun.items())
     watermark = f"the watermark is {short(done.told('watermark_after') if done else None)}"
     if done is not None and done.rule.get("watermark_per") == "key":
         watermark = "each key has a watermark of its own"

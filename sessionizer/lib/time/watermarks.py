@@ -256,10 +256,26 @@ def latest(*times: int | None) -> int | None:
 def as_literals(scopes: DataFrame, compute: Compute) -> DataFrame:
     """The scopes as literal rows: there are few, and later steps must not compute them again.
 
-    Times pass through Python as numbers: it has none before year 1, and tells others by its own zone.
+    Times and dates pass through Python as numbers: it has none before year 1, and tells others by its own zone.
     """
-    names = scopes.columns
-    zoned = {field.name for field in scopes.schema if isinstance(field.dataType, T.TimestampType)}
-    numbers = scopes.select(*[F.unix_micros(C.col(n)).alias(n) if n in zoned else C.col(n) for n in names])
+    numbers = scopes.select(*[_as_number(C.col(f.name), f.dataType).alias(f.name) for f in scopes.schema])
     rows = scopes.sparkSession.createDataFrame(compute.rows(numbers), T.StructType(numbers.schema.fields))
-    return rows.select(*[F.timestamp_micros(C.col(n)).alias(n) if n in zoned else C.col(n) for n in names])
+    return rows.select(*[_from_number(C.col(f.name), f.dataType).alias(f.name) for f in scopes.schema])
+
+
+def _as_number(value: Column, kind: T.DataType) -> Column:
+    match kind:
+        case T.DateType():
+            return F.unix_date(value)
+        case T.TimestampType() | T.TimestampNTZType():
+            return F.unix_micros(value.cast(T.TimestampType()))
+    return value
+
+
+def _from_number(value: Column, kind: T.DataType) -> Column:
+    match kind:
+        case T.DateType():
+            return F.date_from_unix_date(value)
+        case T.TimestampType() | T.TimestampNTZType():
+            return F.timestamp_micros(value).cast(kind)
+    return value

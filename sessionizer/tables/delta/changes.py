@@ -101,6 +101,8 @@ class Shape:
         if entry is None or entry.columns is None:
             return False
         before, self.columns = self.columns, entry.columns
+        if not entry.version:
+            return False  # it has made the table
         try:
             return _is_other(before or self.table.schema_at(entry.version - 1), entry.columns)
         except UNKNOWN:
