@@ -144,12 +144,10 @@ def _spans(files: Sequence[Spread], asked: LookBack, reach: int, *, is_amid: boo
         return [(asked.low, asked.high)], 1
     places = [_places(file, asked, unit, reach) for file in files]
     if asked.chunk is None:
-        spans = spans_of(
-            {0: 0, **_rows_of_days(files, places)} if is_amid else _rows_of_days(files, places),
-            asked.low,
-            asked.high,
-            None,
-        )
+        rows = _rows_of_days(files, places)
+        if is_amid:
+            rows.setdefault(0, 0.0)
+        spans = spans_of(rows, asked.low, asked.high, None)
         return spans, len(spans)
     runs = near_spans([*places, (0, 0)] if is_amid else places, most=len(places) + 1, apart=1)
     first = islice(chain.from_iterable(range(low, high + 1) for low, high in runs), LISTED + 1)
