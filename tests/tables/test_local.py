@@ -60,12 +60,21 @@ TENANTS = {
     None: 5,
     "x": None,
     "ab": 6,
+    "+10000-01-01 00:00:01": 7,
 }
 
 
 @pytest.mark.parametrize(("tenant", "watermark"), TENANTS.items())
 def test_the_watermark_of_a_scope_is_found_by_its_text(tenant: str | None, watermark: int | None) -> None:
-    values = ('"7"', '"7e12345678"', '"2026-01-01T08:00:00.000Z"', "5.00", "null", '"YWI="')
+    values = (
+        '"7"',
+        '"7e12345678"',
+        '"2026-01-01T08:00:00.000Z"',
+        "5.00",
+        "null",
+        '"YWI="',
+        '"+10000-01-01T00:00:01.000000"',
+    )
     scopes = tuple(f'{{"tenant": {value}, "__scope_watermark": {n}}}' for n, value in enumerate(values, 1))
     told: dict[str, Any] = {"rule": {"watermark_per": ["tenant"]}, "scopes_after": scopes}
     assert oldest._watermark(Manifest.model_construct(**told), {"tenant": tenant}, None) == watermark

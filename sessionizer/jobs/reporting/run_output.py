@@ -81,7 +81,7 @@ def show_nothing_new(done: Manifest | None) -> None:
     read = {} if done is None else done.consumed
     begun = {name: of.to_version for name, of in read.items() if of.to_version is not None}
     if not begun:
-        stdout().print("Nothing read yet: the source has not come to where source.start says.")
+        stdout().print("Nothing read yet: no version to be read lies behind where the start of the source says.")
         return
     version = ", ".join(f"{name} {version}".strip() for name, version in begun.items())
     watermark = f"the watermark is {short(done.told('watermark_after') if done else None)}"

@@ -21,7 +21,7 @@ from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.queries.file import File
 from sessionizer.tables.queries.local import as_numbers
 
-_TIME = re.compile(r"\d{4,6}-\d\d-\d\d[T ]\d\d:")
+_TIME = re.compile(r"[+-]?\d{4,6}-\d\d-\d\d[T ]\d\d:")
 OWN = "__own"  # the watermark that a row keeps of its key
 
 
