@@ -55,6 +55,7 @@ class Rule:
     aggregates: tuple[Aggregate, ...] = ()
     time_unit: int = 1  # event times are truncated to it
     tells_events: bool = False  # whether a run also tells which session each event went into
+    reach_back: int = field(default=0, repr=False)  # how far before an event what holds it may begin
     sources: tuple[str, ...] = field(default=(), repr=False)  # apart from `schema_hash` of one source
 
     @classmethod

@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tests.exactness.play import Play, SourceError, fails_today
+from tests.exactness.slides import Slides
 
 pytestmark = pytest.mark.slow
 
@@ -72,6 +73,21 @@ def test_so_is_one_with_the_first_times_that_there_are_west_of_greenwich(
     done.run()
     assert len(done.told("u")) == 2
     done.assert_clean()
+
+
+@pytest.mark.parametrize("grace", ["0s", "1h", "10000000d"])
+def test_what_a_window_would_begin_before_the_first_microsecond_for_has_no_time(
+    spark: SparkSession, tmp_path: Path, grace: str
+) -> None:
+    minutes = [0, 11, 12, 13, 30]
+    first, rows = -(2**63) + 1, ", ".join(f"({n})" for n in minutes)
+    done = Slides(spark, tmp_path, sliding={"grace": grace}, time={"max_future_skew": "10000000d"}).add("").init()
+    done.source(f"INSERT INTO {{}} SELECT 'a', timestamp_micros({first} + x * 60000000), x FROM VALUES {rows} AS v(x)")
+    done.runs("b@5=7 | b@6=8").assert_clean()
+    held = done.kind.home.table.read().where("u = 'a'").selectExpr("explode(numbers) AS n").distinct().collect()
+    kept = done.kind.rejected_events.table.read().collect()
+    assert sorted(row["n"] for row in held) == [12, 13, 30]
+    assert [(row["reason"], row["event_time"]) for row in kept] == [("null_time", None)] * 2
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,10 @@ def test_from_a_file_to_sessions(shell: Shell) -> None:
     assert code == 0
     assert "0 open, 0 closed, 2 final" in out
 
+    (shell.folder / "more.csv").write_text(CLICKS + CLICKS.splitlines()[-1] + "\n")
+    shell.json(*load[:1], "more.csv", *load[2:])
+    assert shell.json("run", "--to-version", "1") == {"runs": [], "caught_up": False}, "more is there"
+
 
 @pytest.mark.parametrize("table", ["default.events", "spark_catalog.default.events"])
 def test_a_name_that_ends_with_the_command_is_refused(shell: Shell, table: str) -> None:

@@ -87,6 +87,18 @@ def test_a_warehouse_is_kept_by_a_server_alone(folder: Path, server: str, is_her
     do("verify")
 
 
+def test_a_first_run_by_a_server_begins_behind_its_start(folder: Path, server: str) -> None:
+    for name, events in (("clicks.csv", CLICKS), ("more.csv", MORE)):
+        (folder / name).write_text(events)
+        asked(folder, server, "ingest", name, "--format", "csv", "--schema", TYPES)
+    begun = CONFIG.replace("event_time: at", "event_time: at, start: {version: 2}")
+    (folder / "sessionizer.yaml").write_text(begun)
+    asked(folder, server, "run", "--init")
+    found = asked(folder, server, "sql", "SELECT user, event_count, pages FROM sessions ORDER BY user, session_start")
+    assert [tuple(row.values()) for row in found] == [("ann", 1, 1), ("bob", 1, 1)]
+    assert said(folder, server, "verify")[0] == 0
+
+
 TELLS_ITS_LOG = """
 import json, sys
 from sessionizer.jobs.spark import spark_session

@@ -184,6 +184,14 @@ def test_who_somebody_is(tmp_path: Path) -> None:
     assert guess(file(tmp_path, "b.csv", "time,x\n2026-01-01,1\n2026-01-02,2\n")).keys == ()
 
 
+def test_of_columns_that_differ_in_capitals_alone_the_one_is_guessed_that_is_read(tmp_path: Path) -> None:
+    rows = [{"User": "x", "user": f"u{n % 2}", "at": f"2026-01-01T00:0{n}:00Z", "n": n, "N": n} for n in range(4)]
+    chosen = begin([file(tmp_path, "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))])
+    write(chosen, tmp_path / "sessionizer.yaml")
+    config = load_config(tmp_path / "sessionizer.yaml", env={})
+    assert (config.source.key, [a.of for a in config.aggregates]) == (("user",), ["n"])
+
+
 def test_what_is_written_is_a_config_whatever_columns_are_called(tmp_path: Path) -> None:
     content = "on,a: b,1st,Zeit (UTC)\n" + "x,y,2,2026-01-01\n" * 3 + "z,y,2,2026-01-01\n"
     chosen = begin([file(tmp_path, "odd.csv", content)])

@@ -126,6 +126,26 @@ def test_no_span_is_missing_from_the_plan(lake: Warehouse, chunk: int | None) ->
     assert all(inside)
 
 
+@pytest.mark.parametrize("windows", [False, True], ids=["sessions", "windows"])
+def test_the_plan_has_the_spans_of_rows_whose_events_have_left_the_source(
+    spark: SparkSession, tmp_path: Path, *, windows: bool
+) -> None:
+    warehouse = of(spark, tmp_path, corrections={"deletes": "ignore"})
+    for day in (0, 1, 4, 6):
+        warehouse.append([("ann", clock(f"+{day}d 10:00"), day)])
+    warehouse.init().run()
+    slide(spark, warehouse.config, RunOptions(now=NOW))
+    spark.sql(f"DELETE FROM delta.`{warehouse.config.source.table}` WHERE n IN (1, 6)")
+    warehouse.run()
+    slide(spark, warehouse.config, RunOptions(now=NOW))
+    kind = warehouse.windows if windows else warehouse.kind
+    for chunk, begins in (DAY, [0, 1, 4, 6]), (9 * HOUR, [9, 27, 99, 153]), (None, [0]):
+        asked = LookBack(at("00:00"), at("+9d 0:00"), None, chunk)
+        plan = planned(warehouse, asked, windows=windows)
+        assert plan.spans == spans_by_spark(kind, asked)
+        assert [(low - at("00:00")) // (DAY if chunk == DAY else HOUR) for low, _ in plan.spans] == begins
+
+
 def test_spans_are_exact_where_files_hold_a_day_each(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = Warehouse(spark, tmp_path)
     for day in (0, 1, 4):

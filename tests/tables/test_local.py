@@ -59,13 +59,15 @@ TENANTS = {
     "5": 4,
     None: 5,
     "x": None,
-    "ab": 6,
+    b"ab": 6,
+    "ab": None,
+    b"\x00\xff\x10": 8,
     "+10000-01-01 00:00:01": 7,
 }
 
 
 @pytest.mark.parametrize(("tenant", "watermark"), TENANTS.items())
-def test_the_watermark_of_a_scope_is_found_by_its_text(tenant: str | None, watermark: int | None) -> None:
+def test_the_watermark_of_a_scope_is_found_by_its_value(tenant: str | bytes | None, watermark: int | None) -> None:
     values = (
         '"7"',
         '"7e12345678"',
@@ -74,6 +76,7 @@ def test_the_watermark_of_a_scope_is_found_by_its_text(tenant: str | None, water
         "null",
         '"YWI="',
         '"+10000-01-01T00:00:01.000000"',
+        '"AP8Q"',
     )
     scopes = tuple(f'{{"tenant": {value}, "__scope_watermark": {n}}}' for n, value in enumerate(values, 1))
     told: dict[str, Any] = {"rule": {"watermark_per": ["tenant"]}, "scopes_after": scopes}

@@ -98,4 +98,7 @@ def _increments(
         if metrics_file is not None:
             with delivered(metrics_file, before.config.spark) as file:
                 write_metrics(kind, file, wall_clock())
-        opt.result(as_document(reports, finished), as_json, lambda: show(kind, reports, notes=not log_json))
+        is_asked = to_version is not None and not reports
+        unread = is_asked and kind.tables.events.plan(kind.home.position().manifest, None) is not None
+        told = as_document(reports, finished, unread=unread)
+        opt.result(told, as_json, lambda: show(kind, reports, notes=not log_json))

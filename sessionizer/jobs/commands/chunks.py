@@ -60,7 +60,7 @@ def _times(context: RunContext, low: int, high: int) -> DataFrame:
     def whole(us: Column) -> Column:
         return floor_div(us, rule.time_unit) * rule.time_unit
 
-    since = low - rule.gap - rule.time_unit if of_windows and isinstance(rule.gap, int) else low
+    since = low - rule.reach_back
     events, rejects = context.past.events([(since, high + rule.time_unit - 2)]), context.rejects()
     layout = context.kind.home.layout
     timed, lasting = events.select("*", whole(event_time_us(events, rule)).alias(C.US)), C.col(C.US) >= since

@@ -115,6 +115,8 @@ def guess(file: Path) -> Guess:
             rows, sep = _csv(first_bytes(file, HEAD))
         except csv.Error as error:
             raise SourceError("the file must be csv, json, parquet or an access log", value=str(file)) from error
+    chosen = {name.lower(): name for name in sorted(rows)}  # where capitals alone differ, as `one_of_each` does
+    rows = {name: values for name, values in rows.items() if chosen[name.lower()] == name}
     columns = tuple(_column(name, values, is_text=kind == "csv") for name, values in rows.items())
     columns += tuple(
         replace(_column(name, values, is_text=False), is_within=True) for name, values in fields_within(rows).items()

@@ -1,7 +1,7 @@
 """backfill --dry-run: which spans would be made again, and what lies in them; by logs alone, nothing is computed."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
@@ -11,7 +11,7 @@ from rich.filesize import decimal
 from sessionizer.jobs.commands.chunks import Chunk, spans_of
 from sessionizer.jobs.commands.look_back import LookBack, done_to, left
 from sessionizer.jobs.console import iso, print_rows, short, stdout, table
-from sessionizer.jobs.plans.touched import by_status, late_within, of_any, touching, unfinished
+from sessionizer.jobs.plans.touched import by_status, late_within, of_any, stretches, touching, unfinished
 from sessionizer.jobs.run.kinds import Ruled
 from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import counted
@@ -58,14 +58,13 @@ def plan(tables: LocalTableSet, of: Ruled, asked: LookBack) -> Plan:
     todo = replace(asked, low=begin) if begin < asked.high else asked
     part = part_within(tables, versions, [(todo.low, todo.high - 1)])
     keys = of_any(todo.keys, home.schema)
-    reach = of.rule.gap + of.rule.time_unit if of.name == "windows" and isinstance(of.rule.gap, int) else 0
-    files = part_within(tables, versions, [(todo.low - reach, todo.high - 1 + reach)]).files
-    is_amid = any(by_status(tables, of, touching(of, todo.low, todo.low + 1)).values())
+    files = part_within(tables, versions, [(todo.low - of.rule.reach_back, todo.high - 1 + of.rule.reach_back)]).files
+    known = stretches(tables, of, todo.low, todo.high, todo.chunk or DAY)
     kept = todo.low if done is None or done.forgotten is None else max(todo.low, done.forgotten)
     return Plan(
         of.name,
         todo,
-        *_spans(files, todo, reach, is_amid=is_amid),
+        *_spans(files, todo, of.rule.reach_back, known),
         part=part,
         rows=by_status(tables, of, [*touching(of, todo.low, todo.high), *keys]),
         late=0 if todo.columns else late_within(tables, of, kept, todo.high, keys),
@@ -133,10 +132,10 @@ def told_rows(rows: dict[str, int]) -> str:
     return f"{sum(rows.values()):,} ({', '.join(f'{number:,} {status}' for status, number in rows.items())})"
 
 
-def _spans(files: Sequence[Spread], asked: LookBack, reach: int, *, is_amid: bool) -> tuple[list[Chunk], int]:
+def _spans(files: Sequence[Spread], asked: LookBack, reach: int, known: Mapping[int, int]) -> tuple[list[Chunk], int]:
     """The first spans that would be committed one by one, and how many there are at most.
 
-    reach: how far from its event a row may begin or end. is_amid: rows reach into the span.
+    reach: how far from its event a row may begin or end. known: how many rows of our tables come in by each stretch.
     Where in a file its rows lie nobody knows without opening it: they are taken to lie evenly.
     """
     unit = asked.chunk or DAY
@@ -145,11 +144,11 @@ def _spans(files: Sequence[Spread], asked: LookBack, reach: int, *, is_amid: boo
     places = [_places(file, asked, unit, reach) for file in files]
     if asked.chunk is None:
         rows = _rows_of_days(files, places)
-        if is_amid:
-            rows.setdefault(0, 0.0)
+        for day, number in known.items():
+            rows[day] += number
         spans = spans_of(rows, asked.low, asked.high, None)
         return spans, len(spans)
-    runs = near_spans([*places, (0, 0)] if is_amid else places, most=len(places) + 1, apart=1)
+    runs = near_spans([*places, *((n, n) for n in known)], most=len(places) + len(known) + 1, apart=1)
     first = islice(chain.from_iterable(range(low, high + 1) for low, high in runs), LISTED + 1)
     spans = spans_of(dict.fromkeys(first, 1), asked.low, asked.high, unit)
     return spans[:LISTED], max(sum(high - low + 1 for low, high in runs), 1)

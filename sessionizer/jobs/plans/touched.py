@@ -30,6 +30,21 @@ def by_status(tables: LocalTableSet, of: Ruled, conditions: Sequence[str]) -> di
     return {name: found.get(name, 0) for name in STATUSES[of.name]}
 
 
+def stretches(tables: LocalTableSet, of: Ruled, low: int, high: int, unit: int) -> dict[int, int]:
+    """How many rows and rejected events come in by each stretch of [low, high), so long from `low` on.
+
+    Rows come in by their start, or by the first stretch where they reach into it, as do those that stay though they are
+    rejected, as far as their windows reach. Errors: NeedsSpark.
+    """
+    start, back, rejected = EDGES[of.name][0], of.rule.reach_back, _rejected_events(of)
+    of_rows = f"SELECT epoch_us({start}) AS us FROM {of.name}{_where(touching(of, low, high))}"
+    since = f"epoch_us({C.EVENT_TIME}) >= CASE WHEN {C.KEPT} = 'in' THEN {low - back} ELSE {low} END"
+    of_events = _where([since, f"epoch_us({C.EVENT_TIME}) < {high}"])
+    text = f"{of_rows} UNION ALL SELECT epoch_us({C.EVENT_TIME}) AS us FROM {rejected}{of_events}"
+    place = f"(greatest(us, {low}) - {low}) // {unit}"
+    return dict(_rows(tables, f"SELECT {place} AS place, count(*) AS number FROM ({text}) AS found GROUP BY 1"))
+
+
 def outermost(tables: LocalTableSet, of: Ruled, low: int, high: int) -> tuple[int, int]:
     """[low, high) (microseconds) and as far beyond as rows reach that touch it, both inclusive. Errors: NeedsSpark."""
     start, reach = EDGES[of.name][0], REACHES[of.name]
@@ -48,10 +63,13 @@ def touching(of: Ruled, low: int | None, high: int | None) -> list[str]:
 
 def late_within(tables: LocalTableSet, of: Ruled, low: int, high: int, keys: Sequence[str]) -> int:
     """How many rejected events of a span [low, high) are late, by the conditions on their keys. Errors: NeedsSpark."""
-    name = "rejected_events" if of.name == "sessions" else "rejected_window_events"
     time = [f"{C.REASON} = 'late'", f"epoch_us({C.EVENT_TIME}) >= {low}", f"epoch_us({C.EVENT_TIME}) < {high}"]
-    ((number,),) = _rows(tables, f"SELECT count(*) FROM {name}{_where([*time, *keys])}")
+    ((number,),) = _rows(tables, f"SELECT count(*) FROM {_rejected_events(of)}{_where([*time, *keys])}")
     return int(number)
+
+
+def _rejected_events(of: Ruled) -> str:
+    return "rejected_events" if of.name == "sessions" else "rejected_window_events"
 
 
 def of_any(keys: Sequence[str] | None, columns: T.StructType) -> list[str]:

@@ -32,13 +32,16 @@ CHANGES = {
 }
 
 
-def as_document(reports: Sequence[RunReport], finished: Sequence[Manifest] = ()) -> dict[str, object]:
+def as_document(
+    reports: Sequence[RunReport], finished: Sequence[Manifest] = (), *, unread: bool = False
+) -> dict[str, object]:
     """The runs, one object each, times as ISO-8601; from, to: the span that was recomputed, if one was.
 
     caught_up: whether there was nothing to do, or the last one has left nothing of the source unread.
-    finished: those that had been cut off behind their commit, and were completed first.
+    finished: those that had been cut off behind their commit, and were completed first. unread: whether more is there
+    where none had anything to do up to the version asked for.
     """
-    left = bool(reports) and (reports[-1].dry_run or reports[-1].manifest.left_unread)
+    left = (reports[-1].dry_run or reports[-1].manifest.left_unread) if reports else unread
     document: dict[str, object] = {"runs": [as_row(report) for report in reports], "caught_up": not left}
     return document | ({"finished": [manifest.run_id for manifest in finished]} if finished else {})
 

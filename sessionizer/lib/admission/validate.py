@@ -151,7 +151,12 @@ def _failed(events: DataFrame, rule: Rule) -> list[Column]:
 
 
 def event_time_us(events: DataFrame, rule: Rule) -> Column:
-    """The event time in microseconds; null where there is none, or where a text is not a full date."""
+    """The event time in microseconds; null where there is none, no full date, or no time at which its window begins."""
+    us = _event_time_us(events, rule)
+    return F.when(us >= rule.reach_back + rule.time_unit - 2**63, us) if rule.reach_back else us
+
+
+def _event_time_us(events: DataFrame, rule: Rule) -> Column:
     time, _ = of_event(rule.event_time, events, "source.event_time")
     time_type = events.select(time.alias("t")).schema["t"].dataType
     if (problem := _time_problem(rule.event_time, time_type)) is not None:

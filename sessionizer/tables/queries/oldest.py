@@ -42,13 +42,15 @@ def oldest_by_spark(rows: DataFrame, status: Column, span: Sequence[str], manife
     key, per_key = manifest.key, manifest.rule.get("watermark_per") == "key"
     own = _own(rows) if per_key else F.lit(None).cast("bigint")
     times = [F.unix_micros(C.col(name)).alias(name) for name in span]
-    texts = [C.col(name).cast("string").alias(f"__key_{i}") for i, name in enumerate(key)]
+    binary = {field.name.lower() for field in rows.schema.fields if isinstance(field.dataType, T.BinaryType)}
+    values = [C.col(name) if name.lower() in binary else C.col(name).cast("string") for name in key]
+    texts = [value.alias(f"__key_{i}") for i, value in enumerate(values)]
     least = F.min(F.struct(*times, *texts, own.alias(OWN))).alias("oldest")
     found = {}
     for name, first in rows.groupBy(status.alias("status")).agg(least).collect():
         of_key = {column: first[f"__key_{i}"] for i, column in enumerate(key)}
         of_row = {column: first[column] for column in span}
-        found[name] = Oldest(of_key, of_row, _watermark(manifest, of_key, first[OWN]))
+        found[name] = Oldest(_texts(of_key), of_row, _watermark(manifest, of_key, first[OWN]))
     return found
 
 
@@ -57,18 +59,18 @@ def oldest_in(
 ) -> Oldest:
     """The row of this status (windows have none: theirs is given) with these times, of files that have one."""
     key, per_key = manifest.key, manifest.rule.get("watermark_per") == "key"
-    found = list[tuple[dict[str, str | None], int | None]]()
+    found = list[tuple[dict[str, object], int | None]]()
     has_status = C.SESSION_START in span
     for file in files:
         told = file.read([*span, *([C.STATUS] if has_status else []), *key, *([C.STATE] if per_key else [])])
         statuses = told[C.STATUS].to_pylist() if has_status else [status] * told.num_rows
         rows = zip(statuses, *[as_numbers(told[name]).to_pylist() for name in span], strict=True)
         for place in (i for i, row in enumerate(rows) if row == (status, *least)):
-            of_row = {name: _text(_value(told[name], place)) for name in key}
+            of_row = {name: _value(told[name], place) for name in key}
             state = told[C.STATE][place].as_py() if per_key else None
             found.append((of_row, (state or {}).get(C.STATE_WATERMARK)))
-    first, own = min(found, key=lambda row: [(text is not None, text or "") for text in row[0].values()])
-    return Oldest(first, dict(zip(span, least, strict=True)), _watermark(manifest, first, own))
+    first, own = min(found, key=lambda row: [(text is not None, text or "") for text in _texts(row[0]).values()])
+    return Oldest(_texts(first), dict(zip(span, least, strict=True)), _watermark(manifest, first, own))
 
 
 def _value(column: Any, place: int) -> object:
@@ -83,14 +85,14 @@ def _own(rows: DataFrame) -> Column:
     return C.col(C.STATE)[C.STATE_WATERMARK] if keeps else F.lit(None).cast("bigint")
 
 
-def _watermark(manifest: Manifest, key: Mapping[str, str | None], own: int | None) -> int | None:
-    """That of the table, of the row's scope, or of its key."""
+def _watermark(manifest: Manifest, key: Mapping[str, object], own: int | None) -> int | None:
+    """That of the table, of the row's scope, or of its key. key: values of BINARY, else texts or values."""
     per = manifest.rule.get("watermark_per", "table")
     if per == "key":
         return own
     if per == "table":
         return manifest.watermark_after
-    wanted = {name.lower(): text for name, text in key.items()}
+    wanted = {name.lower(): _in_json(value) for name, value in key.items()}
     scopes = [json.loads(line, parse_float=Decimal) for line in manifest.scopes_after or ()]
     for is_same in (_is, _is_nearly):  # JSON writes times by ISO-8601, as texts may be
         for scope in scopes:
@@ -109,8 +111,6 @@ def _is_nearly(value: object, text: str | None) -> bool:
     match value, text:
         case str(), str() if _TIME.match(value) and _TIME.match(text):
             return _time(value) == _time(text)
-        case str(), str() if b64encode(text.encode()).decode() == value:  # JSON has BINARY so
-            return True
         case ((int() | Decimal()), str()) if not isinstance(value, bool):
             with suppress(ArithmeticError):
                 return value == Decimal(text)
@@ -123,6 +123,15 @@ def _time(text: str) -> str:
     return time.rstrip("0").rstrip(".") if "." in time else time
 
 
+def _in_json(value: object) -> str | None:
+    """As JSON has it: BINARY by base64."""
+    return b64encode(value).decode() if isinstance(value, bytes | bytearray) else _text(value)
+
+
+def _texts(key: Mapping[str, object]) -> dict[str, str | None]:
+    return {name: _text(value) for name, value in key.items()}
+
+
 def _text(value: object) -> str | None:
     """As Spark writes a value of a key."""
     match value:
@@ -130,7 +139,7 @@ def _text(value: object) -> str | None:
             return value
         case bool():
             return str(value).lower()
-        case bytes():
+        case bytes() | bytearray():
             return value.decode(errors="replace")
         case datetime():
             plain = str(value.replace(tzinfo=None))

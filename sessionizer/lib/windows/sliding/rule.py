@@ -40,6 +40,7 @@ class SlidingRule:
             idle_after=None,
             time_unit=sliding.time_unit,
             tells_events=False,
+            reach_back=sliding.time_difference + sliding.time_unit,
         )
         return cls(events, sliding.time_difference, config.source_summary())
 
@@ -56,7 +57,7 @@ class SlidingRule:
     @property
     def reach(self) -> int:
         """How far an event is felt: windows that it can change start and end at most this far from it."""
-        return self.difference + self.unit
+        return self.events.reach_back
 
     def summary(self) -> dict[str, object]:
         """The fields that decide what a window row is; unset options absent."""
