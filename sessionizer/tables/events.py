@@ -130,7 +130,7 @@ class EventTable:
 
     def unread_to_keep(self, done: Consumed, last: int) -> str | None:
         """The first version up to this one whose changes are not to be made, if a run can still come to it; or None."""
-        first = last + 1 if done.to_version is None else done.to_version + 1  # of a source that waits none has come
+        first = done.first_unread(last)
         waits = next((v for v in range(first, last + 1) if self._waits(v)), None)
         if waits is None:
             return None
@@ -141,7 +141,7 @@ class EventTable:
 
     def unread(self, done: Consumed, end: Increment) -> Iterator[DataFrame]:
         """What no run has read up to this end, by the columns there, as far back as it can still be read."""
-        first = end.last + 1 if done.to_version is None else done.to_version + 1
+        first = done.first_unread(end.last)
         for low, high in reversed([*parts(self.table, first, end.last)]):
             since = first_readable(partial(self._unread, end), low, high)
             if since <= high:

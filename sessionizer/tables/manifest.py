@@ -71,6 +71,10 @@ class Consumed(Read):
     came_at_after: int | None = None
     stitch: Read | None = None
 
+    def first_unread(self, last: int) -> int:
+        """The first version that no run has read; behind the last one of a source that waits: none of it has come."""
+        return (last if self.to_version is None else self.to_version) + 1
+
 
 class Manifest(BaseModel):
     """Everything that recomputing a run's outcome needs. Times: microseconds since the epoch, UTC."""
