@@ -8,6 +8,7 @@ the task `summary` is what was expected and what was done.
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from math import ceil
 from typing import Any
 
 from airflow.sdk import DAG, Asset, Context, Param, get_current_context, task
@@ -16,6 +17,7 @@ from airflow_dags.command import OF_ALL_DAGS, SessionizerOperator, figures
 from airflow_dags.deployment import SETTINGS
 
 WHOLE = "36500d"  # longer than any span: a chunk here is one commit there
+MOST = 1_000  # chunks; Airflow maps a task over 1,024 things at most, unless its `core.max_map_length` says otherwise
 
 
 def backfill(low: str, high: str, keys: Iterable[str]) -> list[str]:
@@ -32,6 +34,15 @@ def expected(context: Context, jinja_env: Any) -> list[str]:
 def _changes(runs: list[dict[str, Any]]) -> dict[str, Any]:
     found = figures(runs)
     return {name: found.get(name, 0) for name in ("rows_added", "rows_changed", "rows_removed")}
+
+
+def edges(low: datetime, high: datetime, days: int) -> list[datetime]:
+    """Where chunks of so many days begin and end; of more where they would be too many."""
+    length = timedelta(days=max(days, ceil((high - low) / timedelta(days=MOST))))
+    found = [low]
+    while found[-1] < high:
+        found.append(found[-1] + min(length, high - found[-1]))
+    return found
 
 
 def _utc(text: str) -> datetime:
@@ -54,7 +65,12 @@ for of in SETTINGS:
                 items={"type": "string"},
                 description="Only these keys; JSON objects where the key has several columns. None: all",
             ),
-            "chunk_days": Param(7, type="integer", minimum=1, description="Days that are committed at a time"),
+            "chunk_days": Param(
+                7,
+                type="integer",
+                minimum=1,
+                description="Days that are committed at a time; more where that would be over 1,000 tasks",
+            ),
             "only_dry_run": Param(False, type="boolean", description="Only say what would change"),
         },
         **OF_ALL_DAGS,
@@ -72,10 +88,8 @@ for of in SETTINGS:
             asked = get_current_context()["params"]
             low, high = (_utc(asked[name]) for name in ("from", "to"))
             first = min((_utc(run["from"]) for run in looked["runs"]), default=low)
-            edges = [max(low, first)]  # what is forgotten stays so
-            while edges[-1] < high:
-                edges.append(min(edges[-1] + timedelta(days=asked["chunk_days"]), high))
-            return [backfill(one.isoformat(), other.isoformat(), asked["keys"]) for one, other in pairwise(edges)]
+            spans = pairwise(edges(max(low, first), high, asked["chunk_days"]))  # what is forgotten stays so
+            return [backfill(one.isoformat(), other.isoformat(), asked["keys"]) for one, other in spans]
 
         recompute = SessionizerOperator.partial(
             task_id="recompute",

@@ -7,11 +7,13 @@ import json
 import shlex
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
+from airflow_dags.backfill import edges
 from airflow_dags.settings import Settings
 from tests.airflow.conftest import QUICK, ROOT, Deployment
 
@@ -106,6 +108,16 @@ def test_sessionize_consumes_what_is_new_and_tells_its_figures(deployment: Deplo
         "rows_added": 4,
         "watermark_after": "2026-01-01T12:40:00Z",
     }
+
+
+def test_chunks_of_a_long_span_are_no_more_than_airflow_maps() -> None:
+    low, high = datetime(2020, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
+    assert edges(low, low + timedelta(days=10), 7) == [low, low + timedelta(days=7), low + timedelta(days=10)]
+    assert edges(low, low, 7) == [low]
+    (first, second, *_, last) = found = edges(low, high, 1)
+    assert (len(found), first, last) == (1_001, low, high)
+    assert second - first == timedelta(days=2_915)
+    assert len(edges(low, low + timedelta(days=1_000), 1)) == 1_001
 
 
 def test_backfill_looks_first_then_recomputes_in_chunks(deployment: Deployment) -> None:
