@@ -30,7 +30,26 @@ CAUSES = (
     (("FILE_NOT_EXIST", "FileNotFoundException", "DELTA_LOG_FILE_NOT_FOUND"), "a table lacks a file", BACK),
     (("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER"), "a file of a table is damaged", BACK),
 )
-TOO_LARGE = ("ARITHMETIC_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE")  # in some order of adding up, as Spark says it
+# Those that are of no file.
+OTHERS: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (
+        ("ARITHMETIC_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE"),  # in some order of adding up
+        "a number, or a sum on its way, is more than its type holds",
+        "let the aggregate take a wider one, such as of: CAST(amount AS DECIMAL(28, 2)), or a DOUBLE, and "
+        "`sessionizer rebuild`",
+    ),
+    (
+        ("DELTA_MULTIPLE_SOURCE_ROW_MATCHING",),
+        "a row of the table is there more than once, which no run makes",
+        "`sessionizer verify` names it: delete it by SQL and then `sessionizer backfill` over its time, or "
+        "`sessionizer rebuild`",
+    ),
+    (
+        ("INVALID_TIMEZONE", "Unknown time-zone ID", "ZoneRulesException"),
+        "the Java that Spark runs by does not know the time zone of the config",
+        f"name an older one of the same rules as session.time_zone, or take a newer Java, and {AGAIN}",
+    ),
+)
 
 
 def known_failure(error: Exception) -> RunFailed | None:
@@ -46,12 +65,9 @@ def known_failure(error: Exception) -> RunFailed | None:
     text = told(error)
     if (refused := refusal(text)) is not None:
         return refused
-    if any(sign in text for sign in TOO_LARGE):
-        return RunFailed(
-            "a number, or a sum on its way, is more than its type holds",
-            remedy="let the aggregate take a wider one, such as of: CAST(amount AS DECIMAL(28, 2)), or a DOUBLE, and "
-            "`sessionizer rebuild`",
-        )
+    for signs, rule, remedy in OTHERS:
+        if any(sign in text for sign in signs):
+            return RunFailed(rule, remedy=remedy)
     for signs, rule, remedy in CAUSES:
         if lines := [line for line in text.splitlines() if any(sign in line for sign in signs)]:
             named = FILE.search(lines[0]) or FILE.search(text)

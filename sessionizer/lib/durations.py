@@ -10,7 +10,7 @@ SECOND = 1_000_000
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
-EVER = 3 * 10**17  # beyond the year 9999, from 1970 on
+EVER = 2**62  # from 1970 to where all times end, either way: what is reckoned from them stays within 64 bits
 
 LONGEST = 2**63 - 1
 

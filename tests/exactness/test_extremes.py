@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow
 Plays = Callable[..., Play]
 LAST = "timestamp_micros(9223372036854775807)"
 FIRST = "timestamp_micros(-9223372036854775807)"
+EARLIEST = "(-4611686018427387903), (0), (1), (2)"
 MINUTES = "(INTERVAL 0 MINUTES), (INTERVAL 9 MINUTES)"
 OVERFLOW = (PySparkException, Py4JJavaError)
 
@@ -33,7 +34,7 @@ def test_an_event_of_the_first_microsecond_there_is_is_rejected(play: Plays) -> 
     done = play("a@5 b@6")
     done.source(f"INSERT INTO {{}} SELECT 'a', {FIRST}, 1").run()
     done.runs("a@7").assert_sessions("u | start | end | count \n a | 5 | 7 | 2 \n b | 6 | 6 | 1")
-    done.assert_rejected("u | reason \n a | late")
+    done.assert_rejected("u | reason \n a | null_time")
 
 
 @pytest.fixture(scope="module")
@@ -64,30 +65,34 @@ def test_a_table_with_an_event_of_the_year_9999_is_clean(far: Play) -> None:
     far.assert_clean()
 
 
-@pytest.mark.parametrize("session", [{}, {"cut_at": "midnight"}], ids=str)
-def test_so_is_one_with_the_first_times_that_there_are_west_of_greenwich(
-    spark: SparkSession, tmp_path: Path, session: dict[str, str]
-) -> None:
-    done = Play(spark, tmp_path, session={"time_zone": "America/New_York"} | session).add("tick@0").init()
-    done.source("INSERT INTO {} SELECT 'a', timestamp_micros(-9223372036854775807 + x), 1 FROM VALUES (0), (1) AS v(x)")
-    done.run()
-    assert len(done.told("u")) == 2
-    done.assert_clean()
+EDGE = -(2**62)  # the year -144168
 
 
-@pytest.mark.parametrize("grace", ["0s", "1h", "10000000d"])
-def test_what_a_window_would_begin_before_the_first_microsecond_for_has_no_time(
-    spark: SparkSession, tmp_path: Path, grace: str
+@pytest.mark.parametrize(
+    "session", [{}, {"cut_at": "midnight"}, {"gap": {"expr": "make_dt_interval(0, 0, n)"}}], ids=str
+)
+def test_times_begin_in_a_year_from_which_all_can_be_reckoned(
+    spark: SparkSession, tmp_path: Path, session: dict[str, Any]
 ) -> None:
-    minutes = [0, 11, 12, 13, 30]
-    first, rows = -(2**63) + 1, ", ".join(f"({n})" for n in minutes)
-    done = Slides(spark, tmp_path, sliding={"grace": grace}, time={"max_future_skew": "10000000d"}).add("").init()
-    done.source(f"INSERT INTO {{}} SELECT 'a', timestamp_micros({first} + x * 60000000), x FROM VALUES {rows} AS v(x)")
-    done.runs("b@5=7 | b@6=8").assert_clean()
-    held = done.kind.home.table.read().where("u = 'a'").selectExpr("explode(numbers) AS n").distinct().collect()
-    kept = done.kind.rejected_events.table.read().collect()
-    assert sorted(row["n"] for row in held) == [12, 13, 30]
-    assert [(row["reason"], row["event_time"]) for row in kept] == [("null_time", None)] * 2
+    """Without a later event in the same run, so that marks and ends go by these."""
+    zone = {} if "gap" in session else {"time_zone": "America/New_York"}
+    done = Play(spark, tmp_path, session=zone | session, time={"allowed_lateness": "10000000d"}).add("").init()
+    done.source(f"INSERT INTO {{}} SELECT 'a', timestamp_micros({EDGE} + x), 9 FROM VALUES {EARLIEST} AS v(x)").run()
+    assert done.told("u | count") == [{"u": "a", "count": "2"}]
+    done.runs("a@5 | b@6").assert_clean()
+    done.assert_rejected("u | reason \n a | null_time \n a | null_time")
+    assert len(done.told("u")) == 3
+    assert done.verify(high=0).clean
+
+
+@pytest.mark.parametrize(
+    "sliding", [{"grace": "10000000d"}, {"time_difference": "4000000d", "time_unit": "1d"}], ids=str
+)
+def test_so_do_windows(spark: SparkSession, tmp_path: Path, sliding: dict[str, str]) -> None:
+    done = Slides(spark, tmp_path, sliding=sliding).add("").init()
+    done.source(f"INSERT INTO {{}} SELECT 'a', timestamp_micros({EDGE} + x), 9 FROM VALUES {EARLIEST} AS v(x)").run()
+    done.runs("a@5 | b@6").assert_clean()
+    assert [row["reason"] for row in done.told_rejected("reason")] == ["null_time"] * 2
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,16 @@ def test_a_correction_of_a_key_that_ended_makes_it_no_idler(play: Plays) -> None
     done.assert_sessions("u | start | count | why \n a | 0 | 1 | gap \n a | 100 | 1 | idle")
 
 
+def test_what_the_silence_of_its_key_has_ended_is_told_so_by_a_look_back(play: Plays) -> None:
+    done = play("a@0=1 a@100=2", now=100, time=OF_KEYS)
+    done.at(131).run()
+    wanted = "u | start | why | final \n a | 0 | gap | yes \n a | 100 | idle | yes"
+    done.assert_sessions(wanted)
+    done.at(200).backfill(0, 120).assert_sessions(wanted)
+    done.runs("a@300").backfill(0, 120).assert_sessions(f"{wanted} \n a | 300 | - | no")
+    done.assert_clean()
+
+
 def test_a_late_event_wakes_its_own_session_of_a_chain_alone(play: Plays) -> None:
     chains = {"gap": "5m", "max_duration": "10m"}
     idle = {"idle_timeout": {"after": "30m", "clock": "processing_time"}, "allowed_lateness": "1d"}

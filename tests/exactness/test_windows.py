@@ -175,6 +175,18 @@ def test_a_plan_of_a_backfill_has_the_windows_that_begin_before_their_event(
         assert [(low - at(0)) // MINUTE for low, _ in told.spans] == begin
 
 
+def test_a_plan_has_the_windows_of_events_that_stay_by_whole_units(spark: SparkSession, tmp_path: Path) -> None:
+    sliding = {"time_difference": "1d", "time_unit": "1h"}
+    done = slides(spark, tmp_path, "a@645=1 a@4000=2", sliding=sliding, corrections={"deletes": "ignore"})
+    done.source("DELETE FROM {} WHERE n = 1").run()
+    context = RunContext.look_back(done.kind, done.kind.home.position(), done.now, "backfill", {})
+    asked = LookBack(at(480), at(1920), chunk=30 * MINUTE)
+    told = plan(LocalTableSet(done.config), ruled(done.config, windows=True), asked)
+    wanted = chunks(context, at(480), at(1920), 30 * MINUTE)
+    assert set(wanted) <= set(told.spans)
+    assert at(600) in {low for low, _ in wanted}
+
+
 def test_a_backfill_by_parts_of_a_unit_makes_the_window_that_ends_with_it(spark: SparkSession, tmp_path: Path) -> None:
     done = slides(spark, tmp_path, "a@645", sliding={"time_difference": "2h", "time_unit": "1h"})
     told = done.told("window_start | window_end | count")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sessionizer.jobs.cli import main
@@ -295,6 +296,20 @@ def test_a_user_who_may_not_write_is_told_so(
 )
 def test_what_the_system_refuses_becomes_a_sentence(number: int, says: str) -> None:
     assert says in str(known_failure(OSError(number, os.strerror(number), "/lake/sessions")))
+
+
+@pytest.mark.parametrize(
+    ("said", "says"),
+    [
+        ("[ARITHMETIC_OVERFLOW] long overflow", "is more than its type holds. let the aggregate"),
+        ("[DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE] https://docs.delta.io/a", "there more than once"),
+        ("[INVALID_TIMEZONE] The timezone: ROC is invalid", "does not know the time zone of the config"),
+    ],
+)
+def test_what_spark_refuses_becomes_a_sentence(said: str, says: str) -> None:
+    told = str(known_failure(PySparkException(said)))
+    assert says in told
+    assert "docs.delta.io" not in told
 
 
 def test_what_no_disk_has_caused_is_left_to_others() -> None:

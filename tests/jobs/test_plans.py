@@ -126,6 +126,18 @@ def test_no_span_is_missing_from_the_plan(lake: Warehouse, chunk: int | None) ->
     assert all(inside)
 
 
+def test_the_plan_has_the_span_that_a_session_reaches_into(spark: SparkSession, tmp_path: Path) -> None:
+    """Its last event is at ten to midnight, and it lasts until twenty past."""
+    warehouse = Warehouse(spark, tmp_path)
+    for time in ("23:50", "+5d 10:00"):
+        warehouse.append([("ann", clock(time), 1)])
+    warehouse.init().run()
+    asked = LookBack(at("+1d 0:00"), at("+9d 0:00"), None, DAY)
+    plan = planned(warehouse, asked)
+    assert plan.spans == spans_by_spark(warehouse.kind, asked)
+    assert [low for low, _ in plan.spans] == [at("+1d 0:00"), at("+5d 0:00")]
+
+
 @pytest.mark.parametrize("windows", [False, True], ids=["sessions", "windows"])
 def test_the_plan_has_the_spans_of_rows_whose_events_have_left_the_source(
     spark: SparkSession, tmp_path: Path, *, windows: bool
@@ -198,9 +210,12 @@ def test_a_run_that_was_cut_off_is_named(copied: Warehouse) -> None:
     told = f"run {done.run_id} was cut off after its commit: it is finished first"
     assert planned(copied, asked).first == told
     assert of_verify.plan(LocalTableSet(copied.config), of_sessions, Asked()).first == told
+    verify(copied.spark, copied.config, Asked())  # finishes it
     place = copied.tables.sessions.table
     copied.spark.sql(f"RESTORE {place.sql_name()} TO VERSION AS OF {place.version - 1}")
     assert "is a RESTORE: what runs after run" in str(planned(copied, asked).first)
+    verify(copied.spark, copied.config, Asked())  # undoes it
+    assert planned(copied, asked).first is None
 
 
 @pytest.mark.broad

@@ -98,7 +98,7 @@ def _increments(
         if metrics_file is not None:
             with delivered(metrics_file, before.config.spark) as file:
                 write_metrics(kind, file, wall_clock())
-        is_asked = to_version is not None and not reports
-        unread = is_asked and kind.tables.events.plan(kind.home.position().manifest, None) is not None
+        left = kind.tables.events.plan(kind.home.position().manifest, None) if to_version is not None else None
+        unread = left is not None and not left.is_empty
         told = as_document(reports, finished, unread=unread)
         opt.result(told, as_json, lambda: show(kind, reports, notes=not log_json))

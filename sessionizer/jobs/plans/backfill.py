@@ -106,7 +106,7 @@ def show(plan: Plan) -> None:
     asked, out = plan.asked, stdout()
     rows = [
         ("span", f"{short(asked.low)} - {short(asked.high)}{' (the rest is done)' if plan.goes_on else ''}"),
-        ("commits", "1" if plan.many == 1 else f"at most {plan.many:,}"),
+        ("commits", "1" if plan.many == 1 else f"{'about' if asked.chunk is None else 'at most'} {plan.many:,}"),
         ("source", told_part(plan.part)),
         (plan.of, f"{told_rows(plan.rows)} touch it"),
         ("late events", f"{counted(plan.late, 'event')} would be taken in"),
@@ -133,7 +133,7 @@ def told_rows(rows: dict[str, int]) -> str:
 
 
 def _spans(files: Sequence[Spread], asked: LookBack, reach: int, known: Mapping[int, int]) -> tuple[list[Chunk], int]:
-    """The first spans that would be committed one by one, and how many there are at most.
+    """The first spans that would be committed one by one, and how many there are: at most, or of days about.
 
     reach: how far from its event a row may begin or end. known: how many rows of our tables come in by each stretch.
     Where in a file its rows lie nobody knows without opening it: they are taken to lie evenly.

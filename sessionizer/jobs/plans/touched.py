@@ -33,16 +33,22 @@ def by_status(tables: LocalTableSet, of: Ruled, conditions: Sequence[str]) -> di
 def stretches(tables: LocalTableSet, of: Ruled, low: int, high: int, unit: int) -> dict[int, int]:
     """How many rows and rejected events come in by each stretch of [low, high), so long from `low` on.
 
-    Rows come in by their start, or by the first stretch where they reach into it, as do those that stay though they are
-    rejected, as far as their windows reach. Errors: NeedsSpark.
+    Rows come in by their start, or by the first stretch where they reach into it, as do windows of events that stay
+    though they are rejected. Errors: NeedsSpark.
     """
-    start, back, rejected = EDGES[of.name][0], of.rule.reach_back, _rejected_events(of)
-    of_rows = f"SELECT epoch_us({start}) AS us FROM {of.name}{_where(touching(of, low, high))}"
-    since = f"epoch_us({C.EVENT_TIME}) >= CASE WHEN {C.KEPT} = 'in' THEN {low - back} ELSE {low} END"
-    of_events = _where([since, f"epoch_us({C.EVENT_TIME}) < {high}"])
-    text = f"{of_rows} UNION ALL SELECT epoch_us({C.EVENT_TIME}) AS us FROM {rejected}{of_events}"
+    start, reach, us = EDGES[of.name][0], REACHES[of.name], f"epoch_us({C.EVENT_TIME})"
+    found = [
+        (of.name, f"epoch_us({start})", [f"epoch_us({start}) < {high}", f"epoch_us({reach}) >= {low}"]),
+        (_rejected_events(of), us, [f"{us} >= {low}", f"{us} < {high}"]),
+    ]
+    if of.name == "windows":
+        unit_of, since = of.rule.time_unit, low - of.rule.reach_back
+        whole = f"{us} - ({us} % {unit_of} + {unit_of}) % {unit_of}"
+        found += [(_rejected_events(of), whole, [f"{C.KEPT} = 'in'", f"{whole} >= {since}", f"{whole} < {high}"])]
+    each = (f"SELECT {time} AS us FROM {name}{_where(conditions)}" for name, time, conditions in found)
     place = f"(greatest(us, {low}) - {low}) // {unit}"
-    return dict(_rows(tables, f"SELECT {place} AS place, count(*) AS number FROM ({text}) AS found GROUP BY 1"))
+    text = f"SELECT {place} AS place, count(*) AS number FROM ({' UNION ALL '.join(each)}) AS found GROUP BY 1"
+    return dict(_rows(tables, text))
 
 
 def outermost(tables: LocalTableSet, of: Ruled, low: int, high: int) -> tuple[int, int]:
@@ -88,11 +94,13 @@ def unfinished(tables: LocalTableSet, of: Ruled, position: Position) -> str | No
     if (done := position.manifest) is None:
         return None
     restored = position.restored
-    if runs.has_fence(Commit(fence(home.id, RUNS), done.run_seq if restored is None else restored)):
-        return None
-    if restored is None:
+    if restored is not None:
+        ledger = "runs" if of.name == "sessions" else "window_runs"
+        if _rows(tables, f"SELECT 1 FROM {ledger} WHERE run_seq > {done.run_seq} LIMIT 1"):
+            return f"version {restored} is a RESTORE: what runs after run {done.run_id} have left is removed first"
+    elif not runs.has_fence(Commit(fence(home.id, RUNS), done.run_seq)):
         return f"run {done.run_id} was cut off after its commit: it is finished first"
-    return f"version {restored} is a RESTORE: what runs after run {done.run_id} have left is removed first"
+    return None
 
 
 def _of_key(key: Mapping[str, Any], columns: T.StructType) -> list[str]:

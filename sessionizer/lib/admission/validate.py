@@ -28,6 +28,7 @@ from sessionizer.lib.admission.verdicts import (
 from sessionizer.lib.bags import own_columns
 from sessionizer.lib.config import DynamicGap
 from sessionizer.lib.config.sources import WITHOUT_DATE, cast_column
+from sessionizer.lib.durations import EVER
 from sessionizer.lib.errors import ConfigError, SourceError, SourceMismatch
 from sessionizer.lib.expressions import (
     column_problems,
@@ -151,9 +152,9 @@ def _failed(events: DataFrame, rule: Rule) -> list[Column]:
 
 
 def event_time_us(events: DataFrame, rule: Rule) -> Column:
-    """The event time in microseconds; null where there is none, no full date, or no time at which its window begins."""
+    """The event time in microseconds; null where there is none, or it is before all (-EVER), or a text no full date."""
     us = _event_time_us(events, rule)
-    return F.when(us >= rule.reach_back + rule.time_unit - 2**63, us) if rule.reach_back else us
+    return F.when(us > -EVER, us)
 
 
 def _event_time_us(events: DataFrame, rule: Rule) -> Column:
@@ -208,7 +209,7 @@ def _verdict(events: DataFrame, rule: Rule, clock: WatermarkState, failed: list[
         invalid.append((NULL_KEY, reduce(or_, [C.col(name).isNull() for name in rule.key])))
     if isinstance(rule.gap, DynamicGap):
         invalid.append((NON_POSITIVE_GAP, C.col(C.GAP).isNull() | (C.col(C.GAP) <= 0)))
-    future = (IN_THE_FUTURE, us > steady(clock.now + rule.max_future_skew, us))
+    future = (IN_THE_FUTURE, us > steady(min(clock.now + rule.max_future_skew, EVER), us))
     if C.CHANGE_TYPE not in events.columns:
         return _first_that_holds([*invalid, future])
     kind = C.col(C.CHANGE_TYPE)

@@ -74,7 +74,12 @@ def oldest_in(
 
 
 def _value(column: Any, place: int) -> object:
-    value = column[place].as_py()
+    """The value; of a time beyond the years that Python has its text, as Spark writes it."""
+    try:
+        value = column[place].as_py()
+    except (OverflowError, ValueError):
+        text = _time(str(column[place].cast("string")))
+        return text if text.startswith("-") else f"+{text}"
     return single(value) if str(column.type) == "float" else value
 
 

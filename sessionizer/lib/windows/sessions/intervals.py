@@ -11,7 +11,8 @@ from sessionizer.lib.time.micros import steady
 
 LIVE_TYPE = (
     f"struct<{C.SESSION_ID}:string,{C.STATUS}:string,{C.END_REASON}:string,{C.SUPERSEDES}:array<string>,"
-    f"{C.IS_FINAL}:boolean,{C.START}:bigint,{C.ARRIVED}:bigint,{C.LAST_ARRIVAL}:bigint,{C.W}:bigint,{C.MARK}:bigint>"
+    f"{C.IS_FINAL}:boolean,{C.START}:bigint,{C.REACH}:bigint,{C.ARRIVED}:bigint,{C.LAST_ARRIVAL}:bigint,"
+    f"{C.W}:bigint,{C.MARK}:bigint>"
 )
 ROW_FIELDS = (C.SESSION_ID, C.STATUS, C.END_REASON, C.SUPERSEDES, C.IS_FINAL)
 TIMES = (C.START, C.END, C.REACH)
@@ -116,19 +117,20 @@ def merge_islands(
 
 
 def _rows(rows: DataFrame, rule: Rule, parts: list[Column]) -> DataFrame:
-    start = F.unix_micros(C.col(C.SESSION_START))
+    start = F.unix_micros(C.col(C.SESSION_START)).alias(C.START)
+    reach = F.unix_micros(C.col(C.EXPIRES_AT)).alias(C.REACH)
     clock = [F.lit(None).cast("bigint").alias(C.W), F.lit(None).cast("bigint").alias(C.MARK)]
     if rule.watermark_per == "key":
         state = C.col(C.STATE)
         clock = [state[C.STATE_WATERMARK].alias(C.W), state[C.STATE_FLUSH_MARK].alias(C.MARK)]
     return rows.select(
         *C.cols(rule.key),
-        start.alias(C.START),
+        start,
         F.unix_micros(C.col(C.SESSION_END)).alias(C.END),
-        F.unix_micros(C.col(C.EXPIRES_AT)).alias(C.REACH),
+        reach,
         C.col(C.EVENT_COUNT).alias(C.COUNT),
         *parts,
-        F.struct(*C.cols(ROW_FIELDS), start.alias(C.START), _arrived(rule), _last_arrival(rule), *clock)
+        F.struct(*C.cols(ROW_FIELDS), start, reach, _arrived(rule), _last_arrival(rule), *clock)
         .cast(LIVE_TYPE)
         .alias(C.LIVE),
     )

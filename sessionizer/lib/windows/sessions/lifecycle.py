@@ -67,7 +67,7 @@ def settle(
         C.col(C.COUNT).alias(C.EVENT_COUNT),
         *[result for a in aggregates for result in a.finish()],
         status.alias(C.STATUS),
-        F.when(final | ended, _end_reason(rule, idle & ~by_watermark, is_late)).alias(C.END_REASON),
+        F.when(final | ended, _end_reason(timed, rule, idle & ~by_watermark, is_late)).alias(C.END_REASON),
         final.alias(C.IS_FINAL),
         is_late.alias(C.IS_LATE),
         F.date_from_unix_date(local_day(start, rule)).alias(C.SESSION_DATE),
@@ -157,14 +157,24 @@ def _idle(rule: Rule, clock: WatermarkState) -> Column:
     return _known(C.col(C.W) - C.col(C.END) > rule.idle_after)
 
 
-def _end_reason(rule: Rule, idle: Column, is_late: Column) -> Column:
-    reason = F.when(~is_late & (C.col(C.REACH) >= C.col(C.FLUSHED)), FLUSH)
+def _end_reason(sessions: DataFrame, rule: Rule, idle: Column, is_late: Column) -> Column:
+    """Why each has ended; what a flush, or the silence of its key, had ended then has ended by it still."""
+
+    def had(said: str) -> Column:
+        if C.ABSORBED not in sessions.columns:
+            return F.lit(False)
+        ended = C.col(C.REACH)  # another end is another matter
+        return F.exists(
+            C.col(C.ABSORBED), lambda row: row[C.IS_FINAL] & (row[C.END_REASON] == said) & (row[C.REACH] == ended)
+        )
+
+    reason = F.when(~is_late & (_known(C.col(C.REACH) >= C.col(C.FLUSHED)) | _known(had(FLUSH))), FLUSH)
     for said, holds in end_by_content(rule, C.col(C.COUNT)):
         reason = reason.when(holds, said)
     if rule.max_duration is not None:
         # Cut by it, too: the next event lay beyond the longest duration and still within reach.
         reason = reason.when(C.col(C.START) + rule.max_duration < C.col(C.REACH), MAX_DURATION)
-    return reason.when(idle, IDLE).otherwise(GAP)
+    return reason.when(idle | _known(had(IDLE)), IDLE).otherwise(GAP)
 
 
 def _state(rule: Rule, aggregates: tuple[Aggregate, ...]) -> Column:
