@@ -56,14 +56,14 @@ def test_a_rebuild_leaves_flushed_sessions_of_a_key_final(play: Plays) -> None:
 @pytest.mark.broad
 @pytest.mark.parametrize("session", [{}, {"max_duration": "1h"}, {"starts_when": "n > 90"}], ids=str)
 def test_what_a_flush_has_ended_is_told_so_as_long_as_it_ends_there(play: Plays, session: dict[str, str]) -> None:
-    done = play("a@5=1 a@8=2 b@50=3", session=session).flush()
+    done = play("a@5=1 a@8=2 b@15=3", session=session).flush()
     told = done.told("u | start | end | status | why | run_id")
     assert [row["why"] for row in told] == ["flush", "flush"]
     assert done.backfill(0, 100).told("u | start | end | status | why | run_id") == told
     done.source("UPDATE {} SET n = 7 WHERE n = 1").run()
-    done.assert_sessions("u | end | total | why \n a | 8 | 9 | flush \n b | 50 | 3 | flush")
+    done.assert_sessions("u | end | total | why \n a | 8 | 9 | flush \n b | 15 | 3 | flush")
     done.source("DELETE FROM {} WHERE n = 2").run()
-    done.assert_sessions("u | end | total | why \n a | 5 | 7 | gap \n b | 50 | 3 | flush")
+    done.assert_sessions("u | end | total | why \n a | 5 | 7 | gap \n b | 15 | 3 | flush")
     done.assert_clean()
 
 

@@ -42,7 +42,7 @@ def test_what_the_silence_of_its_key_has_ended_is_told_so_by_a_look_back(play: P
     wanted = "u | start | why | final \n a | 0 | gap | yes \n a | 100 | idle | yes"
     done.assert_sessions(wanted)
     done.at(200).backfill(0, 120).assert_sessions(wanted)
-    done.runs("a@300").backfill(0, 120).assert_sessions(f"{wanted} \n a | 300 | - | no")
+    done.runs("a@190").backfill(0, 120).assert_sessions(f"{wanted} \n a | 190 | - | no")
     done.assert_clean()
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
@@ -81,6 +82,21 @@ def test_the_watermark_of_a_scope_is_found_by_its_value(tenant: str | bytes | No
     scopes = tuple(f'{{"tenant": {value}, "__scope_watermark": {n}}}' for n, value in enumerate(values, 1))
     told: dict[str, Any] = {"rule": {"watermark_per": ["tenant"]}, "scopes_after": scopes}
     assert oldest._watermark(Manifest.model_construct(**told), {"tenant": tenant}, None) == watermark
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "text"),
+    [
+        (3_000_000, pa.date32(), "+10183-09-21"),
+        (-800_000, pa.date32(), "-0221-09-04"),
+        (253_402_300_800_120_000, pa.timestamp("us", "UTC"), "+10000-01-01 00:00:00.12"),
+        (253_402_300_800_000_000, pa.timestamp("us"), "+10000-01-01 00:00:00"),
+    ],
+)
+def test_a_key_of_a_year_that_python_does_not_have_is_told_as_spark_writes_it(
+    number: int, kind: pa.DataType, text: str
+) -> None:
+    assert oldest._texts({"k": oldest._value(pa.array([None, number], kind), 1)}) == {"k": text}
 
 
 def test_the_first_commit_has_changed_no_columns() -> None:
