@@ -15,6 +15,7 @@ BACK = (
     "bring it back from a copy of the table. Without one `sessionizer rebuild` makes the tables of sessions anew from "
     "the source, or name new ones in the config, then `sessionizer init` and `sessionizer run`"
 )
+ZONE = re.compile(r"(?:timezone|time-zone ID): (\S+)")
 FILE = re.compile(r"(?:[a-z0-9]+:/|/)[^\s'\"]*/[^\s'\"]*[^\s'\".,:)]")
 
 
@@ -46,8 +47,8 @@ OTHERS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     ),
     (
         ("INVALID_TIMEZONE", "Unknown time-zone ID", "ZoneRulesException"),
-        "the Java that Spark runs by does not know the time zone of the config",
-        f"name an older one of the same rules as session.time_zone, or take a newer Java, and {AGAIN}",
+        "the Java that Spark runs by does not know a time zone that the config, its SQL or an event names",
+        f"name an older one of the same rules, such as session.time_zone, or take a newer Java, and {AGAIN}",
     ),
 )
 
@@ -67,7 +68,8 @@ def known_failure(error: Exception) -> RunFailed | None:
         return refused
     for signs, rule, remedy in OTHERS:
         if any(sign in text for sign in signs):
-            return RunFailed(rule, remedy=remedy)
+            named = ZONE.search(text)
+            return RunFailed(rule, value=named and named[1], remedy=remedy)
     for signs, rule, remedy in CAUSES:
         if lines := [line for line in text.splitlines() if any(sign in line for sign in signs)]:
             named = FILE.search(lines[0]) or FILE.search(text)

@@ -65,7 +65,7 @@ def test_a_table_with_an_event_of_the_year_9999_is_clean(far: Play) -> None:
     far.assert_clean()
 
 
-EDGE = -(2**62)  # the year -144168
+EDGE = -(2**62)  # the year -144169
 
 
 @pytest.mark.parametrize(

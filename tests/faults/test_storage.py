@@ -303,7 +303,7 @@ def test_what_the_system_refuses_becomes_a_sentence(number: int, says: str) -> N
     [
         ("[ARITHMETIC_OVERFLOW] long overflow", "is more than its type holds. let the aggregate"),
         ("[DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE] https://docs.delta.io/a", "there more than once"),
-        ("[INVALID_TIMEZONE] The timezone: ROC is invalid", "does not know the time zone of the config"),
+        ("[INVALID_TIMEZONE] The timezone: ROC is invalid", "an event names: got 'ROC'. name an older one"),
     ],
 )
 def test_what_spark_refuses_becomes_a_sentence(said: str, says: str) -> None:

@@ -181,7 +181,7 @@ def _known(run: Manifest, rule: Rule, columns: Mapping[str, str]) -> tuple[int |
     """What a manifest tells of a run: as `without_cause` and `not_of_the_source` ask it. columns: those of today."""
     by, others = run.as_judged(rule), None if run.mode != "run" or run.retold else False
     waits, stays = by.corrections == "quarantine" or others, by.deletes == "ignore" or others
-    limit, same = run.now + by.max_future_skew, run.columns == columns
+    limit, same = min(run.now + by.max_future_skew, EVER), run.columns == columns
     return run.run_seq, run.horizon_before, run.forgotten, limit, same, waits, stays
 
 

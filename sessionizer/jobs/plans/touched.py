@@ -89,18 +89,19 @@ def of_any(keys: Sequence[str] | None, columns: T.StructType) -> list[str]:
 
 
 def unfinished(tables: LocalTableSet, of: Ruled, position: Position) -> str | None:
-    """What would be repaired first: a run that was cut off behind its commit, or those that a RESTORE has undone."""
+    """What would be repaired first: a run that was cut off behind its commit, or those that a RESTORE has undone.
+
+    Whether a command has done the latter, which has made no run, no log tells.
+    """
     home, runs = tables.home(of.name)
     if (done := position.manifest) is None:
         return None
     restored = position.restored
-    if restored is not None:
-        ledger = "runs" if of.name == "sessions" else "window_runs"
-        if _rows(tables, f"SELECT 1 FROM {ledger} WHERE run_seq > {done.run_seq} LIMIT 1"):
-            return f"version {restored} is a RESTORE: what runs after run {done.run_id} have left is removed first"
-    elif not runs.has_fence(Commit(fence(home.id, RUNS), done.run_seq)):
+    if runs.has_fence(Commit(fence(home.id, RUNS), done.run_seq if restored is None else restored)):
+        return None
+    if restored is None:
         return f"run {done.run_id} was cut off after its commit: it is finished first"
-    return None
+    return f"version {restored} is a RESTORE: what is there still of runs after run {done.run_id} is removed first"
 
 
 def _of_key(key: Mapping[str, Any], columns: T.StructType) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from ctypes import c_float
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import MAXYEAR, date, datetime, timedelta
 from decimal import Decimal
 from math import isfinite, isnan
 from typing import Any
@@ -17,11 +17,13 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
+from sessionizer.lib.durations import DAY
 from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.queries.file import File
 from sessionizer.tables.queries.local import as_numbers
 
 _TIME = re.compile(r"[+-]?\d{4,6}-\d\d-\d\d[T ]\d\d:")
+DAYS_OF_400_YEARS = 146_097
 OWN = "__own"  # the watermark that a row keeps of its key
 
 
@@ -78,9 +80,18 @@ def _value(column: Any, place: int) -> object:
     try:
         value = column[place].as_py()
     except (OverflowError, ValueError):
-        text = _time(str(column[place].cast("string")))
-        return text if text.startswith("-") else f"+{text}"
+        is_day = str(column.type) == "date32[day]"
+        return _beyond(column[place].value * DAY if is_day else column[place].value, is_day=is_day)
     return single(value) if str(column.type) == "float" else value
+
+
+def _beyond(us: int, *, is_day: bool) -> str:
+    days, rest = divmod(us, DAY)
+    cycles, day = divmod(days + date(1970, 1, 1).toordinal() - 1, DAYS_OF_400_YEARS)  # alike, but for the year
+    alike = datetime.fromordinal(day + 1) + timedelta(microseconds=rest)
+    year = alike.year + 400 * cycles
+    told = f"{'+' if year > MAXYEAR else ''}{year:0{5 if year < 0 else 4}}{alike:-%m-%d}"
+    return told if is_day else _time(f"{told} {alike:%H:%M:%S.%f}")
 
 
 def _own(rows: DataFrame) -> Column:
