@@ -57,7 +57,7 @@ class SlidingRule:
     @property
     def reach(self) -> int:
         """How far an event is felt: windows that it can change start and end at most this far from it."""
-        return self.events.reach_back
+        return self.difference + self.unit
 
     def summary(self) -> dict[str, object]:
         """The fields that decide what a window row is; unset options absent."""
