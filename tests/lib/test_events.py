@@ -36,14 +36,15 @@ def test_the_first_reason_counts(spark: SparkSession) -> None:
         ("delete", None, None, "forgotten"),
         ("update_preimage", "u", NOON, "withdrawn"),
         ("update_postimage", None, NOON, "null_key"),
-        ("update_postimage", "u", -(2**62), "corrected"),
+        ("update_postimage", "u", 1 - 2**62, "corrected"),
         ("insert", None, None, "null_time"),
         ("insert", None, NOON + 2 * HOUR, "null_key"),
         ("insert", "u", NOON + HOUR + 1, "in_the_future"),
         ("insert", "u", NOON + HOUR, None),
         ("insert", "u", NOON - HOUR, None),
         ("insert", "u", NOON - HOUR - 1, "late"),
-        ("insert", "u", -(2**62), "late"),
+        ("insert", "u", 1 - 2**62, "late"),
+        ("insert", "u", -(2**62), "null_time"),
         ("insert", "u", 2**62, "in_the_future"),
     ]
     found = verdicts(frame(spark, rows, "_change_type STRING, u STRING, t BIGINT, w STRING"), rule, clock)
