@@ -98,7 +98,9 @@ def _increments(
         if metrics_file is not None:
             with delivered(metrics_file, before.config.spark) as file:
                 write_metrics(kind, file, wall_clock())
-        left = kind.tables.events.plan(kind.home.position().manifest, None) if to_version is not None else None
-        unread = left is not None and not left.is_empty
+        unread = False
+        if to_version is not None and not reports:
+            left = kind.tables.events.plan(kind.home.position().manifest, None)
+            unread = left is not None and not left.is_empty
         told = as_document(reports, finished, unread=unread)
         opt.result(told, as_json, lambda: show(kind, reports, notes=not log_json))
