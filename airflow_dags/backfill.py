@@ -6,18 +6,17 @@ the task `summary` is what was expected and what was done.
 """
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import pairwise
-from math import ceil
 from typing import Any
 
 from airflow.sdk import DAG, Asset, Context, Param, get_current_context, task
 
+from airflow_dags.chunks import edges
 from airflow_dags.command import OF_ALL_DAGS, SessionizerOperator, figures
 from airflow_dags.deployment import SETTINGS
 
 WHOLE = "36500d"  # longer than any span: a chunk here is one commit there
-MOST = 1_000  # chunks; Airflow maps a task over 1,024 things at most, unless its `core.max_map_length` says otherwise
 
 
 def backfill(low: str, high: str, keys: Iterable[str]) -> list[str]:
@@ -34,15 +33,6 @@ def expected(context: Context, jinja_env: Any) -> list[str]:
 def _changes(runs: list[dict[str, Any]]) -> dict[str, Any]:
     found = figures(runs)
     return {name: found.get(name, 0) for name in ("rows_added", "rows_changed", "rows_removed")}
-
-
-def edges(low: datetime, high: datetime, days: int) -> list[datetime]:
-    """Where chunks of so many days begin and end; of more where they would be too many."""
-    length = timedelta(days=max(days, ceil((high - low) / timedelta(days=MOST))))
-    found = [low]
-    while found[-1] < high:
-        found.append(found[-1] + min(length, high - found[-1]))
-    return found
 
 
 def _utc(text: str) -> datetime:

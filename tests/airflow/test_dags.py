@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from airflow_dags.backfill import edges
+from airflow_dags.chunks import edges
 from airflow_dags.settings import Settings
 from tests.airflow.conftest import QUICK, ROOT, Deployment
 
