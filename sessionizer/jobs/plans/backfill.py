@@ -104,12 +104,13 @@ def part_document(part: Part) -> dict[str, object]:
 def show(plan: Plan) -> None:
     """The plan for a person."""
     asked, out = plan.asked, stdout()
+    as_they_stand = "" if plan.first is None else ", as the tables stand before that is done"
     rows = [
         ("span", f"{short(asked.low)} - {short(asked.high)}{' (the rest is done)' if plan.goes_on else ''}"),
         ("commits", "1" if plan.many == 1 else f"{'about' if asked.chunk is None else 'at most'} {plan.many:,}"),
         ("source", told_part(plan.part)),
         (plan.of, f"{told_rows(plan.rows)} touch it"),
-        ("late events", f"{counted(plan.late, 'event')} would be taken in"),
+        ("late events", f"{counted(plan.late, 'event')} would be taken in{as_they_stand}"),
         ("rule", "the config fits the table"),
     ]
     out.print(table(["", ""], rows if plan.first is None else [*rows, ("before", plan.first)]))

@@ -26,6 +26,7 @@ ABOUT = {
     C.BUCKETS: "array<bigint>",
 }
 HOW = (C.RUN_ID, C.SUPERSEDES)  # say how a row came about, not what it is
+WAS = "__was"  # of the row of this id: whether it is final, and its start
 
 
 def merged_changes(settled: DataFrame, *, each_watermark: bool = False) -> DataFrame:
@@ -82,16 +83,20 @@ def recomputed_changes(
     same = F.get(F.filter(C.col(C.ABSORBED), lambda row: row[C.SESSION_ID] == C.col(C.SESSION_ID)), F.lit(0))
     rows = rows.withColumn(C.IS_PART, _is_part())
     whole = F.when(~F.coalesce(C.col(C.IS_PART), F.lit(False)), _first(C.col(C.ABSORBED))[C.STATUS])
-    upserts = (rows if table is None else _differing(rows, table, names, within)).withColumns(
+    was = F.struct(same[C.IS_FINAL].alias(C.IS_FINAL), same[C.START].alias(C.START))
+    told = rows.withColumn(WAS, F.when(same.isNotNull(), was))
+    if table is not None:
+        told = _differing(told, table, names, within)
+    upserts = told.withColumns(
         {
-            C.CHANGE: F.when(same.isNotNull(), UPDATE).otherwise(INSERT),
-            C.WAS_FINAL: same[C.IS_FINAL],
-            C.OLD_START: same[C.START],
+            C.CHANGE: F.when(C.col(WAS).isNotNull(), UPDATE).otherwise(INSERT),
+            C.WAS_FINAL: C.col(WAS)[C.IS_FINAL],
+            C.OLD_START: C.col(WAS)[C.START],
             C.ABSORBED_ROWS: F.size(C.col(C.ABSORBED)),
             C.STATUS_BEFORE: F.coalesce(same[C.STATUS], whole),
             C.FRESH: F.lit(1).cast("bigint"),
         }
-    )
+    ).drop(WAS)
     old = old_rows(ranges).select(
         F.col("row")[C.SESSION_ID].alias("__id"),
         F.col("row")[C.IS_FINAL].alias(C.WAS_FINAL),
@@ -151,7 +156,8 @@ def _differing(rows: DataFrame, table: DataFrame, names: tuple[str, ...], within
     """The rows that the table has not, or not so. The few that have these ids are picked out first.
 
     The table is told by the columns of the rows: as aggregates come and go it may have others, or parts in other order.
-    What it has of aggregates that are no more may be of other events: such a row is written anew, without it.
+    What it has of aggregates that are no more may be of other events: such a row is written anew, without it. A row of
+    the id that lies elsewhere, as it was changed by hand, is the one that was (`WAS`), too.
     """
     compared = T.StructType([f for f in rows.schema.fields if f.name in names])
     was = {name: f"__was_{name}" for name in compared.names}
@@ -165,7 +171,10 @@ def _differing(rows: DataFrame, table: DataFrame, names: tuple[str, ...], within
     types = {f.name: f.dataType for f in compared.fields}
     then = {name: C.col(was[name]) for name in types}
     same = same_row({name: C.col(name) for name in types}, then, types, within, C.col(C.EVENT_COUNT))
-    return met.where(C.col(was[C.SESSION_ID]).isNull() | ~same | F.col("__has_left")).drop(*was.values(), "__has_left")
+    there = C.col(was[C.SESSION_ID]).isNotNull()
+    found = F.struct(then[C.IS_FINAL].alias(C.IS_FINAL), F.unix_micros(then[C.SESSION_START]).alias(C.START))
+    met = met.withColumn(WAS, F.coalesce(C.col(WAS), F.when(there, found))).where(~there | ~same | F.col("__has_left"))
+    return met.drop(*was.values(), "__has_left")
 
 
 def _first(rows: Column) -> Column:
