@@ -18,17 +18,7 @@ from sessionizer.lib.admission.united import of_one
 from sessionizer.lib.config import Config, EventSource, Limits, StartTimestamp, StartVersion, field_of, policies
 from sessionizer.lib.errors import SourceError, TableError
 from sessionizer.lib.time.spans import Spans
-from sessionizer.tables.delta import (
-    BYTES_WRITTEN,
-    FILES_WRITTEN,
-    GONE,
-    NO_CHANGES,
-    Entry,
-    Shape,
-    Table,
-    changed,
-    parts,
-)
+from sessionizer.tables.delta import BYTES_WRITTEN, FILES_WRITTEN, GONE, NO_CHANGES, Entry, Shape, Table, changed, parts
 from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Consumed
 from sessionizer.tables.source import (
@@ -141,18 +131,22 @@ class EventTable:
 
     def unread(self, done: Consumed, end: Increment) -> Iterator[DataFrame]:
         """What no run has read up to this end, by the columns there, as far back as it can still be read."""
-        first = done.first_unread(end.last)
-        for low, high in reversed([*parts(self.table, first, end.last)]):
-            since = first_readable(partial(self._unread, end), low, high)
-            if since <= high:
-                yield self._unread(end, since, high)
-            if since > low:
-                return
+        yield from (of_one(self.own_rows(rows, end), self.of) for rows in self._unread(done, end)[0])
 
-    def _unread(self, end: Increment, low: int, high: int) -> DataFrame:
-        now = self.table.schema if end.last == self.table.version else self.table.schema_at(end.last)
-        told = as_told(self._read(Increment(low, high)), self.table.schema_at(high), now)
-        return of_one(self.own_rows(told, end), self.of)
+    def _unread(self, done: Consumed, end: Increment) -> tuple[list[DataFrame], bool]:
+        """The rows of the table among it, and whether all of it can still be read."""
+        found = list[DataFrame]()
+        for low, high in reversed([*parts(self.table, done.first_unread(end.last), end.last)]):
+            since = first_readable(partial(self._told, end), low, high)
+            if since <= high:
+                found.append(self._told(end, since, high))
+            if since > low:
+                return found, False
+        return found, True
+
+    def _told(self, end: Increment, low: int, high: int) -> DataFrame:
+        """Changes of these versions, by the columns at an end behind them."""
+        return as_told(self._read(Increment(low, high)), *map(self.table.schema_at, (high, end.last)))
 
     def _waits(self, version: int) -> bool:
         deletes = self.policies.deletes == "ignore" and self.deletion(Increment(version, version)) is not None

@@ -203,3 +203,37 @@ def test_a_source_that_is_only_added_to_may_have_one(devices: Callable[..., Devi
         *(("ann", "1"), ("ann", "3"), ("x", "1"))
     ]
     done.assert_clean()
+
+
+def test_that_is_so_where_what_is_unread_lies_on_both_sides_of_a_renamed_column(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    done = Devices(spark, tmp_path / "play").maps("d1=ann")
+    mapped = "USING delta TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.enableChangeDataFeed' = 'true')"
+    done.source(f"CREATE TABLE {{}} (u STRING, at TIMESTAMP, n INT, note STRING) {mapped}").init()
+    came = (
+        "INSERT INTO {{}} SELECT u, TIMESTAMP'2026-01-01' + make_dt_interval(0, 0, m), 1, '' FROM VALUES {} AS v(u, m)"
+    )
+    done.source(came.format("('d0', 0), ('d2', 1), ('d3', 1), ('tick', 1600)")).run()
+    assert forget(done.kind, DAY, done.now, done.said.append)
+    done.source(came.format("('d3', 2)")).run()  # late by what is forgotten, of a device that gets a user now
+    done.source(came.format("('tick', 1601)")).source("ALTER TABLE {} RENAME COLUMN note TO remark")
+    done.source(came.format("('tick', 1602)"))
+    done.maps("d2=ann d3=bob").rebuild().assert_sessions("who | start | count \n tick | 1600 | 3")
+    done.assert_rejected("who | event_time | reason \n ann | 1 | late \n bob | 1 | late \n bob | 2 | late")
+    done.assert_clean()
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_a_new_version_of_the_mapping_that_moves_no_event_is_nothing_that_a_rebuild_would_lose(
+    devices: Callable[..., Devices], is_moved: bool
+) -> None:
+    done = devices()
+    done.change(corrections="quarantine").run()
+    done.maps("d7=bob").mapping("OPTIMIZE {}")
+    if is_moved:
+        done.maps("d2=bob")
+        with pytest.raises(UsageError, match="of the mapping table"):
+            done.rebuild()
+    else:
+        done.rebuild().assert_clean()

@@ -6,7 +6,6 @@ import pytest
 
 from sessionizer.jobs.commands import status
 from sessionizer.jobs.reporting import verdict
-from sessionizer.lib.verifying import rules
 
 DAY = 86_400
 
@@ -56,19 +55,3 @@ def test_broken_rules_alone_are_no_sessions_that_differ(capsys: pytest.CaptureFi
     assert "1 of 2 rules are broken; 5 sessions of 9 events, recomputed and compared, are right." in (
         capsys.readouterr().out.replace("\n", " ")
     )
-
-
-@pytest.mark.parametrize(
-    ("broken", "beyond", "told"),
-    [
-        ({}, 0, "differ. `sessionizer backfill` or `sessionizer rebuild` makes them right."),
-        ({rules.ONCE: 1}, 0, "differ. `sessionizer rebuild` makes them right. `backfill` does not"),
-        ({}, 1, "differ. `sessionizer rebuild` makes them right. `backfill` does not"),
-    ],
-)
-def test_only_what_makes_them_right_is_named(
-    broken: dict[str, int], beyond: int, told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = verdict.Verdict(5, 9, True, 2, broken=broken, examples={n: ["1"] for n in broken}, beyond_backfill=beyond)
-    verdict.show(found)
-    assert told in capsys.readouterr().out.replace("\n", " ")

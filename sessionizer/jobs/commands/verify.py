@@ -25,7 +25,7 @@ from sessionizer.lib.time.watermarks import latest
 from sessionizer.lib.verifying import rules
 from sessionizer.lib.verifying.bag import accepted, alike, asked_about, judged
 from sessionizer.lib.verifying.content import content_facts
-from sessionizer.lib.verifying.differences import beyond_backfill, broken_rules, differences, miscounted
+from sessionizer.lib.verifying.differences import broken_rules, differences, miscounted
 from sessionizer.lib.verifying.facts import facts_of
 from sessionizer.lib.verifying.plan import expected_sessions
 from sessionizer.lib.verifying.rejections import (
@@ -114,16 +114,7 @@ def _verified(tables: TableSet, kind: Kind, asked: Asked, say: Say) -> Verdict:
         say("recomputing the sessions from their events")
         told, number = _compared(context, rows, events, asked)
     wrong = first_wrong(told, [C.col(C.SESSION_ID)])
-    return Verdict(
-        rows.count(),
-        number,
-        rules.is_recomputed(rule),
-        told.count(),
-        wrong,
-        counts,
-        examples,
-        beyond_backfill=told.where(beyond_backfill(rule)).count(),
-    )
+    return Verdict(rows.count(), number, rules.is_recomputed(rule), told.count(), wrong, counts, examples)
 
 
 def _source(context: RunContext, asked: Asked, rule: Rule) -> DataFrame:

@@ -10,7 +10,6 @@ from sessionizer.jobs.console import stdout, table
 from sessionizer.jobs.queries.sql import documents
 from sessionizer.lib import columns as C
 from sessionizer.lib.errors import counted, printable
-from sessionizer.lib.verifying import rules
 from sessionizer.lib.verifying.differences import DIFFERS, EXPECTED, FOUND, KIND, WHICH
 
 SHOWN = 20
@@ -20,8 +19,7 @@ SHOWN = 20
 class Verdict:
     """What was found. wrong: the first differing rows; broken: rows that break a rule, by rule.
 
-    of: what the rows are; identity: the columns that tell them apart. beyond_backfill: differing rows apart that only
-    `rebuild` makes right.
+    of: what the rows are; identity: the columns that tell them apart.
     """
 
     sessions: int
@@ -33,15 +31,6 @@ class Verdict:
     examples: dict[str, list[str]] = field(default_factory=dict)
     of: str = "sessions"
     identity: tuple[str, ...] = (C.SESSION_ID,)
-    beyond_backfill: int = 0
-
-    @property
-    def remedies(self) -> tuple[str, ...]:
-        """The commands that make right what differs, or is broken where nothing does."""
-        twice = self.broken.get(rules.ONCE, 0) + self.broken.get(rules.WINDOW_ONCE, 0)
-        if self.clean:
-            return ()
-        return ("backfill", "rebuild") if self.differing and not (self.beyond_backfill or twice) else ("rebuild",)
 
     @property
     def clean(self) -> bool:
@@ -77,29 +66,26 @@ def show(verdict: Verdict) -> None:
         out.print(f"\n… and {verdict.differing - len(verdict.wrong):,} more")
     checked = counted(verdict.sessions, verdict.of.removesuffix("s"))
     checked += f" of {counted(verdict.events, 'event')}" if verdict.recomputed else ""
-    known, option = f"{len(verdict.broken)} rules", " --windows" if verdict.of == "windows" else ""
+    rules, option = f"{len(verdict.broken)} rules", " --windows" if verdict.of == "windows" else ""
     if not verdict.recomputed:
         out.print(f"lateness is session: {verdict.of} depend on arrival, so that only rules were checked")
     if verdict.clean:
         out.print(
-            f"The table is right: {checked}, recomputed and compared; {known} hold."
+            f"The table is right: {checked}, recomputed and compared; {rules} hold."
             if verdict.recomputed
-            else f"{known} hold for {checked}."
+            else f"{rules} hold for {checked}."
         )
     elif not verdict.differing:
         broken = sum(number > 0 for number in verdict.broken.values())
         whole = f"; {checked}, recomputed and compared, are right" if verdict.recomputed else ""
         out.print(
-            f"\n{broken} of {known} are broken{whole}. `sessionizer rebuild{option}` makes {verdict.of}, and "
+            f"\n{broken} of {rules} are broken{whole}. `sessionizer rebuild{option}` makes {verdict.of}, and "
             "what is told of them, anew; the ledger stays."
         )
     else:
-        commands = " or ".join(f"`sessionizer {name}{option}`" for name in verdict.remedies)
-        out.print(f"\nThe table is wrong: {verdict.differing:,} of {checked} differ. {commands} makes them right.")
-        if "backfill" not in verdict.remedies:
-            out.print(
-                "`backfill` does not: rows apart that were changed, or rows that are there twice, are among them."
-            )
+        most, whole = (f"`sessionizer {name}{option}`" for name in ("backfill", "rebuild"))
+        out.print(f"\nThe table is wrong: {verdict.differing:,} of {checked} differ.")
+        out.print(f"{most} makes most rows right that were changed by hand, {whole} all.")
 
 
 def as_document(verdict: Verdict) -> dict[str, Any]:
@@ -113,7 +99,6 @@ def as_document(verdict: Verdict) -> dict[str, Any]:
         "differing": verdict.differing,
         "differences": [_place(row, verdict) | {name: row[name] for name in named} for row in verdict.wrong],
         "rules": verdict.broken,
-        "remedies": list(verdict.remedies),
     }
 
 

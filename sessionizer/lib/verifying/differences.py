@@ -78,13 +78,6 @@ def differences(
     return told.where((F.col(KIND) != DIFFERS) | (F.size(WHICH) > 0))
 
 
-def beyond_backfill(rule: Rule) -> Column:
-    """Of `differences`: rows apart whose id is not that of their key, start and late events; a backfill goes by it."""
-    told_by = F.array(*map(F.lit, (*rule.key, C.SESSION_START)))
-    is_other = (F.col(KIND) == EXTRA) | F.arrays_overlap(F.col(WHICH), told_by)
-    return F.coalesce(F.col(FOUND)[C.IS_LATE] & is_other, F.lit(False))
-
-
 def unfilled(rule: Rule, since: Since) -> dict[str, Column]:
     """By column of aggregates that came later: whether a row of the table is older and final, and has nothing there.
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial, reduce
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -16,7 +17,6 @@ from sessionizer.tables.delta import NO_CHANGES
 from sessionizer.tables.events import EventTable
 from sessionizer.tables.increments import Increment, passed
 from sessionizer.tables.manifest import Consumed
-from sessionizer.tables.source import reads
 from sessionizer.tables.stitch.mapping import MappingTable
 
 
@@ -97,20 +97,23 @@ class StitchedTable(EventTable):
 
     def unread_to_keep(self, done: Consumed, last: int) -> str | None:
         """What a run can still read, and whose changes are not to be made."""
-        known = done.stitch if self.policies.updates == "quarantine" else None
+        known = done.stitch if self.policies.updates == "quarantine" and last >= 0 else None
         if known is not None and self.mapping.has_changes(known):
-            return f"version {known.version + 1} of the mapping table"
+            moved = self.mapping.images(self._rows(last), None, self.mapping.plan(known))
+            if not moved.isEmpty():
+                return f"version {known.version + 1} of the mapping table"
         return super().unread_to_keep(done, last)
 
     def unread(self, done: Consumed, end: Increment) -> Iterator[DataFrame]:
         """The same, and updates of the events whose mapping has changed since."""
-        if done.stitch is not None and self.mapping.has_changes(done.stitch):
-            read = Increment(done.version + 1, end.last) if done.version < end.last else passed(done)
-            read = replace(read, mapping=self.mapping.plan(done.stitch, end.mapping))
-            if read.stitches and reads(lambda: self.read(read)):
-                yield self.read(read)
-                return
-        yield from super().unread(done, end)
+        known, (each, are_all) = done.stitch, self._unread(done, end)
+        yield from (of_one(self.own_rows(rows, end), self.of) for rows in each)
+        if known is None or done.to_version is None or not are_all or not self.mapping.has_changes(known):
+            return
+        mapping = self.mapping.plan(known, end.mapping)
+        if not mapping.is_passed:
+            news = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), each) if each else None
+            yield of_one(self.mapping.images(self._rows(end.last), news, mapping), self.of)
 
     @contextmanager
     def reading(self, increment: Increment) -> Iterator[None]:

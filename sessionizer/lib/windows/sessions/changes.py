@@ -26,7 +26,7 @@ ABOUT = {
     C.BUCKETS: "array<bigint>",
 }
 HOW = (C.RUN_ID, C.SUPERSEDES)  # say how a row came about, not what it is
-WAS = "__was"  # of the row of this id: whether it is final, and its start
+WAS = "__was"  # of the row of this id: whether it is final, its start and status
 
 
 def merged_changes(settled: DataFrame, *, each_watermark: bool = False) -> DataFrame:
@@ -83,7 +83,7 @@ def recomputed_changes(
     same = F.get(F.filter(C.col(C.ABSORBED), lambda row: row[C.SESSION_ID] == C.col(C.SESSION_ID)), F.lit(0))
     rows = rows.withColumn(C.IS_PART, _is_part())
     whole = F.when(~F.coalesce(C.col(C.IS_PART), F.lit(False)), _first(C.col(C.ABSORBED))[C.STATUS])
-    was = F.struct(same[C.IS_FINAL].alias(C.IS_FINAL), same[C.START].alias(C.START))
+    was = F.struct(*[same[name].alias(name) for name in (C.IS_FINAL, C.START, C.STATUS)])
     told = rows.withColumn(WAS, F.when(same.isNotNull(), was))
     if table is not None:
         told = _differing(told, table, names, within)
@@ -92,8 +92,8 @@ def recomputed_changes(
             C.CHANGE: F.when(C.col(WAS).isNotNull(), UPDATE).otherwise(INSERT),
             C.WAS_FINAL: C.col(WAS)[C.IS_FINAL],
             C.OLD_START: C.col(WAS)[C.START],
-            C.ABSORBED_ROWS: F.size(C.col(C.ABSORBED)),
-            C.STATUS_BEFORE: F.coalesce(same[C.STATUS], whole),
+            C.ABSORBED_ROWS: F.greatest(F.size(C.col(C.ABSORBED)), C.col(WAS).isNotNull().cast("int")),
+            C.STATUS_BEFORE: F.coalesce(C.col(WAS)[C.STATUS], whole),
             C.FRESH: F.lit(1).cast("bigint"),
         }
     ).drop(WAS)
@@ -172,7 +172,8 @@ def _differing(rows: DataFrame, table: DataFrame, names: tuple[str, ...], within
     then = {name: C.col(was[name]) for name in types}
     same = same_row({name: C.col(name) for name in types}, then, types, within, C.col(C.EVENT_COUNT))
     there = C.col(was[C.SESSION_ID]).isNotNull()
-    found = F.struct(then[C.IS_FINAL].alias(C.IS_FINAL), F.unix_micros(then[C.SESSION_START]).alias(C.START))
+    start = F.unix_micros(then[C.SESSION_START]).alias(C.START)
+    found = F.struct(then[C.IS_FINAL].alias(C.IS_FINAL), start, then[C.STATUS].alias(C.STATUS))
     met = met.withColumn(WAS, F.coalesce(C.col(WAS), F.when(there, found))).where(~there | ~same | F.col("__has_left"))
     return met.drop(*was.values(), "__has_left")
 
