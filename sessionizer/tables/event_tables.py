@@ -20,7 +20,7 @@ from sessionizer.tables.delta import Entry, Table, as_typed
 from sessionizer.tables.events import EventTable
 from sessionizer.tables.increments import NOTHING, Increment, Increments, passed
 from sessionizer.tables.manifest import Consumed, Manifest
-from sessionizer.tables.source import names_before, naming, opens, read_as, waiting
+from sessionizer.tables.source import coming, names_before, naming, opens, read_as, waiting
 from sessionizer.tables.stitch.stitched import StitchedTable, event_table
 
 Found = TypeVar("Found")
@@ -203,10 +203,16 @@ class Events:
         return next((version for version in found if version is not None), None)
 
     def unread(self, done: Manifest, ends: Increments) -> Iterator[DataFrame]:
-        """What no run has read of the sources that go on, as far as it can still be read, by the columns of all."""
+        """What no run has read of the sources, as far as it can still be read, by the columns of all.
+
+        That is all of one that comes to others; of another table in the place of one nobody knows.
+        """
         known, none = self._known(done, ends.lasts), self._of_all(lambda o: o.as_of(ends.of[o.of.label], None).limit(0))
-        for name, of in sorted(known.items()):
-            for rows in self.each[name].unread(of, ends.of[name]):
+        for name in sorted(known.keys() | coming(done, self.ids)):
+            one, end = self.each[name], ends.of[name]
+            is_new = name not in known or known[name].to_version is None
+            found = one.all_new(end) if is_new else one.unread(known[name], end)
+            for rows in found:
                 yield dict(zip(none, united([*(none | {name: rows}).values()]), strict=True))[name]
 
     def _known(self, done: Manifest, last: Mapping[str, int]) -> dict[str, Consumed]:

@@ -133,6 +133,12 @@ class EventTable:
         """What no run has read up to this end, by the columns there, as far back as it can still be read."""
         yield from (of_one(self.own_rows(rows, end), self.of) for rows in self._unread(done, end)[0])
 
+    def all_new(self, end: Increment) -> Iterator[DataFrame]:
+        """All rows at this end as what has come, if there is any."""
+        if end.last >= 0:
+            rows = self.read(replace(end, first=None))
+            yield rows.withColumn(C.CHANGE_TYPE, F.lit("insert"))
+
     def _unread(self, done: Consumed, end: Increment) -> tuple[list[DataFrame], bool]:
         """The rows of the table among it, and whether all of it can still be read."""
         found = list[DataFrame]()

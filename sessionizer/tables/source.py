@@ -132,17 +132,22 @@ def read_as(done: Manifest, ids: Mapping[str, str]) -> dict[str, str]:
 
 def waiting(done: Manifest, sources: Mapping[str, EventSource], ids: Mapping[str, str]) -> set[str]:
     """The sources that wait for their start, as those that come to others do where they have one: a run begins them."""
+    return {name for name in coming(done, ids) if sources[name].start != "earliest"}
+
+
+def coming(done: Manifest, ids: Mapping[str, str]) -> set[str]:
+    """The sources that no run has begun and that come to others, or wait for their start."""
     begun = {name: of.id for name, of in done.consumed.items() if of.to_version is not None}
     unread, read = {name: of.id for name, of in done.consumed.items() if name not in begun}, read_as(done, ids)
     has_others = any(name in begun or place in begun.values() for name, place in ids.items())
 
-    def waits(name: str, place: str) -> bool:
+    def comes(name: str, place: str) -> bool:
         if name in read:
             return False
-        comes = name not in begun and (name in unread or has_others)  # else it is another table in the place of one
-        return comes or place in unread.values()
+        is_other = name not in begun and (name in unread or has_others)  # else it is another table in the place of one
+        return is_other or place in unread.values()
 
-    return {name for name, place in ids.items() if sources[name].start != "earliest" and waits(name, place)}
+    return {name for name, place in ids.items() if comes(name, place)}
 
 
 def keeps_time(done: Manifest, last: Mapping[str, int], ids: Mapping[str, str]) -> bool:

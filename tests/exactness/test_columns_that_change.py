@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
+from sessionizer.jobs.commands.forget import forget
 from sessionizer.jobs.commands.init import init
 from sessionizer.jobs.commands.look_back import LookBack, backfill
 from sessionizer.jobs.commands.maintain import Asked as Upkeep
@@ -19,7 +20,7 @@ from sessionizer.lib.admission.retold import PHYSICAL
 from sessionizer.lib.admission.united import as_united, together
 from sessionizer.lib.config import Config
 from sessionizer.lib.durations import DAY, MINUTE
-from sessionizer.lib.errors import SourceError, SourceMismatch
+from sessionizer.lib.errors import ConfigError, SourceError, SourceMismatch
 from tests.exactness.play import BY_NAME, WIDENING, WIDER, Play, at, minute
 from tests.exactness.several import Several, several
 from tests.exactness.test_stitch_over_delta import Devices
@@ -103,6 +104,16 @@ def test_an_event_whose_time_failed_is_rejected_at_its_time_once_it_has_one(play
     done.assert_clean()
     done.source("DELETE FROM {} WHERE u = 'b'").run()
     done.assert_sessions("u | start | count \n a | 5 | 1 \n tick | 100 | 1")
+    done.assert_clean()
+
+
+@pytest.mark.slow
+def test_an_event_that_has_a_time_now_before_what_is_forgotten_is_late_for_a_rebuild(play: Plays) -> None:
+    done = play("c@0 b@5=5000 tick@1441", source={"event_time": SHIFTED})
+    assert forget(done.kind, DAY, done.now, done.said.append)
+    done.source(WIDENING).source("ALTER TABLE {} ALTER COLUMN n TYPE BIGINT").rebuild()
+    done.assert_sessions("u | start | count \n tick | 1441 | 1")
+    done.assert_rejected("u | event_time | reason \n b | 6 | late")
     done.assert_clean()
 
 
@@ -303,4 +314,70 @@ def test_a_part_more_of_a_column_that_orders_events_goes_into_their_table(spark:
     done.source("ALTER TABLE {} ADD COLUMN w.b INT")
     done.source(f"INSERT INTO {{}} VALUES ('a', TIMESTAMP '{minute(5)}', 1, named_struct('a', 1, 'b', 2))").run()
     assert done.spark.read.format("delta").load(outputs["event_sessions"]).where("w.b = 2").count() == 1
+    done.assert_clean()
+
+
+@pytest.mark.broad
+def test_columns_that_a_restore_brings_back_are_not_gone_on_with(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path, "u STRING, at TIMESTAMP, n INT, w INT").runs("a@5 tick@100").source(BY_NAME)
+    done.source(f"INSERT INTO {{}} VALUES ('a', TIMESTAMP'{minute(7)}', 1, 1)").run()
+    done.assert_rejected("u | event_time | reason \n a | 7 | late")
+    before = done.tables.events.table.version
+    done.source("ALTER TABLE {} DROP COLUMN w").run()
+    done.source(f"RESTORE {{}} TO VERSION AS OF {before}")
+    with pytest.raises(SourceMismatch, match="brought columns back"):
+        done.run()
+    done.rebuild().assert_sessions("u | start | end | count \n a | 5 | 7 | 2 \n tick | 100 | 100 | 1")
+    done.assert_clean()
+
+
+@pytest.mark.broad
+def test_an_aggregate_does_not_come_back_over_a_column_that_is_another_now(spark: SparkSession, tmp_path: Path) -> None:
+    total = {"name": "worth", "fn": "sum", "of": "w"}
+    done = Play(spark, tmp_path, "u STRING, at TIMESTAMP, n INT, w INT", aggregates=[total])
+    done.add("u | at | n | w \n a | 0 | 1 | 10 \n tick | 100 | 1 | 1").source(BY_NAME).init().run()
+    done.change(aggregates=[]).run()
+    done.source("ALTER TABLE {} DROP COLUMN w").source("ALTER TABLE {} ADD COLUMN w INT").run()
+    with pytest.raises(ConfigError, match=r"aggregates\.worth has a column that another definition has filled"):
+        done.change(aggregates=[total]).run()
+    done.change(aggregates=[total | {"name": "worth_now"}]).run()
+    done.assert_clean()
+
+
+@pytest.mark.broad
+@pytest.mark.parametrize("of", ["to_json(w)", "w.a"])
+def test_a_column_that_is_named_as_a_whole_loses_no_parts_unseen(spark: SparkSession, tmp_path: Path, of: str) -> None:
+    aggregates = [{"name": "kinds", "fn": "count_distinct", "of": of}]
+    schema = "u STRING, at TIMESTAMP, n INT, w STRUCT<a: INT, b: INT>"
+    row = "INSERT INTO {{}} VALUES ('a', TIMESTAMP'{}', 1, named_struct({}))"
+    done = Play(spark, tmp_path, schema, aggregates=aggregates).runs("tick@0").source(BY_NAME)
+    done.source(row.format(minute(0), "'a', 1, 'b', 2")).run()
+    done.source("ALTER TABLE {} DROP COLUMN w.b").source(row.format(minute(5), "'a', 1"))
+    if of == "w.a":
+        done.run()
+    else:
+        with pytest.raises(SourceMismatch, match="names as a whole has lost parts"):
+            done.run()
+        done.rebuild()
+    assert done.row("a")["kinds"] == 1
+    done.assert_clean()
+
+
+@pytest.mark.broad
+@pytest.mark.parametrize(
+    ("was", "value", "now"),
+    [("TIMESTAMP_NTZ", "TIMESTAMP_NTZ'2026-01-01 00:12:00'", "TIMESTAMP"), ("BINARY", "X'616263'", "STRING")],
+)
+def test_a_type_by_which_nobody_knows_what_is_rejected_is_not_gone_on_with(
+    spark: SparkSession, tmp_path: Path, was: str, value: str, now: str
+) -> None:
+    done = Play(spark, tmp_path, f"u STRING, at TIMESTAMP, n INT, w {was}").runs("tick@100")
+    done.source(f"INSERT INTO {{}} VALUES ('a', TIMESTAMP'{minute(7)}', 1, {value})").run()
+    done.assert_rejected("u | event_time | reason \n a | 7 | late")
+    rows = spark.read.format("delta").load(str(done.config.source.table))
+    anew = spark.createDataFrame(rows.collect(), rows.schema).selectExpr("u", "at", "n", f"CAST(w AS {now}) AS w")
+    anew.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(str(done.config.source.table))
+    with pytest.raises(SourceMismatch, match="another type, which does not tell what its older values are: w"):
+        done.run()
+    done.rebuild().assert_sessions("u | start | count \n a | 7 | 1 \n tick | 100 | 1")
     done.assert_clean()

@@ -9,6 +9,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from sessionizer.jobs.commands.forget import forget
+from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import ConfigError, SourceError, SourceMismatch, UsageError
 from sessionizer.lib.time.watermarks import WatermarkOverride
 from sessionizer.tables.increments import Increment, Increments
@@ -472,4 +474,16 @@ def test_the_watermark_is_advanced_by_hand_though_a_source_waits_for_its_start(p
     assert report.manifest.arguments["flush"]
     done.assert_sessions("u | start | end | is_final \n b | 90 | 90 | yes")
     done.assert_rejected("u | source | event_time | reason \n a | clicks | 0 | before_start \n a | clicks | 5 | late")
+    done.assert_clean()
+
+
+def test_what_a_source_that_comes_to_others_has_from_before_what_is_forgotten_is_late(play: Plays) -> None:
+    done = play({"clicks": CLICKS, "calls": CALLS})
+    done.config = done.configured("clicks")
+    done.comes(calls="a@5 b@1440").runs(clicks="a@0 tick@1441")
+    assert forget(done.kind, DAY, done.now, done.said.append)
+    done.config = done.configured("clicks", "calls")
+    done.rebuild()
+    done.assert_sessions("u | start | end | count \n b | 1440 | 1440 | 1 \n tick | 1441 | 1441 | 1")
+    done.assert_rejected("u | source | event_time | reason \n a | calls | 5 | late")
     done.assert_clean()

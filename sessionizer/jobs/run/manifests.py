@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from sessionizer.jobs.run.context import RunContext
 from sessionizer.jobs.run.kinds import REJECTED, Kind
 from sessionizer.jobs.run.pipeline import NO_OVERRIDE, RunResult
+from sessionizer.jobs.run.retelling import left_behind
 from sessionizer.jobs.run.scopes import scopes_as_json
 from sessionizer.lib import __version__
 from sessionizer.lib import columns as C
@@ -64,7 +65,7 @@ def manifest_of(context: RunContext, result: RunResult, started_at: int) -> Mani
         rule_fingerprint=kind.fingerprint,
         rule=kind.summary,
         filled={spec.name: _since(spec.name, context) for spec in rule.aggregates},
-        left=context.evolved.left,
+        left=left_behind(context.evolved.left, done, context.columns),
         source_schema=context.schema,
         # They are told before the commit, so that what cannot be told stops the run and not what follows it.
         retold=context.tells_anew and context.rejects() is not None,

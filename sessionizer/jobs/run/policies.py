@@ -18,14 +18,14 @@ from sessionizer.jobs.run.context import RunContext
 from sessionizer.jobs.run.kinds import REJECTED, Kind, Ruled
 from sessionizer.jobs.run.phases import Phases
 from sessionizer.jobs.run.pipeline import RunResult
-from sessionizer.jobs.run.retelling import as_before, told_otherwise
+from sessionizer.jobs.run.retelling import as_before, told_apart, told_otherwise
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.accepted import accepted, as_rejects
 from sessionizer.lib.admission.verdicts import BEFORE_START, CORRECTION, DUPLICATE, EXPRESSION_FAILED, IN, INVALID, LATE
 from sessionizer.lib.aggregates.evolution import Definitions, by_name, told_by
 from sessionizer.lib.bags import taken, undone
 from sessionizer.lib.config import Aggregate
-from sessionizer.lib.config.sources import filters_of, made_columns_of
+from sessionizer.lib.config.sources import filters_of
 from sessionizer.lib.errors import ConfigError, RunFailed, SourceError, SourceMismatch, TableError, UsageError
 from sessionizer.lib.expressions import of_event
 from sessionizer.lib.windows.windows import DELETE
@@ -156,13 +156,12 @@ def check_filter(context: RunContext) -> None:
 
 def _check_origin(context: RunContext, done: Manifest) -> None:
     """Raise where what must stay out, or in, is told by rows that sources have no longer so: `source`, keys by SQL."""
-    old, new = made_columns_of(done.rule), made_columns_of(context.kind.summary)
     what, names, mine = "source has become sources, or the other way round", list(done.sources), F.lit(True)
     if bool(done.sources) == bool(context.rule.sources):
-        changed = {name for name in old.keys() & new.keys() if old[name] != new[name]}
-        if not (names := sorted(changed | context.position.renamed | context.kind.tables.events.told_apart(done))):
+        if not (names := sorted(told_apart(context, done))):
             return
         what = "keys by SQL of several sources have changed, or the name of one, or the column of a mapping table"
+        what = f"{what}, or a RESTORE has brought columns back, or their types are others"
         mine = C.col(C.SOURCE).isin(names) if done.sources else mine
     rejects = context.kind.rejects_before(context.clock.run_seq, context.position)
     lasting = [C.col(C.KEPT) == IN, C.col(C.REASON) == BEFORE_START, *replace(context, began={}).lasting()]

@@ -17,12 +17,13 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.admission.corrections import too_old
 from sessionizer.lib.admission.freed import not_overtaken
 from sessionizer.lib.admission.rejects import remaining
-from sessionizer.lib.admission.retold import gone, is_told_otherwise, replaced, retold
+from sessionizer.lib.admission.retold import gone, has_more, is_told_otherwise, replaced, reshaped, retold, untold
 from sessionizer.lib.admission.united import as_type
 from sessionizer.lib.admission.validate import expressions_of
 from sessionizer.lib.admission.verdicts import BESIDE
+from sessionizer.lib.aggregates.evolution import Definitions
 from sessionizer.lib.config import EventSource
-from sessionizer.lib.config.sources import times_of
+from sessionizer.lib.config.sources import made_columns_of, times_of
 from sessionizer.lib.errors import SourceMismatch
 from sessionizer.lib.rule import Rule
 from sessionizer.tables.event_tables import Events
@@ -43,11 +44,47 @@ def told_otherwise(done: Manifest, columns: Mapping[str, str]) -> dict[str, Colu
 
     Of one that no run has begun nothing was ever told.
     """
+    return {name: both for name, both in _changed(done, columns).items() if is_told_otherwise(*both)}
+
+
+def _changed(done: Manifest, columns: Mapping[str, str]) -> dict[str, Columns]:
+    """The sources that have other columns than those which runs have told their rows by."""
     begun = {name: of for name, of in done.consumed.items() if of.to_version is not None and name in columns}
     known = {name: (of.columns, columns[name]) for name, of in begun.items()}
-    changed = {name: texts for name, texts in known.items() if texts[0] not in ("", texts[1])}
-    found = {name: (_columns(before), _columns(after)) for name, (before, after) in changed.items()}
-    return {name: both for name, both in found.items() if is_told_otherwise(*both)}
+    texts = {name: both for name, both in known.items() if both[0] not in ("", both[1])}
+    return {name: (_columns(before), _columns(after)) for name, (before, after) in texts.items()}
+
+
+def restored(events: Events, done: Manifest, columns: Mapping[str, str], last: Mapping[str, int]) -> set[str]:
+    """The sources in which a RESTORE has brought columns back that rows were told without: their texts have none of it.
+
+    last: the versions up to which it looks.
+    """
+    grown = [name for name, both in _changed(done, columns).items() if has_more(*both)]
+    back = {name: range(done.consumed[name].version + 1, last[name] + 1) for name in grown}
+    entries = {name: map(events.each[name].table.entry, versions) for name, versions in back.items()}
+    return {name for name, of in entries.items() if any(e is not None and e.operation == "RESTORE" for e in of)}
+
+
+def told_apart(context: "RunContext", done: Manifest) -> set[str]:
+    """The sources whose rows have other texts than rejected_events has of them, which nothing can tell anew."""
+    old, new = made_columns_of(done.rule), made_columns_of(context.kind.summary)
+    changed = {name for name in old.keys() & new.keys() if old[name] != new[name]} | context.position.renamed
+    events, last = context.kind.tables.events, context.increment.lasts
+    retyped = {name for name, both in told_otherwise(done, context.columns).items() if untold(*both)}
+    return changed | retyped | events.told_apart(done) | restored(events, done, context.columns, last)
+
+
+def left_behind(left: Definitions, done: Manifest | None, columns: Mapping[str, str]) -> Definitions:
+    """Definitions of aggregates that are in no rule now; of other columns than those of today they are others."""
+    changed = {} if done is None else told_otherwise(done, columns)
+    lost = [column for both in changed.values() for column in (*replaced(*both), *gone(*both), *reshaped(*both))]
+
+    def told(value: object) -> object:
+        is_of = isinstance(value, str) and any(_names(column, value) for column in lost)
+        return f"{value} /* by the columns of before */" if is_of else value
+
+    return {name: {n: v if n == "name" else told(v) for n, v in of.items()} for name, of in left.items()}
 
 
 def check_columns(kind: Kind, done: Manifest | None, columns: Mapping[str, str], increment: Increments) -> None:
@@ -55,6 +92,13 @@ def check_columns(kind: Kind, done: Manifest | None, columns: Mapping[str, str],
 
     columns: of each source at the end of the increment. Errors: SourceMismatch.
     """
+    if done is not None and (back := sorted(restored(kind.tables.events, done, columns, increment.lasts))):
+        with naming(back[0]):
+            raise SourceMismatch(
+                "a RESTORE of the source has brought columns back that runs have read its rows without",
+                value=f"version {increment.as_of()}",
+                remedy=f"`sessionizer rebuild{kind.option}` makes all {kind.name} anew by the columns of today",
+            )
     for name, both in ({} if done is None else told_otherwise(done, columns)).items():
         of, why = kind.tables.events.each[name].of, None
         if kind.rule.by_content or of.made:
@@ -62,6 +106,12 @@ def check_columns(kind: Kind, done: Manifest | None, columns: Mapping[str, str],
             why = f"columns of the source were renamed, dropped or retyped, and {by} go by whole rows as they are told"
         elif others := [column for column in replaced(*both) if _is_named(column, kind.rule, of)]:
             why = f"columns of the source are others than those of the same names which runs have read: {others[0]}"
+        elif other := untold(*both):
+            why = f"a column of the source has another type, which does not tell what its older values are: {other[0]}"
+        elif whole := [column for column in reshaped(*both) if _is_named(column, kind.rule, of, as_whole=True)]:
+            why = (
+                f"a column that the configuration names as a whole has lost parts, or tells them otherwise: {whole[0]}"
+            )
         elif name and (lost := [column for column in gone(*both) if _is_named(column, kind.rule, of)]):
             why = f"a column that the configuration names is gone from the source, or has another name there: {lost[0]}"
         if why is not None:
@@ -73,15 +123,23 @@ def check_columns(kind: Kind, done: Manifest | None, columns: Mapping[str, str],
                 )
 
 
-def _is_named(column: str, rule: Rule, of: EventSource) -> bool:
-    """Whether the rule, or what one source says of its events, names a column, as far as texts tell."""
+def _is_named(column: str, rule: Rule, of: EventSource, *, as_whole: bool = False) -> bool:
+    """Whether the rule, or what one source says of its events, names a column, as far as texts tell.
+
+    as_whole: not only parts of it.
+    """
     own = rule.of_source(of)
     names = (*own.key, *own.order_by, *rule.order_by, *(() if rule.dedupe is None else rule.dedupe.by))
     names = names if of.stitch is None else (*names, of.stitch.from_)
     shared = [text for field, text in expressions_of(replace(rule, aggregates=())).items() if field not in OF_SOURCES]
     mine = [a.of for a in rule.aggregates if a.of is not None and a.source in (None, of.label)]
     texts = (*names, *shared, *mine, *expressions_of(replace(own, aggregates=())).values())
-    return any(re.search(rf"(?<!\w){re.escape(column)}(?!\w)", text, re.IGNORECASE) for text in texts)
+    return any(_names(column, text, as_whole=as_whole) for text in texts)
+
+
+def _names(column: str, text: str, *, as_whole: bool = False) -> bool:
+    behind = r"(?!\w|`?\s*\.)" if as_whole else r"(?!\w)"
+    return re.search(rf"(?<!\w){re.escape(column)}{behind}", text, re.IGNORECASE) is not None
 
 
 def told_anew(
@@ -139,7 +197,8 @@ def may_be_late(context: "RunContext") -> list[Column]:
     may = C.col(C.REASON).isin(*TIMED) & (C.col(C.KEPT) != BESIDE)
     if done is None or forgotten is None:
         return []
-    is_old = F.unix_micros(C.col(C.EVENT_TIME)) < forgotten
+    time = C.col(C.EVENT_TIME)
+    is_old = (F.unix_micros(time) < forgotten) | (F.lit(context.tells_anew) & time.isNull())  # it may get one
     return [may & is_old if times_of(done.rule) == times_of(context.kind.summary) else may]
 
 

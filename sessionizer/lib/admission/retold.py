@@ -76,14 +76,62 @@ def _is_replaced(was: T.StructField, now: T.StructField) -> bool:
 
 
 def _has_replaced(was: T.DataType, now: T.DataType) -> bool:
+    return _any_struct(was, now, lambda then, there: bool(replaced(then, there)))
+
+
+def reshaped(before: T.StructType, after: T.StructType) -> list[str]:
+    """The columns of after in which parts of before are gone, or have other names or another order. In: bare types."""
+    then, now = _by_file(before, after)
+    return [now[name].name for name, f in then.items() if name in now and _has_lost(f.dataType, now[name].dataType)]
+
+
+def _has_lost(was: T.DataType, now: T.DataType) -> bool:
+    def has(before: T.StructType, after: T.StructType) -> bool:
+        then, there = _by_file(before, after)
+        names = [(name, f.name) for name, f in there.items() if name in then]
+        return names != [(name, f.name) for name, f in then.items()] or bool(reshaped(before, after))
+
+    return _any_struct(was, now, has)
+
+
+def untold(before: T.StructType, after: T.StructType) -> list[str]:
+    """The columns of after whose type does not tell what values were by that of before. In: bare types."""
+    then, now = _by_file(before, after)
+    return [now[name].name for name, f in then.items() if name in now and _is_untold(f.dataType, now[name].dataType)]
+
+
+def _is_untold(was: T.DataType, now: T.DataType) -> bool:
+    return _any_struct(was, now, lambda then, there: bool(untold(then, there)), lambda *both: not _is_told(*both))
+
+
+def _is_told(was: T.DataType, now: T.DataType) -> bool:
+    """Whether values that are no structs, arrays or maps have one by another type; by text none has."""
+    numbers = isinstance(was, T.NumericType) and isinstance(now, T.NumericType)
+    times = {type(was), type(now)} == {T.DateType, T.TimestampNTZType}
+    return was == now or isinstance(was, T.NullType) or numbers or times  # a RESTORE may have it back as it was
+
+
+def _any_struct(
+    was: T.DataType,
+    now: T.DataType,
+    holds: Callable[[T.StructType, T.StructType], bool],
+    otherwise: Callable[[T.DataType, T.DataType], bool] = lambda *_: False,
+) -> bool:
+    """Whether it holds for two types of structs, or for the structs in arrays and maps; otherwise: for other types."""
     match was, now:
         case T.StructType(), T.StructType():
-            return bool(replaced(was, now))
+            return holds(was, now)
         case T.ArrayType(), T.ArrayType():
-            return _has_replaced(was.elementType, now.elementType)
+            return _any_struct(was.elementType, now.elementType, holds, otherwise)
         case T.MapType(), T.MapType():
-            return _has_replaced(was.keyType, now.keyType) or _has_replaced(was.valueType, now.valueType)
-    return False
+            each = ((was.keyType, now.keyType), (was.valueType, now.valueType))
+            return any(_any_struct(*both, holds, otherwise) for both in each)
+    return otherwise(was, now)
+
+
+def has_more(before: T.StructType, after: T.StructType) -> bool:
+    """Whether there are columns, or parts of them, that were not there. In: bare types."""
+    return later(before, after) != before
 
 
 def retold(
@@ -213,8 +261,7 @@ def _as_now(value: Column, was: T.DataType, now: T.DataType) -> Column:
             return F.transform_keys(values, lambda key, _: _as_now(key, was.keyType, now.keyType))
     if was == now:
         return value
-    numbers = isinstance(was, T.NumericType) and isinstance(now, T.NumericType)
-    if numbers or {type(was), type(now)} == {T.DateType, T.TimestampNTZType}:  # a RESTORE may have it back as it was
+    if _is_told(was, now):
         return value.try_cast(now)
     return F.lit(None).cast(now)
 

@@ -21,7 +21,7 @@ from sessionizer.tables.delta import CHANGE_FEED, GONE, Table, changed, parts
 from sessionizer.tables.delta.settings import physical
 from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Read
-from sessionizer.tables.source import ANEW, check_same, first_line, gone, is_there
+from sessionizer.tables.source import ANEW, check_same, first_line, gone, reads
 
 if TYPE_CHECKING:
     from sessionizer.tables.queries.local import LocalTable
@@ -182,7 +182,7 @@ class MappingTable:
         latest = self.table.version
         if self.table.id != done.id or latest <= done.version:
             return False
-        return is_there(lambda: self._changes(Increment(done.version + 1, latest)).limit(1).collect())
+        return reads(lambda: self._changes(Increment(done.version + 1, latest)))
 
     def _turned(self, increment: Increment) -> DataFrame:
         """The values of `from` for which the mapping tells something else now: `__from`, `__was`, `__is`.

@@ -97,23 +97,31 @@ class StitchedTable(EventTable):
 
     def unread_to_keep(self, done: Consumed, last: int) -> str | None:
         """What a run can still read, and whose changes are not to be made."""
-        known = done.stitch if self.policies.updates == "quarantine" and last >= 0 else None
-        if known is not None and self.mapping.has_changes(known):
-            moved = self.mapping.images(self._rows(last), None, self.mapping.plan(known))
-            if not moved.isEmpty():
-                return f"version {known.version + 1} of the mapping table"
+        if done.stitch is not None and self.policies.updates == "quarantine":
+            end = Increment(None, last)
+            moved = self._moved(done, end, self._unread(done, end)[0])
+            if moved is not None and not moved.isEmpty():
+                return f"version {done.stitch.version + 1} of the mapping table"
         return super().unread_to_keep(done, last)
 
     def unread(self, done: Consumed, end: Increment) -> Iterator[DataFrame]:
         """The same, and updates of the events whose mapping has changed since."""
-        known, (each, are_all) = done.stitch, self._unread(done, end)
+        each, are_all = self._unread(done, end)
         yield from (of_one(self.own_rows(rows, end), self.of) for rows in each)
-        if known is None or done.to_version is None or not are_all or not self.mapping.has_changes(known):
-            return
+        if are_all and (moved := self._moved(done, end, each)) is not None:
+            yield of_one(moved, self.of)
+
+    def _moved(self, done: Consumed, end: Increment, news: list[DataFrame]) -> DataFrame | None:
+        """Updates of the events that runs have read, whose mapping has changed since; None: nothing that can be read.
+
+        news: the rows of the table that no run has read up to that end.
+        """
+        known = done.stitch if done.to_version is not None and end.last >= 0 else None
+        if known is None or not self.mapping.has_changes(known):
+            return None
         mapping = self.mapping.plan(known, end.mapping)
-        if not mapping.is_passed:
-            news = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), each) if each else None
-            yield of_one(self.mapping.images(self._rows(end.last), news, mapping), self.of)
+        came = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), news) if news else None
+        return None if mapping.is_passed else self.mapping.images(self._rows(end.last), came, mapping)
 
     @contextmanager
     def reading(self, increment: Increment) -> Iterator[None]:
