@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,11 +17,14 @@ from sessionizer.jobs.commands.maintain import maintain
 from sessionizer.jobs.commands.verify import Asked, verify
 from sessionizer.jobs.run.driver import run
 from sessionizer.jobs.run.phases import RunOptions
-from sessionizer.lib.admission.retold import PHYSICAL
+from sessionizer.jobs.run.retelling import left_behind
+from sessionizer.lib.admission.retold import PHYSICAL, bare
 from sessionizer.lib.admission.united import as_united, together
+from sessionizer.lib.aggregates.evolution import columns_of
 from sessionizer.lib.config import Config
 from sessionizer.lib.durations import DAY, MINUTE
 from sessionizer.lib.errors import ConfigError, SourceError, SourceMismatch
+from sessionizer.tables.manifest import Consumed
 from tests.exactness.play import BY_NAME, WIDENING, WIDER, Play, at, minute
 from tests.exactness.several import Several, several
 from tests.exactness.test_stitch_over_delta import Devices
@@ -318,16 +322,33 @@ def test_a_part_more_of_a_column_that_orders_events_goes_into_their_table(spark:
 
 
 @pytest.mark.broad
-def test_columns_that_a_restore_brings_back_are_not_gone_on_with(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("others", [(), ("ALTER TABLE {} ADD COLUMN w INT",)])
+def test_columns_that_a_restore_brings_back_are_not_gone_on_with(
+    spark: SparkSession, tmp_path: Path, others: tuple[str, ...]
+) -> None:
+    came = f"INSERT INTO {{}} (u, at, n) VALUES ('a', TIMESTAMP'{minute(100)}', 1)"
     done = Play(spark, tmp_path, "u STRING, at TIMESTAMP, n INT, w INT").runs("a@5 tick@100").source(BY_NAME)
     done.source(f"INSERT INTO {{}} VALUES ('a', TIMESTAMP'{minute(7)}', 1, 1)").run()
     done.assert_rejected("u | event_time | reason \n a | 7 | late")
     before = done.tables.events.table.version
-    done.source("ALTER TABLE {} DROP COLUMN w").run()
-    done.source(f"RESTORE {{}} TO VERSION AS OF {before}")
+    for statement in ("ALTER TABLE {} DROP COLUMN w", *others):
+        done.source(statement)
+    done.run()
+    done.source(came).source(f"RESTORE {{}} TO VERSION AS OF {before}")
     with pytest.raises(SourceMismatch, match="brought columns back"):
-        done.run()
+        done.change(limits={"max_versions_per_run": 1}).run()
     done.rebuild().assert_sessions("u | start | end | count \n a | 5 | 7 | 2 \n tick | 100 | 100 | 1")
+    done.assert_clean()
+
+
+@pytest.mark.broad
+def test_a_restore_of_rows_beside_a_column_that_is_new_stops_no_run(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path, "u STRING, at TIMESTAMP, n INT, w INT").runs("a@5 tick@100").source(BY_NAME)
+    done.source(f"INSERT INTO {{}} VALUES ('a', TIMESTAMP'{minute(7)}', 1, 1)").run()
+    before = done.tables.events.table.version
+    done.source("DELETE FROM {} WHERE u = 'tick'").source(f"RESTORE {{}} TO VERSION AS OF {before}")
+    done.source("ALTER TABLE {} ADD COLUMN x INT").run()
+    done.assert_rejected("u | event_time | reason \n a | 7 | late")
     done.assert_clean()
 
 
@@ -381,3 +402,22 @@ def test_a_type_by_which_nobody_knows_what_is_rejected_is_not_gone_on_with(
         done.run()
     done.rebuild().assert_sessions("u | start | count \n a | 7 | 1 \n tick | 100 | 1")
     done.assert_clean()
+
+
+def test_aggregates_that_are_gone_are_others_by_the_columns_that_their_values_are_of() -> None:
+    then = {"clicks": "page STRING, count INT", "calls": "page STRING"}
+    consumed = {name: Consumed(id=name, from_version=0, to_version=1, columns=_told(of)) for name, of in then.items()}
+    done: Any = SimpleNamespace(consumed=consumed)
+    now = {"clicks": _told("site STRING"), "calls": _told("page STRING")}
+    left: dict[str, dict[str, Any]] = {
+        "page": {"name": "page", "fn": "first", "of": "page", "source": "clicks"},
+        "called": {"name": "called", "fn": "first", "of": "page", "source": "calls"},
+        "events": {"name": "events", "fn": "count"},
+    }
+    told = left_behind(left, done, now)
+    assert told == left | {"page": left["page"] | {"of": "page /* by the columns of before */"}}
+    assert [columns_of(of) for of in told.values()] == [("page",), ("called",), ("events",)]
+
+
+def _told(columns: str) -> str:
+    return bare(T.StructType.fromDDL(columns)).json()

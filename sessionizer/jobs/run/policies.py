@@ -161,7 +161,7 @@ def _check_origin(context: RunContext, done: Manifest) -> None:
         if not (names := sorted(told_apart(context, done))):
             return
         what = "keys by SQL of several sources have changed, or the name of one, or the column of a mapping table"
-        what = f"{what}, or a RESTORE has brought columns back, or their types are others"
+        what = f"{what}, or a RESTORE has brought columns back"
         mine = C.col(C.SOURCE).isin(names) if done.sources else mine
     rejects = context.kind.rejects_before(context.clock.run_seq, context.position)
     lasting = [C.col(C.KEPT) == IN, C.col(C.REASON) == BEFORE_START, *replace(context, began={}).lasting()]

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial, reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -17,7 +17,7 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.admission.corrections import too_old
 from sessionizer.lib.admission.freed import not_overtaken
 from sessionizer.lib.admission.rejects import remaining
-from sessionizer.lib.admission.retold import gone, has_more, is_told_otherwise, replaced, reshaped, retold, untold
+from sessionizer.lib.admission.retold import comes_back, gone, is_told_otherwise, replaced, reshaped, retold, untold
 from sessionizer.lib.admission.united import as_type
 from sessionizer.lib.admission.validate import expressions_of
 from sessionizer.lib.admission.verdicts import BESIDE
@@ -26,6 +26,7 @@ from sessionizer.lib.config import EventSource
 from sessionizer.lib.config.sources import made_columns_of, times_of
 from sessionizer.lib.errors import SourceMismatch
 from sessionizer.lib.rule import Rule
+from sessionizer.tables.delta import Table
 from sessionizer.tables.event_tables import Events
 from sessionizer.tables.increments import Increments, passed
 from sessionizer.tables.manifest import Manifest
@@ -55,36 +56,46 @@ def _changed(done: Manifest, columns: Mapping[str, str]) -> dict[str, Columns]:
     return {name: (_columns(before), _columns(after)) for name, (before, after) in texts.items()}
 
 
-def restored(events: Events, done: Manifest, columns: Mapping[str, str], last: Mapping[str, int]) -> set[str]:
-    """The sources in which a RESTORE has brought columns back that rows were told without: their texts have none of it.
+def restored(events: Events, done: Manifest, columns: Mapping[str, str]) -> set[str]:
+    """The sources in which a RESTORE brings columns back that rows were told without: their texts have none of it.
 
-    last: the versions up to which it looks.
+    It may lie behind the increment: what is read before it is told with the columns of the latest version, too.
     """
-    grown = [name for name, both in _changed(done, columns).items() if has_more(*both)]
-    back = {name: range(done.consumed[name].version + 1, last[name] + 1) for name in grown}
-    entries = {name: map(events.each[name].table.entry, versions) for name, versions in back.items()}
-    return {name for name, of in entries.items() if any(e is not None and e.operation == "RESTORE" for e in of)}
+    known = {name: (events.each[name], done.consumed[name]) for name in _changed(done, columns)}
+    last = {name: one.table.version for name, (one, _) in known.items()}
+    return {
+        name
+        for name, (one, of) in known.items()
+        if one.goes_on(of, last[name]) and _brings_back(one.table, of.version, last[name])
+    }
+
+
+def _brings_back(table: Table, version: int, last: int) -> bool:
+    """Whether a RESTORE behind this version, up to the last, brings columns that were not there."""
+    behind = (table.entry(number) for number in range(version + 1, last + 1))
+    told = [(e.version, e.columns) for e in behind if e is not None and e.operation == "RESTORE"]
+    return any(columns and comes_back(table.schema_at(restore - 1), columns) for restore, columns in told)
 
 
 def told_apart(context: "RunContext", done: Manifest) -> set[str]:
     """The sources whose rows have other texts than rejected_events has of them, which nothing can tell anew."""
     old, new = made_columns_of(done.rule), made_columns_of(context.kind.summary)
     changed = {name for name in old.keys() & new.keys() if old[name] != new[name]} | context.position.renamed
-    events, last = context.kind.tables.events, context.increment.lasts
-    retyped = {name for name, both in told_otherwise(done, context.columns).items() if untold(*both)}
-    return changed | retyped | events.told_apart(done) | restored(events, done, context.columns, last)
+    events = context.kind.tables.events
+    return changed | events.told_apart(done) | restored(events, done, context.columns)
 
 
 def left_behind(left: Definitions, done: Manifest | None, columns: Mapping[str, str]) -> Definitions:
     """Definitions of aggregates that are in no rule now; of other columns than those of today they are others."""
     changed = {} if done is None else told_otherwise(done, columns)
-    lost = [column for both in changed.values() for column in (*replaced(*both), *gone(*both), *reshaped(*both))]
+    lost = {name: (*replaced(*both), *gone(*both), *reshaped(*both)) for name, both in changed.items()}
 
-    def told(value: object) -> object:
-        is_of = isinstance(value, str) and any(_names(column, value) for column in lost)
-        return f"{value} /* by the columns of before */" if is_of else value
+    def told(of: Mapping[str, Any]) -> Mapping[str, Any]:
+        mine = [column for name, each in lost.items() if of.get("source") in (None, name) for column in each]
+        is_of = "of" in of and any(_names(column, of["of"]) for column in mine)
+        return {**of, "of": f"{of['of']} /* by the columns of before */"} if is_of else of
 
-    return {name: {n: v if n == "name" else told(v) for n, v in of.items()} for name, of in left.items()}
+    return {name: told(of) for name, of in left.items()}
 
 
 def check_columns(kind: Kind, done: Manifest | None, columns: Mapping[str, str], increment: Increments) -> None:
@@ -92,7 +103,9 @@ def check_columns(kind: Kind, done: Manifest | None, columns: Mapping[str, str],
 
     columns: of each source at the end of the increment. Errors: SourceMismatch.
     """
-    if done is not None and (back := sorted(restored(kind.tables.events, done, columns, increment.lasts))):
+    by_rows = kind.rule.by_content or any(one.of.made for one in kind.tables.events.each.values())
+    is_told = by_rows or kind.rejected_events.table.size()[0]  # whole rows matter, or are told
+    if done is not None and is_told and (back := sorted(restored(kind.tables.events, done, columns))):
         with naming(back[0]):
             raise SourceMismatch(
                 "a RESTORE of the source has brought columns back that runs have read its rows without",
@@ -106,7 +119,7 @@ def check_columns(kind: Kind, done: Manifest | None, columns: Mapping[str, str],
             why = f"columns of the source were renamed, dropped or retyped, and {by} go by whole rows as they are told"
         elif others := [column for column in replaced(*both) if _is_named(column, kind.rule, of)]:
             why = f"columns of the source are others than those of the same names which runs have read: {others[0]}"
-        elif other := untold(*both):
+        elif is_told and (other := untold(*both)):
             why = f"a column of the source has another type, which does not tell what its older values are: {other[0]}"
         elif whole := [column for column in reshaped(*both) if _is_named(column, kind.rule, of, as_whole=True)]:
             why = (
@@ -138,7 +151,7 @@ def _is_named(column: str, rule: Rule, of: EventSource, *, as_whole: bool = Fals
 
 
 def _names(column: str, text: str, *, as_whole: bool = False) -> bool:
-    behind = r"(?!\w|`?\s*\.)" if as_whole else r"(?!\w)"
+    behind = r"(?!\w|`?\s*(\[|\.\s*[^*]))" if as_whole else r"(?!\w)"
     return re.search(rf"(?<!\w){re.escape(column)}{behind}", text, re.IGNORECASE) is not None
 
 

@@ -17,6 +17,14 @@ from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 
 OLD, TIME, PASSES = "__old", "__time", "__passes"
+# By the type of the other files have values; `overwriteSchema` leaves them as they are.
+ALIKE = (
+    {T.TimestampNTZType, T.TimestampType},
+    {T.StringType, T.BinaryType},
+    {T.DateType, T.IntegerType},
+    {T.TimestampType, T.LongType},
+    {T.TimestampNTZType, T.LongType},
+)
 PHYSICAL = "delta.columnMapping.physicalName"  # what a column is called in the files, whatever it is renamed to
 
 
@@ -95,20 +103,15 @@ def _has_lost(was: T.DataType, now: T.DataType) -> bool:
 
 
 def untold(before: T.StructType, after: T.StructType) -> list[str]:
-    """The columns of after whose type does not tell what values were by that of before. In: bare types."""
+    """The columns of after by whose type files tell other values than texts by that of before. In: bare types."""
     then, now = _by_file(before, after)
     return [now[name].name for name, f in then.items() if name in now and _is_untold(f.dataType, now[name].dataType)]
 
 
 def _is_untold(was: T.DataType, now: T.DataType) -> bool:
-    return _any_struct(was, now, lambda then, there: bool(untold(then, there)), lambda *both: not _is_told(*both))
-
-
-def _is_told(was: T.DataType, now: T.DataType) -> bool:
-    """Whether values that are no structs, arrays or maps have one by another type; by text none has."""
-    numbers = isinstance(was, T.NumericType) and isinstance(now, T.NumericType)
-    times = {type(was), type(now)} == {T.DateType, T.TimestampNTZType}
-    return was == now or isinstance(was, T.NullType) or numbers or times  # a RESTORE may have it back as it was
+    return _any_struct(
+        was, now, lambda then, there: bool(untold(then, there)), lambda one, other: {type(one), type(other)} in ALIKE
+    )
 
 
 def _any_struct(
@@ -129,9 +132,10 @@ def _any_struct(
     return otherwise(was, now)
 
 
-def has_more(before: T.StructType, after: T.StructType) -> bool:
-    """Whether there are columns, or parts of them, that were not there. In: bare types."""
-    return later(before, after) != before
+def comes_back(before: T.StructType, after: T.StructType) -> bool:
+    """Whether there are columns, or parts of them, that were not there, or others of their names."""
+    then, now = (T.StructType([T.StructField("row", bare(of))]) for of in (before, after))
+    return later(then, now) != then or bool(replaced(then, now))
 
 
 def retold(
@@ -261,7 +265,8 @@ def _as_now(value: Column, was: T.DataType, now: T.DataType) -> Column:
             return F.transform_keys(values, lambda key, _: _as_now(key, was.keyType, now.keyType))
     if was == now:
         return value
-    if _is_told(was, now):
+    numbers = isinstance(was, T.NumericType) and isinstance(now, T.NumericType)
+    if numbers or {type(was), type(now)} == {T.DateType, T.TimestampNTZType}:  # a RESTORE may have it back as it was
         return value.try_cast(now)
     return F.lit(None).cast(now)
 

@@ -97,11 +97,12 @@ class StitchedTable(EventTable):
 
     def unread_to_keep(self, done: Consumed, last: int) -> str | None:
         """What a run can still read, and whose changes are not to be made."""
-        if done.stitch is not None and self.policies.updates == "quarantine":
+        known = done.stitch if self.policies.updates == "quarantine" else None
+        if known is not None and self.mapping.has_changes(known):
             end = Increment(None, last)
             moved = self._moved(done, end, self._unread(done, end)[0])
             if moved is not None and not moved.isEmpty():
-                return f"version {done.stitch.version + 1} of the mapping table"
+                return f"version {known.version + 1} of the mapping table"
         return super().unread_to_keep(done, last)
 
     def unread(self, done: Consumed, end: Increment) -> Iterator[DataFrame]:
