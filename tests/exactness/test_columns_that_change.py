@@ -342,12 +342,22 @@ def test_columns_that_a_restore_brings_back_are_not_gone_on_with(
 
 
 @pytest.mark.broad
-def test_a_restore_of_rows_beside_a_column_that_is_new_stops_no_run(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("first", "target", "then"),
+    [
+        (("DELETE FROM {} WHERE u = 'tick'",), 0, ("ALTER TABLE {} ADD COLUMN x INT",)),
+        (("ALTER TABLE {} ADD COLUMN x INT", "ALTER TABLE {} DROP COLUMN x"), 1, ()),
+    ],
+)
+def test_a_restore_that_brings_back_nothing_which_rows_had_stops_no_run(
+    spark: SparkSession, tmp_path: Path, first: tuple[str, ...], target: int, then: tuple[str, ...]
+) -> None:
     done = Play(spark, tmp_path, "u STRING, at TIMESTAMP, n INT, w INT").runs("a@5 tick@100").source(BY_NAME)
     done.source(f"INSERT INTO {{}} VALUES ('a', TIMESTAMP'{minute(7)}', 1, 1)").run()
     before = done.tables.events.table.version
-    done.source("DELETE FROM {} WHERE u = 'tick'").source(f"RESTORE {{}} TO VERSION AS OF {before}")
-    done.source("ALTER TABLE {} ADD COLUMN x INT").run()
+    for statement in (*first, f"RESTORE {{}} TO VERSION AS OF {before + target}", *then):
+        done.source(statement)
+    done.run()
     done.assert_rejected("u | event_time | reason \n a | 7 | late")
     done.assert_clean()
 
@@ -417,6 +427,21 @@ def test_aggregates_that_are_gone_are_others_by_the_columns_that_their_values_ar
     told = left_behind(left, done, now)
     assert told == left | {"page": left["page"] | {"of": "page /* by the columns of before */"}}
     assert [columns_of(of) for of in told.values()] == [("page",), ("called",), ("events",)]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_whole"),
+    [
+        *(("to_json(w)", True), ("struct(w.*)", True), ("size(w)", True), ("to_json(w[0])", True), ("w['k']", True)),
+        *(("w.a + W", True), ("w.a", False), ("w. a", False), ("`w`.a", False), ("w[0].a", False), ("www", False)),
+    ],
+)
+def test_a_column_is_named_as_a_whole_or_by_parts(text: str, is_whole: bool) -> None:
+    then, now = (_told(f"w STRUCT<{parts}>") for parts in ("a: INT, b: INT", "a: INT"))
+    consumed = {"": Consumed(id="", from_version=0, to_version=1, columns=then)}
+    left = {"kinds": {"name": "kinds", "fn": "count_distinct", "of": text}}
+    done: Any = SimpleNamespace(consumed=consumed)
+    assert (left_behind(left, done, {"": now}) != left) == is_whole
 
 
 def _told(columns: str) -> str:

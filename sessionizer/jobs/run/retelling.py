@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -24,9 +26,9 @@ from sessionizer.lib.admission.verdicts import BESIDE
 from sessionizer.lib.aggregates.evolution import Definitions
 from sessionizer.lib.config import EventSource
 from sessionizer.lib.config.sources import made_columns_of, times_of
-from sessionizer.lib.errors import SourceMismatch
+from sessionizer.lib.errors import SourceMismatch, TableError
 from sessionizer.lib.rule import Rule
-from sessionizer.tables.delta import Table
+from sessionizer.tables.delta import Entry, Table
 from sessionizer.tables.event_tables import Events
 from sessionizer.tables.increments import Increments, passed
 from sessionizer.tables.manifest import Manifest
@@ -71,10 +73,18 @@ def restored(events: Events, done: Manifest, columns: Mapping[str, str]) -> set[
 
 
 def _brings_back(table: Table, version: int, last: int) -> bool:
-    """Whether a RESTORE behind this version, up to the last, brings columns that were not there."""
+    """Whether a RESTORE behind this version, up to the last, brings columns that were there before it, and went."""
     behind = (table.entry(number) for number in range(version + 1, last + 1))
-    told = [(e.version, e.columns) for e in behind if e is not None and e.operation == "RESTORE"]
-    return any(columns and comes_back(table.schema_at(restore - 1), columns) for restore, columns in told)
+    told = [e for e in behind if e is not None and e.operation == "RESTORE" and e.columns is not None]
+    return any(int(e.parameters.get("version") or version) <= version and _comes_back(table, e) for e in told)
+
+
+def _comes_back(table: Table, restore: Entry) -> bool:
+    try:
+        before = table.schema_at(restore.version - 1)
+    except (PySparkException, Py4JJavaError, TableError):  # the log has it no longer; whoever reads it tells better
+        return False
+    return restore.columns is not None and comes_back(before, restore.columns)
 
 
 def told_apart(context: "RunContext", done: Manifest) -> set[str]:
@@ -88,11 +98,12 @@ def told_apart(context: "RunContext", done: Manifest) -> set[str]:
 def left_behind(left: Definitions, done: Manifest | None, columns: Mapping[str, str]) -> Definitions:
     """Definitions of aggregates that are in no rule now; of other columns than those of today they are others."""
     changed = {} if done is None else told_otherwise(done, columns)
-    lost = {name: (*replaced(*both), *gone(*both), *reshaped(*both)) for name, both in changed.items()}
 
     def told(of: Mapping[str, Any]) -> Mapping[str, Any]:
-        mine = [column for name, each in lost.items() if of.get("source") in (None, name) for column in each]
-        is_of = "of" in of and any(_names(column, of["of"]) for column in mine)
+        mine = [both for name, both in changed.items() if of.get("source") in (None, name) and of.get("of")]
+        lost = [column for both in mine for column in (*replaced(*both), *gone(*both))]
+        parts = [column for both in mine for column in reshaped(*both)]
+        is_of = any(_names(c, of["of"]) for c in lost) or any(_names(c, of["of"], as_whole=True) for c in parts)
         return {**of, "of": f"{of['of']} /* by the columns of before */"} if is_of else of
 
     return {name: told(of) for name, of in left.items()}
@@ -104,8 +115,11 @@ def check_columns(kind: Kind, done: Manifest | None, columns: Mapping[str, str],
     columns: of each source at the end of the increment. Errors: SourceMismatch.
     """
     by_rows = kind.rule.by_content or any(one.of.made for one in kind.tables.events.each.values())
-    is_told = by_rows or kind.rejected_events.table.size()[0]  # whole rows matter, or are told
-    if done is not None and is_told and (back := sorted(restored(kind.tables.events, done, columns))):
+
+    def tells() -> bool:  # whole rows, as they were
+        return by_rows or kind.rejected_events.is_of_runs
+
+    if done is not None and (back := sorted(restored(kind.tables.events, done, columns))) and tells():
         with naming(back[0]):
             raise SourceMismatch(
                 "a RESTORE of the source has brought columns back that runs have read its rows without",
@@ -119,7 +133,7 @@ def check_columns(kind: Kind, done: Manifest | None, columns: Mapping[str, str],
             why = f"columns of the source were renamed, dropped or retyped, and {by} go by whole rows as they are told"
         elif others := [column for column in replaced(*both) if _is_named(column, kind.rule, of)]:
             why = f"columns of the source are others than those of the same names which runs have read: {others[0]}"
-        elif is_told and (other := untold(*both)):
+        elif (other := untold(*both)) and tells():
             why = f"a column of the source has another type, which does not tell what its older values are: {other[0]}"
         elif whole := [column for column in reshaped(*both) if _is_named(column, kind.rule, of, as_whole=True)]:
             why = (
@@ -151,7 +165,7 @@ def _is_named(column: str, rule: Rule, of: EventSource, *, as_whole: bool = Fals
 
 
 def _names(column: str, text: str, *, as_whole: bool = False) -> bool:
-    behind = r"(?!\w|`?\s*(\[|\.\s*[^*]))" if as_whole else r"(?!\w)"
+    behind = r"(?!\w|`?\s*(?:\[[^\]]*\]\s*)*\.\s*[^*\s])" if as_whole else r"(?!\w)"
     return re.search(rf"(?<!\w){re.escape(column)}{behind}", text, re.IGNORECASE) is not None
 
 

@@ -19,11 +19,11 @@ from sessionizer.lib.rule import Rule
 OLD, TIME, PASSES = "__old", "__time", "__passes"
 # By the type of the other files have values; `overwriteSchema` leaves them as they are.
 ALIKE = (
-    {T.TimestampNTZType, T.TimestampType},
     {T.StringType, T.BinaryType},
-    {T.DateType, T.IntegerType},
-    {T.TimestampType, T.LongType},
-    {T.TimestampNTZType, T.LongType},
+    {T.DecimalType, T.BinaryType},
+    {T.TimestampNTZType, T.TimestampType},
+    *({of, T.LongType} for of in (T.TimestampType, T.TimestampNTZType)),
+    *({T.DateType, of} for of in (T.ByteType, T.ShortType, T.IntegerType, T.LongType)),
 )
 PHYSICAL = "delta.columnMapping.physicalName"  # what a column is called in the files, whatever it is renamed to
 
