@@ -347,6 +347,7 @@ def test_columns_that_a_restore_brings_back_are_not_gone_on_with(
     [
         (("DELETE FROM {} WHERE u = 'tick'",), 0, ("ALTER TABLE {} ADD COLUMN x INT",)),
         (("ALTER TABLE {} ADD COLUMN x INT", "ALTER TABLE {} DROP COLUMN x"), 1, ()),
+        (("ALTER TABLE {} DROP COLUMN w",), 0, ("ALTER TABLE {} ADD COLUMN x INT",)),
     ],
 )
 def test_a_restore_that_brings_back_nothing_which_rows_had_stops_no_run(
@@ -434,10 +435,12 @@ def test_aggregates_that_are_gone_are_others_by_the_columns_that_their_values_ar
     [
         *(("to_json(w)", True), ("struct(w.*)", True), ("size(w)", True), ("to_json(w[0])", True), ("w['k']", True)),
         *(("w.a + W", True), ("w.a", False), ("w. a", False), ("`w`.a", False), ("w[0].a", False), ("www", False)),
+        *(("to_json(w.i)", True), ("w.i.c", False)),
     ],
 )
 def test_a_column_is_named_as_a_whole_or_by_parts(text: str, is_whole: bool) -> None:
-    then, now = (_told(f"w STRUCT<{parts}>") for parts in ("a: INT, b: INT", "a: INT"))
+    each = ("a: INT, b: INT, i: STRUCT<c: INT, d: INT>", "a: INT, i: STRUCT<c: INT>")
+    then, now = (_told(f"w STRUCT<{parts}>") for parts in each)
     consumed = {"": Consumed(id="", from_version=0, to_version=1, columns=then)}
     left = {"kinds": {"name": "kinds", "fn": "count_distinct", "of": text}}
     done: Any = SimpleNamespace(consumed=consumed)

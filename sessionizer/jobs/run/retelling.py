@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -26,9 +24,9 @@ from sessionizer.lib.admission.verdicts import BESIDE
 from sessionizer.lib.aggregates.evolution import Definitions
 from sessionizer.lib.config import EventSource
 from sessionizer.lib.config.sources import made_columns_of, times_of
-from sessionizer.lib.errors import SourceMismatch, TableError
+from sessionizer.lib.errors import SourceMismatch
 from sessionizer.lib.rule import Rule
-from sessionizer.tables.delta import Entry, Table
+from sessionizer.tables.delta import Table
 from sessionizer.tables.event_tables import Events
 from sessionizer.tables.increments import Increments, passed
 from sessionizer.tables.manifest import Manifest
@@ -63,28 +61,23 @@ def restored(events: Events, done: Manifest, columns: Mapping[str, str]) -> set[
 
     It may lie behind the increment: what is read before it is told with the columns of the latest version, too.
     """
-    known = {name: (events.each[name], done.consumed[name]) for name in _changed(done, columns)}
-    last = {name: one.table.version for name, (one, _) in known.items()}
-    return {
-        name
-        for name, (one, of) in known.items()
-        if one.goes_on(of, last[name]) and _brings_back(one.table, of.version, last[name])
-    }
+    found = set[str]()
+    for name, (told, _) in _changed(done, columns).items():
+        one, of = events.each[name], done.consumed[name]
+        if one.goes_on(of, one.table.version) and _brings_back(one.table, of.version, told):
+            found.add(name)
+    return found
 
 
-def _brings_back(table: Table, version: int, last: int) -> bool:
-    """Whether a RESTORE behind this version, up to the last, brings columns that were there before it, and went."""
-    behind = (table.entry(number) for number in range(version + 1, last + 1))
-    told = [e for e in behind if e is not None and e.operation == "RESTORE" and e.columns is not None]
-    return any(int(e.parameters.get("version") or version) <= version and _comes_back(table, e) for e in told)
+def _brings_back(table: Table, version: int, told: T.StructType) -> bool:
+    """Whether a RESTORE behind this version brings columns that were there before it, and went: none of these, as told.
 
-
-def _comes_back(table: Table, restore: Entry) -> bool:
-    try:
-        before = table.schema_at(restore.version - 1)
-    except (PySparkException, Py4JJavaError, TableError):  # the log has it no longer; whoever reads it tells better
-        return False
-    return restore.columns is not None and comes_back(before, restore.columns)
+    A RESTORE to a time tells no version.
+    """
+    behind = (table.entry(number) for number in range(version + 1, table.version + 1))
+    made = [e for e in behind if e is not None and e.operation == "RESTORE" and e.columns is not None]
+    back = [e.columns for e in made if int(e.parameters.get("version") or version) <= version]
+    return any(columns is not None and comes_back(told, columns) for columns in back)
 
 
 def told_apart(context: "RunContext", done: Manifest) -> set[str]:
@@ -165,6 +158,7 @@ def _is_named(column: str, rule: Rule, of: EventSource, *, as_whole: bool = Fals
 
 
 def _names(column: str, text: str, *, as_whole: bool = False) -> bool:
+    """Whether a text names a column, or a part by its path; as_whole: not only parts of it."""
     behind = r"(?!\w|`?\s*(?:\[[^\]]*\]\s*)*\.\s*[^*\s])" if as_whole else r"(?!\w)"
     return re.search(rf"(?<!\w){re.escape(column)}{behind}", text, re.IGNORECASE) is not None
 

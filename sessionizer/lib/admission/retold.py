@@ -87,10 +87,19 @@ def _has_replaced(was: T.DataType, now: T.DataType) -> bool:
     return _any_struct(was, now, lambda then, there: bool(replaced(then, there)))
 
 
-def reshaped(before: T.StructType, after: T.StructType) -> list[str]:
-    """The columns of after in which parts of before are gone, or have other names or another order. In: bare types."""
+def reshaped(before: T.StructType, after: T.StructType, path: str = "") -> list[str]:
+    """The columns of after, and parts of them by path, that have lost parts, or have them otherwise named or ordered.
+
+    In: bare types. path: of what these are parts of, with a dot.
+    """
     then, now = _by_file(before, after)
-    return [now[name].name for name, f in then.items() if name in now and _has_lost(f.dataType, now[name].dataType)]
+    found = list[str]()
+    for name, field in then.items():
+        if name in now and _has_lost(was := field.dataType, has := now[name].dataType):
+            found.append(f"{path}{now[name].name}")
+            if isinstance(was, T.StructType) and isinstance(has, T.StructType):
+                found += reshaped(was, has, f"{found[-1]}.")
+    return found
 
 
 def _has_lost(was: T.DataType, now: T.DataType) -> bool:
