@@ -18,7 +18,7 @@ from sessionizer.jobs.commands.verify import Asked, verify
 from sessionizer.jobs.run.driver import run
 from sessionizer.jobs.run.phases import RunOptions
 from sessionizer.jobs.run.retelling import left_behind
-from sessionizer.lib.admission.retold import PHYSICAL, bare
+from sessionizer.lib.admission.retold import PHYSICAL, bare, untold
 from sessionizer.lib.admission.united import as_united, together
 from sessionizer.lib.aggregates.evolution import columns_of
 from sessionizer.lib.config import Config
@@ -428,6 +428,20 @@ def test_aggregates_that_are_gone_are_others_by_the_columns_that_their_values_ar
     told = left_behind(left, done, now)
     assert told == left | {"page": left["page"] | {"of": "page /* by the columns of before */"}}
     assert [columns_of(of) for of in told.values()] == [("page",), ("called",), ("events",)]
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "is_told"),
+    [
+        *(("INT", "BIGINT", True), ("FLOAT", "DOUBLE", True), ("INT", "DECIMAL(12,2)", True), ("DATE", "STRING", True)),
+        *(("DATE", "TIMESTAMP_NTZ", True), ("DECIMAL(4,2)", "DECIMAL(6,2)", True), ("DECIMAL(9,0)", "INT", True)),
+        *(("DATE", "INT", False), ("DECIMAL(4,2)", "INT", False), ("TIMESTAMP", "BIGINT", False)),
+        *(("ARRAY<STRING>", "ARRAY<BINARY>", False), ("STRUCT<a: DATE, b: INT>", "STRUCT<a: INT, b: INT>", False)),
+    ],
+)
+def test_a_type_tells_what_values_were_unless_files_tell_others_by_it(was: str, now: str, is_told: bool) -> None:
+    before, after = (T.StructType([T.StructField("w", T.DataType.fromDDL(of))]) for of in (was, now))
+    assert (untold(before, after) == []) == is_told
 
 
 @pytest.mark.parametrize(

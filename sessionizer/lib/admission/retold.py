@@ -23,7 +23,7 @@ ALIKE = (
     {T.DecimalType, T.BinaryType},
     {T.TimestampNTZType, T.TimestampType},
     *({of, T.LongType} for of in (T.TimestampType, T.TimestampNTZType)),
-    *({T.DateType, of} for of in (T.ByteType, T.ShortType, T.IntegerType, T.LongType)),
+    *({T.DateType, of} for of in (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.DoubleType)),
 )
 PHYSICAL = "delta.columnMapping.physicalName"  # what a column is called in the files, whatever it is renamed to
 
@@ -118,9 +118,11 @@ def untold(before: T.StructType, after: T.StructType) -> list[str]:
 
 
 def _is_untold(was: T.DataType, now: T.DataType) -> bool:
-    return _any_struct(
-        was, now, lambda then, there: bool(untold(then, there)), lambda one, other: {type(one), type(other)} in ALIKE
-    )
+    def differs(one: T.DataType, other: T.DataType) -> bool:
+        is_scaled = isinstance(one, T.DecimalType) and one.scale and isinstance(other, T.IntegralType | T.DoubleType)
+        return bool(is_scaled) or {type(one), type(other)} in ALIKE
+
+    return _any_struct(was, now, lambda then, there: bool(untold(then, there)), differs)
 
 
 def _any_struct(
