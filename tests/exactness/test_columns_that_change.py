@@ -449,10 +449,10 @@ def test_a_type_tells_what_values_were_unless_files_tell_others_by_it(was: str, 
     [
         *(("to_json(w)", True), ("struct(w.*)", True), ("size(w)", True), ("to_json(w[0])", True), ("w['k']", True)),
         *(("w.a + W", True), ("w.a", False), ("w. a", False), ("`w`.a", False), ("w[0].a", False), ("www", False)),
-        *(("to_json(w.i)", True), ("w.i.c", False)),
+        *(("to_json(w.i)", True), ("w.i.c", False), ("w.b", True), ("w.i.d", True)),  # those are gone
     ],
 )
-def test_a_column_is_named_as_a_whole_or_by_parts(text: str, is_whole: bool) -> None:
+def test_what_is_named_as_a_whole_or_gone_is_another(text: str, is_whole: bool) -> None:
     each = ("a: INT, b: INT, i: STRUCT<c: INT, d: INT>", "a: INT, i: STRUCT<c: INT>")
     then, now = (_told(f"w STRUCT<{parts}>") for parts in each)
     consumed = {"": Consumed(id="", from_version=0, to_version=1, columns=then)}

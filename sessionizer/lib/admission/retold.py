@@ -19,8 +19,7 @@ from sessionizer.lib.rule import Rule
 OLD, TIME, PASSES = "__old", "__time", "__passes"
 # By the type of the other files have values; `overwriteSchema` leaves them as they are.
 ALIKE = (
-    {T.StringType, T.BinaryType},
-    {T.DecimalType, T.BinaryType},
+    *({of, T.BinaryType} for of in (T.StringType, T.DecimalType)),
     {T.TimestampNTZType, T.TimestampType},
     *({of, T.LongType} for of in (T.TimestampType, T.TimestampNTZType)),
     *({T.DateType, of} for of in (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.DoubleType)),
@@ -71,16 +70,21 @@ def replaced(before: T.StructType, after: T.StructType) -> list[str]:
     return [f.name for f in after.fields if f.name.lower() in was and _is_replaced(was[f.name.lower()], f)]
 
 
-def gone(before: T.StructType, after: T.StructType) -> list[str]:
-    """The columns of before that are there no longer, or under another name. In: bare types."""
+def gone(before: T.StructType, after: T.StructType, path: str = "") -> list[str]:
+    """The columns of before, and parts of them by path, that are there no longer, or by another name. As `reshaped`."""
     then, now = _by_file(before, after)
-    return [field.name for name, field in then.items() if name not in now or now[name].name != field.name]
+    found = list[str]()
+    for name, field in then.items():
+        if name not in now or now[name].name != field.name:
+            found.append(f"{path}{field.name}")
+        elif isinstance(was := field.dataType, T.StructType) and isinstance(has := now[name].dataType, T.StructType):
+            found += gone(was, has, f"{path}{field.name}.")
+    return found
 
 
 def _is_replaced(was: T.StructField, now: T.StructField) -> bool:
-    if PHYSICAL in now.metadata and _physical(was) != _physical(now):  # else the files were written anew
-        return True
-    return _has_replaced(was.dataType, now.dataType)
+    is_other = PHYSICAL in now.metadata and _physical(was) != _physical(now)  # else the files were written anew
+    return is_other or _has_replaced(was.dataType, now.dataType)
 
 
 def _has_replaced(was: T.DataType, now: T.DataType) -> bool:
@@ -237,10 +241,6 @@ def _grown_type(was: T.DataType, now: T.DataType) -> T.DataType:
     return was
 
 
-def _null(field: T.StructField) -> Column:
-    return F.lit(None).cast(field.dataType)
-
-
 def _by_rule(told: DataFrame, rule: Rule | None) -> list[Column]:
     """The time of an event, and whether `where` lets it through; null and true where the rule is another one."""
     passes = None if rule is None else passing(told, rule)
@@ -258,7 +258,7 @@ def _at_places_of(rejects: DataFrame, source: DataFrame, rule: Rule) -> DataFram
 
 def _field(now: T.StructField, was: T.StructField | None, value: Callable[[T.StructField], Column]) -> Column:
     """The value of a field in today's type and by today's name; of one that was not there, null."""
-    told = _null(now) if was is None else _as_now(value(was), was.dataType, now.dataType)
+    told = F.lit(None).cast(now.dataType) if was is None else _as_now(value(was), was.dataType, now.dataType)
     return told.alias(now.name)
 
 
