@@ -75,7 +75,7 @@ def _brings_back(table: Table, version: int, told: T.StructType) -> bool:
     A RESTORE to a time tells no version.
     """
     behind = (table.entry(number) for number in range(version + 1, table.version + 1))
-    made = [e for e in behind if e is not None and e.operation == "RESTORE" and e.columns is not None]
+    made = [e for e in behind if e is not None and e.operation == "RESTORE"]
     back = [e.columns for e in made if int(e.parameters.get("version") or version) <= version]
     return any(columns is not None and comes_back(told, columns) for columns in back)
 
