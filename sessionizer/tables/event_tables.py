@@ -10,11 +10,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from sessionizer.lib.admission.retold import bare
 from sessionizer.lib.admission.united import as_begun, as_united, together, united, with_types
 from sessionizer.lib.config import Config
 from sessionizer.lib.errors import ConfigError, UsageError
 from sessionizer.lib.expressions import expression, key_field, of_event, require_columns
+from sessionizer.lib.schema.evolution import bare
 from sessionizer.lib.time.spans import Spans
 from sessionizer.tables.delta import Entry, Table, as_typed
 from sessionizer.tables.events import EventTable

@@ -13,10 +13,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.admission.retold import as_told, later, with_later
+from sessionizer.lib.admission.retold import as_told, with_later
 from sessionizer.lib.admission.united import of_one
 from sessionizer.lib.config import Config, EventSource, Limits, StartTimestamp, StartVersion, field_of, policies
 from sessionizer.lib.errors import SourceError, TableError
+from sessionizer.lib.schema.evolution import later
 from sessionizer.lib.time.spans import Spans
 from sessionizer.tables.delta import BYTES_WRITTEN, FILES_WRITTEN, GONE, NO_CHANGES, Entry, Shape, Table, changed, parts
 from sessionizer.tables.increments import Increment

@@ -18,12 +18,13 @@ from sessionizer.jobs.commands.verify import Asked, verify
 from sessionizer.jobs.run.driver import run
 from sessionizer.jobs.run.phases import RunOptions
 from sessionizer.jobs.run.retelling import left_behind
-from sessionizer.lib.admission.retold import PHYSICAL, bare, untold
 from sessionizer.lib.admission.united import as_united, together
 from sessionizer.lib.aggregates.evolution import columns_of
 from sessionizer.lib.config import Config
 from sessionizer.lib.durations import DAY, MINUTE
 from sessionizer.lib.errors import ConfigError, SourceError, SourceMismatch
+from sessionizer.lib.schema.evolution import PHYSICAL, bare, untold
+from sessionizer.lib.schema.named import changes
 from sessionizer.tables.manifest import Consumed
 from tests.exactness.play import BY_NAME, WIDENING, WIDER, Play, at, minute
 from tests.exactness.several import Several, several
@@ -444,21 +445,44 @@ def test_a_type_tells_what_values_were_unless_files_tell_others_by_it(was: str, 
     assert (untold(before, after) == []) == is_told
 
 
+PARTS = "a: INT, b: INT, i: STRUCT<c: INT, d: INT>"
+LEFT = "a: INT, i: STRUCT<c: INT>"
+
+
 @pytest.mark.parametrize(
-    ("text", "is_whole"),
+    ("text", "change"),
     [
-        *(("to_json(w)", True), ("struct(w.*)", True), ("size(w)", True), ("to_json(w[0])", True), ("w['k']", True)),
-        *(("w.a + W", True), ("w.a", False), ("w. a", False), ("`w`.a", False), ("w[0].a", False), ("www", False)),
-        *(("to_json(w.i)", True), ("w.i.c", False), ("w.b", True), ("w.i.d", True)),  # those are gone
+        *(("to_json(w)", "without parts: w"), ("struct(w.*)", "without parts: w"), ("w", "without parts: w")),
+        *(("to_json(w.i)", "without parts: w.i"), ("w.b", "gone: w.b"), ("w.i.d", "gone: w.i.d"), ("W.B", "gone: w.b")),
+        *(("`w`.b", "gone: w.b"), ("w.`b`", "gone: w.b"), ("w . b", "gone: w.b"), ("w['i'].d", "gone: w.i.d")),
+        *(("to_json(`w`.`i`)", "without parts: w.i"), ('w["b"]', "gone: w.b"), ("w['k']", "without parts: w")),
+        *(("w.a + W", "without parts: w"), ("w/* all */.a", "without parts: w"), ("r'\\' || w.b", "gone: w.b")),
+        *(("w.a", None), ("w. a", None), ("`w`.a", None), ("w['i'].c", None), ("www", None), ("x -> x.w.b", None)),
+        *(("concat('w.b', \"to_json(w)\", `w`.`a`) -- w.b", None), ("w.a * 5. and w.i.c > .5", None)),
+        *(("l[0].b", "gone: l.b"), ("l.b", "gone: l.b"), ("m['k'].i.d", "gone: m.i.d"), ("m.k.b", "gone: m.b")),
+        *(("l[w.b].a", "gone: w.b"), ("transform(l, x -> x.a)", "without parts: l"), ("m", "without parts: m")),
+        *(("l[0].a", None), ("l.i.c", None), ("m[l[0].a].a", None), ("m['k'].i.c", None)),
+        *(("l[size(l) - 1].a", "without parts: l"), ("element_at(l, 1).a", "without parts: l")),
+        *(("n", "another: n"), ("n + w.a", "another: n"), ("o", "gone: o"), ("p.c", "without parts: p.c"), ("q", None)),
+        *(("p.a", "another: p.a"), ("p.c.x", None), ("p.c.y", "gone: p.c.y")),
     ],
 )
-def test_what_is_named_as_a_whole_or_gone_is_another(text: str, is_whole: bool) -> None:
-    each = ("a: INT, b: INT, i: STRUCT<c: INT, d: INT>", "a: INT, i: STRUCT<c: INT>")
-    then, now = (_told(f"w STRUCT<{parts}>") for parts in each)
-    consumed = {"": Consumed(id="", from_version=0, to_version=1, columns=then)}
-    left = {"kinds": {"name": "kinds", "fn": "count_distinct", "of": text}}
-    done: Any = SimpleNamespace(consumed=consumed)
-    assert (left_behind(left, done, {"": now}) != left) == is_whole
+def test_what_an_expression_names_may_be_another_gone_or_have_lost_parts(text: str, change: str | None) -> None:
+    def columns(parts: str, *more: T.StructField) -> T.StructType:
+        of = T.DataType.fromDDL(f"STRUCT<{parts}>")
+        kinds = {"w": of, "l": T.ArrayType(of), "m": T.MapType(T.StringType(), of)}
+        return T.StructType([*(T.StructField(name, kind) for name, kind in kinds.items()), *more])
+
+    def field(name: str, file: str, kind: T.DataType | None = None) -> T.StructField:
+        return T.StructField(name, kind or T.IntegerType(), True, {PHYSICAL: file})
+
+    def part(a: str, c: T.DataType) -> T.StructType:
+        return T.StructType([field("a", a), field("c", "c", c)])
+
+    c = [T.StructType([field(name, name) for name in names]) for names in ("xy", "x")]
+    then = columns(PARTS, field("n", "1"), field("o", "2"), field("p", "3", part("4", c[0])))
+    now = columns(LEFT, field("n", "5"), field("q", "2"), field("p", "3", part("6", c[1])))
+    assert [f"{how}: {path}" for how, path in changes(text, then, now)][:1] == ([change] if change else [])
 
 
 def _told(columns: str) -> str:

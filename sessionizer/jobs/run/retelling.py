@@ -1,7 +1,6 @@
 """Rejected rows as the sources tell them now: those of each source by its own columns."""
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial, reduce
@@ -17,7 +16,7 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.admission.corrections import too_old
 from sessionizer.lib.admission.freed import not_overtaken
 from sessionizer.lib.admission.rejects import remaining
-from sessionizer.lib.admission.retold import comes_back, gone, is_told_otherwise, replaced, reshaped, retold, untold
+from sessionizer.lib.admission.retold import retold
 from sessionizer.lib.admission.united import as_type
 from sessionizer.lib.admission.validate import expressions_of
 from sessionizer.lib.admission.verdicts import BESIDE
@@ -26,6 +25,8 @@ from sessionizer.lib.config import EventSource
 from sessionizer.lib.config.sources import made_columns_of, times_of
 from sessionizer.lib.errors import SourceMismatch
 from sessionizer.lib.rule import Rule
+from sessionizer.lib.schema.evolution import comes_back, is_told_otherwise, untold
+from sessionizer.lib.schema.named import changes
 from sessionizer.tables.delta import Table
 from sessionizer.tables.event_tables import Events
 from sessionizer.tables.increments import Increments, passed
@@ -94,9 +95,7 @@ def left_behind(left: Definitions, done: Manifest | None, columns: Mapping[str, 
 
     def told(of: Mapping[str, Any]) -> Mapping[str, Any]:
         mine = [both for name, both in changed.items() if of.get("source") in (None, name) and of.get("of")]
-        lost = [column for both in mine for column in (*replaced(*both), *gone(*both))]
-        parts = [column for both in mine for column in reshaped(*both)]
-        is_of = any(_names(c, of["of"]) for c in lost) or any(_names(c, of["of"], as_whole=True) for c in parts)
+        is_of = any(changes(of["of"], *both) for both in mine)
         return {**of, "of": f"{of['of']} /* by the columns of before */"} if is_of else of
 
     return {name: told(of) for name, of in left.items()}
@@ -121,19 +120,18 @@ def check_columns(kind: Kind, done: Manifest | None, columns: Mapping[str, str],
             )
     for name, both in ({} if done is None else told_otherwise(done, columns)).items():
         of, why = kind.tables.events.each[name].of, None
+        named = {how: path for text in _named(kind.rule, of) for how, path in changes(text, *both)}
         if kind.rule.by_content or of.made:
             by = "boundaries by content" if kind.rule.by_content else "keys by SQL"
             why = f"columns of the source were renamed, dropped or retyped, and {by} go by whole rows as they are told"
-        elif others := [column for column in replaced(*both) if _is_named(column, kind.rule, of)]:
-            why = f"columns of the source are others than those of the same names which runs have read: {others[0]}"
+        elif (path := named.get("another")) is not None:
+            why = f"columns of the source are others than those of the same names which runs have read: {path}"
         elif (other := untold(*both)) and tells():
             why = f"a column of the source has another type, which does not tell what its older values are: {other[0]}"
-        elif whole := [column for column in reshaped(*both) if _is_named(column, kind.rule, of, as_whole=True)]:
-            why = (
-                f"a column that the configuration names as a whole has lost parts, or tells them otherwise: {whole[0]}"
-            )
-        elif name and (lost := [column for column in gone(*both) if _is_named(column, kind.rule, of)]):
-            why = f"a column that the configuration names is gone from the source, or has another name there: {lost[0]}"
+        elif (path := named.get("without parts")) is not None:
+            why = f"a column that the configuration names as a whole has lost parts, or tells them otherwise: {path}"
+        elif name and (path := named.get("gone")) is not None:
+            why = f"a column that the configuration names is gone from the source, or has another name there: {path}"
         if why is not None:
             with naming(name):
                 raise SourceMismatch(
@@ -143,24 +141,14 @@ def check_columns(kind: Kind, done: Manifest | None, columns: Mapping[str, str],
                 )
 
 
-def _is_named(column: str, rule: Rule, of: EventSource, *, as_whole: bool = False) -> bool:
-    """Whether the rule, or what one source says of its events, names a column, as far as texts tell.
-
-    as_whole: not only parts of it.
-    """
+def _named(rule: Rule, of: EventSource) -> tuple[str, ...]:
+    """The columns and expressions by which the rule, or what one source says of its events, takes these."""
     own = rule.of_source(of)
     names = (*own.key, *own.order_by, *rule.order_by, *(() if rule.dedupe is None else rule.dedupe.by))
     names = names if of.stitch is None else (*names, of.stitch.from_)
     shared = [text for field, text in expressions_of(replace(rule, aggregates=())).items() if field not in OF_SOURCES]
     mine = [a.of for a in rule.aggregates if a.of is not None and a.source in (None, of.label)]
-    texts = (*names, *shared, *mine, *expressions_of(replace(own, aggregates=())).values())
-    return any(_names(column, text, as_whole=as_whole) for text in texts)
-
-
-def _names(column: str, text: str, *, as_whole: bool = False) -> bool:
-    """Whether a text names a column, or a part by its path; as_whole: not only parts of it."""
-    behind = r"(?!\w|`?\s*(?:\[[^\]]*\]\s*)*\.\s*[^*\s])" if as_whole else r"(?!\w)"
-    return re.search(rf"(?<!\w){re.escape(column)}{behind}", text, re.IGNORECASE) is not None
+    return (*names, *shared, *mine, *expressions_of(replace(own, aggregates=())).values())
 
 
 def told_anew(
