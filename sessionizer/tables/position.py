@@ -63,9 +63,11 @@ def in_force(sessions: Log, version: int) -> Iterator[tuple[Manifest | None, int
     restored: int | None = None
     repeated: tuple[Manifest, int | None] | None = None
     for entry in sessions.history():
-        if entry.version > reach:
-            continue
         manifest = Manifest.parse(entry.metadata)
+        if entry.version > reach:
+            if manifest is not None and repeated is not None and entry.operation not in HARMLESS:
+                repeated = None if manifest.run_seq == repeated[0].run_seq else repeated  # which is undone
+            continue
         if entry.operation == "RESTORE":
             reach, restored = restored_version(entry), entry.version if restored is None else restored
             if repeated is not None and reach < repeated[0].run_seq < entry.version:  # of a run that this undoes

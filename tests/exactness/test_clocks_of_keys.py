@@ -40,6 +40,17 @@ def test_a_flush_ends_what_all_increments_of_the_run_have_made(play: Plays) -> N
     done.assert_rejected("u | reason")
 
 
+@pytest.mark.broad
+@pytest.mark.parametrize("key", ["${env:PATH}", "${system:line.separator}"])
+def test_the_clock_of_a_key_that_spark_would_expand_is_its_own(play: Plays, key: str) -> None:
+    done = play("a@5 b@50", time=PATIENT_KEYS)
+    for minute in (50, 5):
+        done.source(f"INSERT INTO {{}} VALUES ('{key}', TIMESTAMP'2026-01-01' + INTERVAL {minute} MINUTES, 1)").run()
+    done.assert_sessions(f"u | start | count \n {key} | 50 | 1 \n a | 5 | 1 \n b | 50 | 1")
+    done.assert_rejected(f"u | event_time | reason \n {key} | 5 | late")
+    done.assert_clean()
+
+
 @pytest.mark.slow
 def test_a_rebuild_does_not_set_the_clock_of_a_key_back(play: Plays) -> None:
     done = play("a@5 a@50", time=OF_KEYS)

@@ -343,6 +343,28 @@ def test_columns_that_a_restore_brings_back_are_not_gone_on_with(
 
 
 @pytest.mark.broad
+@pytest.mark.parametrize("of", ["to_json(w)", "w.a"])
+def test_parts_that_a_restore_brings_back_are_not_gone_on_with_where_the_whole_is_named(
+    spark: SparkSession, tmp_path: Path, of: str
+) -> None:
+    aggregates = [{"name": "kinds", "fn": "set", "of": of}]
+    row = f"INSERT INTO {{}} VALUES ('a', TIMESTAMP'{minute(0)}', 1, named_struct('a', 1, 'b', 2))"
+    schema = "u STRING, at TIMESTAMP, n INT, w STRUCT<a: INT, b: INT>"
+    done = Play(spark, tmp_path, schema, aggregates=aggregates).add("tick@0").source(BY_NAME).source(row)
+    before = done.tables.events.table.version
+    done.source("ALTER TABLE {} DROP COLUMN w.b").init().run()
+    done.source(f"RESTORE {{}} TO VERSION AS OF {before}").add("a@5")
+    if of == "w.a":
+        done.run()
+    else:
+        with pytest.raises(SourceMismatch, match="brought columns back"):
+            done.run()
+        done.rebuild()
+    assert done.row("a")["event_count"] == 2
+    done.assert_clean()
+
+
+@pytest.mark.broad
 @pytest.mark.parametrize(
     ("first", "target", "then"),
     [

@@ -45,6 +45,9 @@ def told_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
         ((VACUUMED, RESTORED, RUN, REPEATED), 5, 22),  # what was repeated is of a run that the RESTORE has undone
         (((25, "VACUUM END", 23), (24, "MERGE", 23), RESTORED, RUN, REPEATED), 23, None),
         (((25, "VACUUM END", 5), RESTORED), 5, None),
+        # The same of a run that began before upkeep did, and came behind it.
+        (((23, "VACUUM END", 19), RESTORED, (21, "MERGE", 19), (20, "VACUUM END", 5)), 5, 22),
+        (((23, "VACUUM END", 19), RESTORED, (21, "VACUUM END", 5), (20, "VACUUM START", 5)), 19, None),
     ],
 )
 def test_the_last_run_is_the_newest_that_no_restore_has_undone(

@@ -25,7 +25,7 @@ from sessionizer.lib.config import EventSource
 from sessionizer.lib.config.sources import made_columns_of, times_of
 from sessionizer.lib.errors import SourceMismatch
 from sessionizer.lib.rule import Rule
-from sessionizer.lib.schema.evolution import comes_back, is_told_otherwise, untold
+from sessionizer.lib.schema.evolution import bare_columns, comes_back, is_told_otherwise, untold
 from sessionizer.lib.schema.named import changes
 from sessionizer.tables.delta import Table
 from sessionizer.tables.event_tables import Events
@@ -57,28 +57,26 @@ def _changed(done: Manifest, columns: Mapping[str, str]) -> dict[str, Columns]:
     return {name: (_columns(before), _columns(after)) for name, (before, after) in texts.items()}
 
 
-def restored(events: Events, done: Manifest, columns: Mapping[str, str]) -> set[str]:
-    """The sources in which a RESTORE brings columns back that rows were told without: their texts have none of it.
+def brought_back(events: Events, done: Manifest, columns: Mapping[str, str]) -> dict[str, list[Columns]]:
+    """The sources in which RESTOREs bring columns back that rows were told without: those columns, and those told.
 
-    It may lie behind the increment: what is read before it is told with the columns of the latest version, too.
+    They may lie behind the increment: what is read before it is told with the columns of the latest version, too.
     """
-    found = set[str]()
+    found = dict[str, list[Columns]]()
     for name, (told, _) in _changed(done, columns).items():
         one, of = events.each[name], done.consumed[name]
-        if one.goes_on(of, one.table.version) and _brings_back(one.table, of.version, told):
-            found.add(name)
+        back = _restored(one.table, of.version) if one.goes_on(of, one.table.version) else []
+        if lost := [(columns, told) for columns in back if comes_back(told, columns)]:
+            found[name] = lost
     return found
 
 
-def _brings_back(table: Table, version: int, told: T.StructType) -> bool:
-    """Whether a RESTORE behind this version brings columns that were there before it, and went: none of these, as told.
-
-    A RESTORE to a time tells no version.
-    """
+def _restored(table: Table, version: int) -> list[T.StructType]:
+    """The columns that RESTOREs behind this version have from before it. A RESTORE to a time tells no version."""
     behind = (table.entry(number) for number in range(version + 1, table.version + 1))
     made = [e for e in behind if e is not None and e.operation == "RESTORE"]
     back = [e.columns for e in made if int(e.parameters.get("version") or version) <= version]
-    return any(columns is not None and comes_back(told, columns) for columns in back)
+    return [bare_columns(columns) for columns in back if columns is not None]
 
 
 def told_apart(context: "RunContext", done: Manifest) -> set[str]:
@@ -86,7 +84,7 @@ def told_apart(context: "RunContext", done: Manifest) -> set[str]:
     old, new = made_columns_of(done.rule), made_columns_of(context.kind.summary)
     changed = {name for name in old.keys() & new.keys() if old[name] != new[name]} | context.position.renamed
     events = context.kind.tables.events
-    return changed | events.told_apart(done) | restored(events, done, context.columns)
+    return changed | events.told_apart(done) | {*brought_back(events, done, context.columns)}
 
 
 def left_behind(left: Definitions, done: Manifest | None, columns: Mapping[str, str]) -> Definitions:
@@ -111,13 +109,16 @@ def check_columns(kind: Kind, done: Manifest | None, columns: Mapping[str, str],
     def tells() -> bool:  # whole rows, as they were
         return by_rows or kind.rejected_events.is_of_runs
 
-    if done is not None and (back := sorted(restored(kind.tables.events, done, columns))) and tells():
-        with naming(back[0]):
-            raise SourceMismatch(
-                "a RESTORE of the source has brought columns back that runs have read its rows without",
-                value=f"version {increment.as_of()}",
-                remedy=f"`sessionizer rebuild{kind.option}` makes all {kind.name} anew by the columns of today",
-            )
+    for name, back in ({} if done is None else brought_back(kind.tables.events, done, columns)).items():
+        texts = _named(kind.rule, kind.tables.events.each[name].of)
+        lacking = [change for both in back for text in texts for change in changes(text, *both)]
+        if tells() or any(name or how != "gone" for how, _ in lacking):
+            with naming(name):
+                raise SourceMismatch(
+                    "a RESTORE of the source has brought columns back that runs have read its rows without",
+                    value=f"version {increment.as_of()}",
+                    remedy=f"`sessionizer rebuild{kind.option}` makes all {kind.name} anew by the columns of today",
+                )
     for name, both in ({} if done is None else told_otherwise(done, columns)).items():
         of, why = kind.tables.events.each[name].of, None
         named = {how: path for text in _named(kind.rule, of) for how, path in changes(text, *both)}

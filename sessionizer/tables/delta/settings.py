@@ -66,8 +66,11 @@ def committing(spark: SparkSession, commit: Commit) -> Iterator[None]:
 
 
 def saying(spark: SparkSession, metadata: str | None) -> AbstractContextManager[None]:
-    """Commits inside carry this text."""
-    return having(spark, {} if metadata is None else {"spark.databricks.delta.commitInfo.userMetadata": metadata})
+    """Commits inside carry this text, JSON where anything of the user's is in it."""
+    if metadata is None:
+        return having(spark, {})
+    told = metadata.replace("${", r"\u0024{")  # ${env:…} is expanded in whatever is set, a key of an event too
+    return having(spark, {"spark.databricks.delta.commitInfo.userMetadata": told})
 
 
 @contextmanager
