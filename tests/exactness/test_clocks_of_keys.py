@@ -41,13 +41,20 @@ def test_a_flush_ends_what_all_increments_of_the_run_have_made(play: Plays) -> N
 
 
 @pytest.mark.broad
-@pytest.mark.parametrize("key", ["${env:PATH}", "${system:line.separator}"])
-def test_the_clock_of_a_key_that_spark_would_expand_is_its_own(play: Plays, key: str) -> None:
-    done = play("a@5 b@50", time=PATIENT_KEYS)
-    for minute in (50, 5):
-        done.source(f"INSERT INTO {{}} VALUES ('{key}', TIMESTAMP'2026-01-01' + INTERVAL {minute} MINUTES, 1)").run()
-    done.assert_sessions(f"u | start | count \n {key} | 50 | 1 \n a | 5 | 1 \n b | 50 | 1")
-    done.assert_rejected(f"u | event_time | reason \n {key} | 5 | late")
+@pytest.mark.parametrize("tenant", ["${env:PATH}", "${system:line.separator}"])
+def test_the_clock_of_a_tenant_that_spark_would_expand_is_its_own(
+    spark: SparkSession, tmp_path: Path, tenant: str
+) -> None:
+    rules: dict[str, Any] = {
+        "source": {"key": ["tenant", "u"]},
+        "time": PATIENT_KEYS | {"watermark": {"per": ["tenant"]}},
+    }
+    done = Play(spark, tmp_path, "u STRING, at TIMESTAMP, n INT, tenant STRING", **rules)
+    done.add("u | at | n | tenant \n a | 50 | 1 | t").init().run()
+    for minutes in (50, 5):
+        time = f"TIMESTAMP'2026-01-01' + INTERVAL {minutes} MINUTES"
+        done.source(f"INSERT INTO {{}} VALUES ('u', {time}, 1, '{tenant}')").run()
+    done.assert_rejected(f"u | tenant | event_time | reason \n u | {tenant} | 5 | late")
     done.assert_clean()
 
 
