@@ -479,10 +479,19 @@ LEFT = "a: INT, i: STRUCT<c: INT>"
         *(("`w`.b", "gone: w.b"), ("w.`b`", "gone: w.b"), ("w . b", "gone: w.b"), ("w['i'].d", "gone: w.i.d")),
         *(("to_json(`w`.`i`)", "without parts: w.i"), ('w["b"]', "gone: w.b"), ("w['k']", "without parts: w")),
         *(("w.a + W", "without parts: w"), ("w/* all */.a", "without parts: w"), ("r'\\' || w.b", "gone: w.b")),
-        *(("w.a", None), ("w. a", None), ("`w`.a", None), ("w['i'].c", None), ("www", None), ("x -> x.w.b", None)),
+        *(
+            ("w.a", None),
+            ("w. a", None),
+            ("`w`.a", None),
+            ("w['i'].c", None),
+            ("www", None),
+            ("clicks.w.b", "gone: w.b"),
+        ),
         *(("concat('w.b', \"to_json(w)\", `w`.`a`) -- w.b", None), ("w.a * 5. and w.i.c > .5", None)),
         *(("l[0].b", "gone: l.b"), ("l.b", "gone: l.b"), ("m['k'].i.d", "gone: m.i.d"), ("m.k.b", "gone: m.b")),
         *(("l[w.b].a", "gone: w.b"), ("transform(l, x -> x.a)", "without parts: l"), ("m", "without parts: m")),
+        *(("l.i[0].c", None), ("l.i[0].d", "gone: l.i.d"), ("to_json(clicks.w)", "without parts: w")),
+        *(("to_json(r)", "without parts: R"), ("r.x", None), ("r.y", "gone: R.y")),
         *(("l[0].a", None), ("l.i.c", None), ("m[l[0].a].a", None), ("m['k'].i.c", None)),
         *(("l[size(l) - 1].a", "without parts: l"), ("element_at(l, 1).a", "without parts: l")),
         *(("n", "another: n"), ("n + w.a", "another: n"), ("o", "gone: o"), ("p.c", "without parts: p.c"), ("q", None)),
@@ -502,8 +511,8 @@ def test_what_an_expression_names_may_be_another_gone_or_have_lost_parts(text: s
         return T.StructType([field("a", a), field("c", "c", c)])
 
     c = [T.StructType([field(name, name) for name in names]) for names in ("xy", "x")]
-    then = columns(PARTS, field("n", "1"), field("o", "2"), field("p", "3", part("4", c[0])))
-    now = columns(LEFT, field("n", "5"), field("q", "2"), field("p", "3", part("6", c[1])))
+    then = columns(PARTS, field("n", "1"), field("o", "2"), field("p", "3", part("4", c[0])), field("r", "r", c[0]))
+    now = columns(LEFT, field("n", "5"), field("q", "2"), field("p", "3", part("6", c[1])), field("R", "r", c[1]))
     assert [f"{how}: {path}" for how, path in changes(text, then, now)][:1] == ([change] if change else [])
 
 

@@ -151,6 +151,20 @@ def test_a_page_about_nothing_yet(lake_to_see: Warehouse, tmp_path: Path) -> Non
 
 
 @pytest.mark.broad
+@pytest.mark.parametrize("key", ["_events", "_sessions", "_latest"])
+def test_a_key_of_any_name_is_counted_by(spark: SparkSession, tmp_path: Path, key: str) -> None:
+    made = Warehouse(spark, tmp_path, source={"key": [key]})
+    made.append(
+        [(7, clock("10:00"), 1), (7, clock("10:01"), 1), (9, clock("10:00"), 1)], f"{key} INT, at TIMESTAMP, n INT"
+    )
+    made.init()
+    made.run()
+    write_report(by_duckdb(made.config), made.config, tmp_path / "report.html", NOW)
+    found = ask_all(by_duckdb(made.config), made.config).keys
+    assert [[*row.values()][:3] for row in found] == [[7, 1, 2], [9, 1, 1]]
+
+
+@pytest.mark.broad
 def test_days_that_no_calendar_has_are_in_no_chart(spark: SparkSession, tmp_path: Path) -> None:
     zone = {"gap": "30m", "time_zone": "America/New_York"}
     made = Warehouse(spark, tmp_path, source={"event_time": "timestamp_micros(n)"}, session=zone)

@@ -216,14 +216,14 @@ def _every_day(rows: list[Row]) -> tuple[list[str], list[int]]:
 
 
 def _keys(found: Found, key: tuple[str, ...]) -> list[dict[str, Any]]:
-    most = max((row["_events"] for row in found.keys), default=1)
+    most = max((row["__events"] for row in found.keys), default=1)
     return [
         {
             "values": ["null" if value is None else value for value in key_of(row, len(key))],
-            "sessions": row["_sessions"],
-            "events": row["_events"],
-            "latest": str(row["_latest"])[:16].replace("T", " "),
-            "width": 100 * row["_events"] / most,
+            "sessions": row["__sessions"],
+            "events": row["__events"],
+            "latest": str(row["__latest"])[:16].replace("T", " "),
+            "width": 100 * row["__events"] / most,
         }
         for row in found.keys
     ]

@@ -119,5 +119,5 @@ FROM rejected_events GROUP BY reason ORDER BY n DESC, reason"""
 def _top_keys(key: Sequence[str]) -> str:
     names = ", ".join(key)
     return f"""
-SELECT {names}, count(*) AS _sessions, sum({C.EVENT_COUNT}) AS _events, max({C.SESSION_END}) AS _latest
-FROM sessions GROUP BY {names} ORDER BY _events DESC, {names} LIMIT {TOP}"""
+SELECT {names}, count(*) AS __sessions, sum({C.EVENT_COUNT}) AS __events, max({C.SESSION_END}) AS __latest
+FROM sessions GROUP BY {names} ORDER BY __events DESC, {names} LIMIT {TOP}"""

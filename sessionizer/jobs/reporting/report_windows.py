@@ -61,14 +61,14 @@ def windows_part(engine: Engine, config: Config) -> WindowsPart | None:
 
 def _told(row: Row, width: int) -> dict[str, Any]:
     values = ["null" if value is None else value for value in key_of(row, width)]
-    return {"values": values, "start": str(row["_start"])[:19].replace("T", " "), "events": row["_events"]}
+    return {"values": values, "start": str(row["__start"])[:19].replace("T", " "), "events": row["__events"]}
 
 
 def _busiest(key: Sequence[str]) -> str:
     names = "".join(f"{name}, " for name in key)
     return f"""
-SELECT {names}{C.WINDOW_START} AS _start, {C.EVENT_COUNT} AS _events
-FROM windows ORDER BY _events DESC, {names}_start LIMIT {TOP}"""
+SELECT {names}{C.WINDOW_START} AS __start, {C.EVENT_COUNT} AS __events
+FROM windows ORDER BY __events DESC, {names}__start LIMIT {TOP}"""
 
 
 def _twice(key: Sequence[str]) -> str:

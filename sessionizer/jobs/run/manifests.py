@@ -65,7 +65,7 @@ def manifest_of(context: RunContext, result: RunResult, started_at: int) -> Mani
         rule_fingerprint=kind.fingerprint,
         rule=kind.summary,
         filled={spec.name: _since(spec.name, context) for spec in rule.aggregates},
-        left=left_behind(context.evolved.left, done, context.columns),
+        left=left_behind(context.evolved.left, done, context.columns, kind.tables.events),
         source_schema=context.schema,
         # They are told before the commit, so that what cannot be told stops the run and not what follows it.
         retold=context.tells_anew and context.rejects() is not None,

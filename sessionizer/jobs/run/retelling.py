@@ -87,13 +87,18 @@ def told_apart(context: "RunContext", done: Manifest) -> set[str]:
     return changed | events.told_apart(done) | {*brought_back(events, done, context.columns)}
 
 
-def left_behind(left: Definitions, done: Manifest | None, columns: Mapping[str, str]) -> Definitions:
+def left_behind(
+    left: Definitions, done: Manifest | None, columns: Mapping[str, str], events: Events | None = None
+) -> Definitions:
     """Definitions of aggregates that are in no rule now; of other columns than those of today they are others."""
-    changed = {} if done is None else told_otherwise(done, columns)
+    if done is None or not left:
+        return left
+    changed = {name: [both] for name, both in told_otherwise(done, columns).items()}
+    back = {} if events is None else brought_back(events, done, columns)
 
     def told(of: Mapping[str, Any]) -> Mapping[str, Any]:
-        mine = [both for name, both in changed.items() if of.get("source") in (None, name) and of.get("of")]
-        is_of = any(changes(of["of"], *both) for both in mine)
+        mine = [each for name, each in (*changed.items(), *back.items()) if of.get("source") in (None, name)]
+        is_of = of.get("of") and any(changes(of["of"], *both) for each in mine for both in each)
         return {**of, "of": f"{of['of']} /* by the columns of before */"} if is_of else of
 
     return {name: told(of) for name, of in left.items()}

@@ -1,11 +1,12 @@
 """What an expression names, as far as its text tells, and what of that is another thing by the columns of today.
 
-Every name that is no part of another is taken for a column; what stands behind it, `.b`, `['b']`, `[0]`, leads to a
-part. Where the way ends, or goes on in words of SQL, all that lies there is named.
+Every name is taken for a column if there is one, but for parts of others; what stands behind it, `.b`, `['b']`, `[0]`,
+leads to a part. Where the way ends, or goes on in words of SQL, all that lies there is named.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import dropwhile
 from typing import Literal, NamedTuple
 
 from pyspark.sql import types as T
@@ -30,8 +31,12 @@ class Change(NamedTuple):
 def changes(text: str, before: T.StructType, after: T.StructType) -> list[Change]:
     """What of this expression, or column, is another thing by the columns of after. In: bare types."""
     known = {name.lower() for name in (*before.names, *after.names)}
-    ways = [[text]] if text.lower() in known else [way for way in _ways(text) if str(way[0]).lower() in known]
-    found = [_change(way, before, after, ()) for way in ways]
+
+    def is_none(step: str | None) -> bool:  # of a table, or a function
+        return step is None or step.lower() not in known
+
+    ways: list[Steps] = [[text]] if text.lower() in known else [[*dropwhile(is_none, way)] for way in _ways(text)]
+    found = [_change(way, before, after, ()) for way in ways if way]
     return [change for change in found if change is not None]
 
 
@@ -55,8 +60,9 @@ def _change(way: Steps, was: T.DataType, now: T.DataType, path: tuple[str, ...])
     match was, now:
         case T.StructType(), T.StructType() if way and (both := (_of(was, way[0]), _of(now, way[0]))) != (None, None):
             return _change_behind(way[1:], *both, by_file(was, now)[0], path)
-        case T.ArrayType(), T.ArrayType() if way:  # a name behind it is that of a part of each element
-            return _change(way[1:] if way[0] is None else way, was.elementType, now.elementType, path)
+        case T.ArrayType(), T.ArrayType() if way:
+            inner = way[1:] if way[0] is None else [way[0], *way[1 + (way[1:2] == [None]) :]]  # a.b[0] is a[0].b
+            return _change(inner, was.elementType, now.elementType, path)
         case T.MapType(), T.MapType() if way and was.keyType == now.keyType:
             return _change(way[1:], was.valueType, now.valueType, path)
     if has_replaced(was, now):
@@ -78,7 +84,7 @@ def _change_behind(
     """Of what lies behind the columns of one name. then: those of before by what they are called in the files."""
     if was is not None and now is not None and is_replaced(was, now):
         return Change("another", ".".join((*path, now.name)))
-    if was is not None and (now is None or now.name != was.name):
+    if was is not None and now is None:
         return Change("gone", ".".join((*path, was.name)))
     assert now is not None
     told = then.get(physical(now), was)  # none: it came later
