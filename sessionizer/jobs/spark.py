@@ -51,7 +51,6 @@ EVERYWHERE = {
     "spark.hadoop.parquet.dictionary.page.size": str(64 << 10),
     # Else each call that makes a column looks through the stack and asks the JVM several times, for errors of ours.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    "spark.sql.variable.substitute": "false",  # ${…} in an expression is text, not a variable of the machine
     # Sets, lists and sketches: sorting costs less than maps of objects, in time and memory.
     "spark.sql.execution.useObjectHashAggregateExec": "false",
 }
@@ -92,7 +91,7 @@ def local_settings() -> dict[str, str]:
 
 
 def spark_session(settings: Mapping[str, str] | None = None, *, small: bool = False) -> SparkSession:
-    """A session with Delta; `settings` (the config's `spark:`) override everything here.
+    """A session with Delta; `settings` (the config's `spark:`) override all but ALWAYS.
 
     small: little work waits, so that a quick start counts for more than fast machine code.
     A session that is there already, and the master that spark-submit or a cluster has chosen, are taken over.

@@ -44,6 +44,15 @@ def test_what_is_added_is_read_and_the_source_is_left_as_it_was(spark: SparkSess
     done.backfill(0, 200).assert_clean()
 
 
+@pytest.mark.parametrize("partitioned", ["", "PARTITIONED BY (u)"])
+def test_texts_of_one_length_are_padded_in_each_run(spark: SparkSession, tmp_path: Path, partitioned: str) -> None:
+    done = somebody_elses(spark, tmp_path, "u CHAR(5), at TIMESTAMP, n INT", partitioned)
+    done.schema = EVENTS
+    done.runs("ab@0 abcde@1").runs("ab@5")
+    assert done.sessions("u", "event_count") == [("ab   ", 2), ("abcde", 1)]
+    done.assert_clean()
+
+
 def test_files_lie_in_partitions_of_any_value_under_names_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
     columns = "`a u` STRING, at TIMESTAMP, p STRING, d DATE, s STRUCT<`x y`: INT, l: ARRAY<STRUCT<z: INT>>>"
     mapped = "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"

@@ -141,6 +141,17 @@ def test_values_that_no_table_holds_or_no_order_tells_apart_are_told_at_once(
         Play(spark, tmp_path, **sections).add("a@0").init()
 
 
+@pytest.mark.broad
+@pytest.mark.parametrize("time", ["at", "CAST(at AS TIMESTAMP)"])
+def test_a_time_may_be_a_text_of_any_collation(spark: SparkSession, tmp_path: Path, time: str) -> None:
+    done = Play(spark, tmp_path, "u STRING, at STRING COLLATE UNICODE_CI, n INT", source={"event_time": time})
+    times = ("2026-01-01T02:00:00+02:00", "2026-01-01t00:05:00z", "10:00")
+    done.append([("a", text, 1) for text in times], done.schema)
+    done.init().run()
+    done.assert_sessions("u | start | end | count \n a | 0 | 5 | 2")
+    done.assert_rejected("u | reason \n a | null_time")
+
+
 @pytest.mark.slow
 def test_an_event_of_the_last_microsecond_stops_no_dedupe(play: Plays) -> None:
     done = play("a@5 b@6", source={"dedupe": {"by": ["n"], "within": "1h"}})

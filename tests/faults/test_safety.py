@@ -15,6 +15,7 @@ from sessionizer.jobs import console
 from sessionizer.jobs.config_file import load_config
 from sessionizer.jobs.masking import masked
 from sessionizer.jobs.queries import sql, sql_duckdb
+from sessionizer.jobs.starting.remote import ALWAYS, taken_over
 from sessionizer.lib.admission.validate import validate
 from sessionizer.lib.aggregates.binding import bind
 from sessionizer.lib.config import Aggregate
@@ -114,6 +115,16 @@ def test_an_expression_about_the_row_is_taken(events: DataFrame, text: str) -> N
 
 def test_a_dollar_in_an_expression_is_text(spark: SparkSession) -> None:
     assert spark.sql("SELECT '${env:HOME} ${spark.app.name}'").collect()[0][0] == "${env:HOME} ${spark.app.name}"
+
+
+def test_what_an_expression_means_no_setting_of_a_session_tells(spark: SparkSession) -> None:
+    notebook = spark.newSession()
+    for name, value in ALWAYS.items():
+        notebook.conf.set(name, {"true": "false", "false": "true", "UTC": "Asia/Tokyo"}.get(value, "TIMESTAMP_NTZ"))
+    taken_over(notebook)
+    texts = ('"user"', "'${env:HOME}'", "unix_seconds(try_cast('1970-01-01T02:00:00+02:00' AS TIMESTAMP))", "USER_")
+    (row,) = notebook.sql("SELECT 'ann' AS user_").selectExpr(*texts).collect()
+    assert tuple(row) == ("user", "${env:HOME}", 0, "ann")
 
 
 @pytest.mark.parametrize(

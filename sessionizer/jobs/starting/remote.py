@@ -11,9 +11,15 @@ from pyspark.sql import SparkSession
 from sessionizer.lib.engine import is_remote
 from sessionizer.lib.errors import RunFailed
 
-ALWAYS = {  # whatever the settings say
+ALWAYS = {  # whatever the settings say: an expression has one meaning, and what is not there is not passed over
     "spark.sql.session.timeZone": "UTC",  # of times without a zone
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",  # which goes by the zone that a text has
     "spark.sql.ansi.enabled": "true",  # what an expression has no value for fails
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",  # "page" is a text
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.variable.substitute": "false",  # ${…} is text, not a variable of the machine
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
 }
 REMOTE = "spark.remote"
 CATALOG_OF_DELTA = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -25,7 +31,6 @@ OF_THE_SERVER = (  # and these of them
 # Of a server only what concerns our own session.
 WHERE_REMOTE = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.variable.substitute": "false",
     "spark.sql.debug.maxToStringFields": "100000",  # expressions are checked by how they are shown
     **ALWAYS,
 }

@@ -169,7 +169,7 @@ def _event_time_us(events: DataFrame, rule: Rule) -> Column:
         case T.TimestampNTZType():
             return F.unix_micros(time.cast("timestamp"))
     # A time without a date would otherwise be read as a time of today.
-    dated = F.when(time.rlike(r"^\s*[+-]?\d{4,6}-\d{1,2}-\d{1,2}"), time)
+    dated = F.when(time.cast("string").rlike(r"^\s*[+-]?\d{4,6}-\d{1,2}-\d{1,2}"), time)  # of any collation
     return F.unix_micros(dated.try_cast("timestamp"))
 
 
@@ -177,7 +177,7 @@ def _text_cast(expression: str, events: DataFrame) -> Column | None:
     """The column of texts that an expression does no more than make times of."""
     kinds = {field.name.lower(): field.dataType for field in events.schema.fields}
     name = cast_column(expression)
-    return C.col(name) if name and isinstance(kinds.get(name.lower()), T.StringType) else None
+    return C.col(name).cast("string") if name and isinstance(kinds.get(name.lower()), T.StringType) else None
 
 
 def passing(events: DataFrame, rule: Rule) -> Column | None:

@@ -1,12 +1,13 @@
 """Rows that commits have added, read from the files that the log names: of tables that record no change feed."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -15,6 +16,7 @@ from sessionizer.tables.delta.changes import check_partitions
 from sessionizer.tables.delta.read import Reading, takes_rows_away
 from sessionizer.tables.delta.settings import physical
 
+CHAR = "__CHAR_VARCHAR_TYPE_STRING"  # in which columns say that they are CHAR(n), a STRING for all else
 Values = tuple[tuple[str, str | None], ...]  # of the partition columns, by their names in the log
 
 
@@ -42,9 +44,16 @@ def appended(table: Reading, first: int, last: int) -> DataFrame:
     for values, paths in _by_partition(table, first, last).items():
         rows, given = reader.parquet(*[_located(path, root) for path in paths]), dict(values)
         found = {f.name: C.col(physical(f)).cast(_shape(f.dataType, lambda part: part.name)) for f in inside}
-        found |= {n: F.lit(given.get(physical(schema[n]))).cast(schema[n].dataType) for n in partition}
+        found |= {n: _value(schema[n], given.get(physical(schema[n]))) for n in partition}
         parts.append(rows.select(*[found[name].alias(name) for name in schema.names]))
     return reduce(DataFrame.unionByName, parts) if parts else table.spark.createDataFrame([], schema)
+
+
+def _value(field: T.StructField, told: str | None) -> Column:
+    """Of a partition, as the log tells it."""
+    is_char = re.fullmatch(r"char\((\d+)\)", field.metadata.get(CHAR, ""))
+    value = F.lit(told).cast(field.dataType)
+    return F.rpad(value, int(is_char[1]), " ") if is_char else value
 
 
 def _by_partition(table: Reading, first: int, last: int) -> dict[Values, list[str]]:
@@ -79,7 +88,8 @@ def _located(path: str, root: str) -> str:
 
 
 def _in_file(field: T.StructField) -> T.StructField:
-    return T.StructField(physical(field), _shape(field.dataType, physical))
+    kept = {name: field.metadata[name] for name in (CHAR,) if name in field.metadata}  # else Spark pads no values
+    return T.StructField(physical(field), _shape(field.dataType, physical), True, kept)
 
 
 def _shape(data_type: T.DataType, named: Callable[[T.StructField], str]) -> T.DataType:
