@@ -48,7 +48,8 @@ def test_what_is_added_is_read_and_the_source_is_left_as_it_was(spark: SparkSess
 def test_texts_of_one_length_are_padded_in_each_run(spark: SparkSession, tmp_path: Path, partitioned: str) -> None:
     done = somebody_elses(spark, tmp_path, "u CHAR(5), at TIMESTAMP, n INT", partitioned)
     done.schema = EVENTS
-    done.runs("ab@0 abcde@1").runs("ab@5")
+    done.add("ab@0 abcde@1").init().run()
+    done.runs("ab@5")
     assert done.sessions("u", "event_count") == [("ab   ", 2), ("abcde", 1)]
     done.assert_clean()
 

@@ -177,7 +177,7 @@ def _text_cast(expression: str, events: DataFrame) -> Column | None:
     """The column of texts that an expression does no more than make times of."""
     kinds = {field.name.lower(): field.dataType for field in events.schema.fields}
     name = cast_column(expression)
-    return C.col(name).cast("string") if name and isinstance(kinds.get(name.lower()), T.StringType) else None
+    return C.col(name) if name and isinstance(kinds.get(name.lower()), T.StringType) else None
 
 
 def passing(events: DataFrame, rule: Rule) -> Column | None:
