@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.exactness.play import Play
+from tests.exactness.play import BY_N, Play
 
 pytestmark = pytest.mark.slow
 
@@ -62,6 +62,68 @@ def test_an_event_that_was_rejected_without_cause_is_found(damaged: Play, reason
     )
     # The sessions are those of the events that are not rejected; but this one should not be.
     assert not damaged.verify().clean
+
+
+LATE = "late events are older than the horizon of their run"
+NO_CAUSE = "events are rejected for no reason that the config does not give"
+
+
+def left_out(of: Play, user: str, reason: str = "late", run_seq: int = 1) -> dict[str, int]:
+    """What verify finds once a user's only event is rejected, by a horizon of its own, and its session gone."""
+    now = "TIMESTAMP'2026-01-02'"
+    event = """to_json(struct(at, n, u), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"))"""
+    keys = [name for name in of.config.source.key if name != "u"]
+    told = f"SELECT *, {event} AS e FROM delta.`{of.config.source.table}` WHERE u = '{user}'"
+    values = f"at, '{reason}', 'out', {now}, {now}, e, sha2(e, 256), 1, 1, 'by hand', {run_seq}"
+    of.damage(f"INSERT INTO {{}} SELECT {', '.join([*keys, 'u'])}, {values} FROM ({told})", "rejected_events")
+    of.damage(f"DELETE FROM {{}} WHERE u = '{user}'")
+    return {name: number for name, number in of.verify().broken.items() if number}
+
+
+def test_nothing_is_late_for_a_first_run_whatever_a_row_says(play: Plays) -> None:
+    done = play("a@5 tick@100", source={"key": ["u"]})
+    assert left_out(done, "a") == {LATE: 1}
+
+
+def test_nothing_is_late_for_a_rebuild_whatever_a_row_says(play: Plays) -> None:
+    done = play("tick@100 | a@5").rebuild()
+    done.assert_clean()
+    assert left_out(done, "a", run_seq=2) == {LATE: 1}
+
+
+def test_what_is_late_is_older_than_the_horizon_of_its_tenant(spark: SparkSession, tmp_path: Path) -> None:
+    of_tenants = {"watermark": {"per": ["n"]}, "allowed_lateness": "0s"}
+    done = Play(spark, tmp_path, source={"key": ["n", "u"]}, time=of_tenants)
+    done.add("tick@100=1 tock@9=2").init().run()
+    done.add("a@10=2 b@5=2 c@5=3 d@10=1").run()
+    done.assert_rejected("u | n | reason \n b | 2 | late \n d | 1 | late")
+    done.assert_clean()
+    assert left_out(done, "a", run_seq=2) == {LATE: 1}
+    assert left_out(done, "c", run_seq=2) == {LATE: 2}  # of a tenant that had no watermark
+
+
+@pytest.mark.parametrize("reason", ["duplicate", "before_start"])
+def test_a_reason_that_the_config_cannot_give_is_found(play: Plays, reason: str) -> None:
+    assert left_out(play("a@5 tick@100"), "a", reason) == {NO_CAUSE: 1}
+
+
+def test_a_row_is_missed_whose_gaps_reach_over_what_is_asked(play: Plays) -> None:
+    done = play("a@0=300 a@200=1 tick@100=1", **BY_N)
+    done.damage("DELETE FROM {} WHERE u = 'a'")
+    assert not done.verify(120, 150).clean
+
+
+def test_an_open_row_has_no_end_reason_not_even_a_flush(play: Plays) -> None:
+    done = play("a@5 tick@7")
+    done.damage("UPDATE {} SET end_reason = 'flush' WHERE u = 'a'")
+    assert not done.verify().clean
+
+
+def test_events_of_one_time_are_told_apart_where_their_order_is(spark: SparkSession, tmp_path: Path) -> None:
+    done = traced(Play(spark, tmp_path, source={"order_by": ["n"]})).runs("a@5=1 a@5=2 tick@7")
+    done.assert_clean()
+    done.damage("UPDATE {} SET n = 1 WHERE u = 'a'", "event_sessions")
+    assert not done.verify().clean
 
 
 @pytest.mark.parametrize(("reason", "kept"), [("correction", "out"), ("ignored_delete", "in")])

@@ -1,8 +1,9 @@
 """verify: recompute the sessions from the accepted events, and compare the table with them row by row."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import accumulate
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -15,6 +16,7 @@ from sessionizer.jobs.run.kinds import Kind, sessions_of
 from sessionizer.jobs.run.phases import Say, wall_clock
 from sessionizer.jobs.run.policies import check_fits
 from sessionizer.jobs.run.retries import with_retries
+from sessionizer.jobs.run.scopes import horizons_of_scopes
 from sessionizer.lib import columns as C
 from sessionizer.lib.config import Config, DynamicGap
 from sessionizer.lib.durations import EVER
@@ -30,7 +32,9 @@ from sessionizer.lib.verifying.facts import facts_of
 from sessionizer.lib.verifying.plan import expected_sessions
 from sessionizer.lib.verifying.rejections import (
     FORGOTTEN,
+    HAS_SCOPES,
     LIMIT,
+    OF_RUN,
     SAME_COLUMNS,
     STAYS,
     WAITS,
@@ -46,6 +50,7 @@ from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.table_set import TableSet
 
 TIMES = (C.SESSION_START, C.SESSION_END)
+MOST_TOLD = 100_000  # watermarks of scopes
 Frames = dict[str, DataFrame]  # by what they are of
 
 
@@ -119,8 +124,7 @@ def _verified(tables: TableSet, kind: Kind, asked: Asked, say: Say) -> Verdict:
 
 def _source(context: RunContext, asked: Asked, rule: Rule) -> DataFrame:
     """The rows of the source, judged, that make the sessions asked for, and maybe others."""
-    # Chains are cut from their first event on, and each key has its own.
-    if (asked.low is None and asked.high is None) or rule.cuts:
+    if (asked.low is None and asked.high is None) or reaches_far(rule):
         return judged(context.past.events(None), rule)
     spans = _wide(context, asked)
     return judged(context.past.events(spans), rule).where(within(C.col(C.US), spans))
@@ -165,24 +169,43 @@ def judged_rejects(
         return not_there
     last = context.position.manifest
     columns_now = {} if last is None else last.columns
-    known = [_known(run, rule, columns_now) for run in context.kind.home.manifests(context.position.version)]
-    numbers, are = (C.RUN_SEQ, "h", FORGOTTEN, LIMIT), (SAME_COLUMNS, WAITS, STAYS)
+    runs = [*context.kind.home.manifests(context.position.version)]
+    anew = next((run for run in runs if run.mode == "rebuild"), None)
+    scoped = _scoped(runs, anew)
+    known = [(*_known(run, rule, columns_now, anew), run in scoped) for run in runs]
+    numbers, are = (C.RUN_SEQ, OF_RUN, FORGOTTEN, LIMIT), (SAME_COLUMNS, WAITS, STAYS, HAS_SCOPES)
     columns = ", ".join([*(f"{name} BIGINT" for name in numbers), *(f"{name} BOOLEAN" for name in are)])
-    runs = rejects.sparkSession.createDataFrame(known, columns)
-    told = runs.withColumn(C.HORIZON, F.timestamp_micros("h")).drop("h")
-    found = without_cause(rejects, told, rule) | not_there
+    told = rejects.sparkSession.createDataFrame(known, columns)
+    scopes = horizons_of_scopes(scoped, rule, context.sample()) if scoped and rule.scope else None
+    began = [name for name, first in context.began.items() if first]
+    found = without_cause(rejects, told, scopes, rule, began) | not_there
     if whole:
         found |= not_of_the_source(near, rejects, told, rule)
         found |= wrong_copies(near, events, rejects, rule) if rule.dedupe is not None else {}
     return found
 
 
-def _known(run: Manifest, rule: Rule, columns: Mapping[str, str]) -> tuple[int | bool | None, ...]:
-    """What a manifest tells of a run: as `without_cause` and `not_of_the_source` ask it. columns: those of today."""
+def _scoped(runs: Sequence[Manifest], anew: Manifest | None) -> list[Manifest]:
+    """The runs behind the last rebuild that have told the watermarks of scopes: the newest ones, of not too many."""
+    young = [run for run in runs if run.scopes_before is not None and (anew is None or run.run_seq > anew.run_seq)]
+    numbers = accumulate(len(run.scopes_before or ()) for run in young)
+    return [run for run, number in zip(young, numbers, strict=True) if number <= MOST_TOLD]
+
+
+def _known(
+    run: Manifest, rule: Rule, columns: Mapping[str, str], anew: Manifest | None
+) -> tuple[int | bool | None, ...]:
+    """What a manifest tells of a run: as `without_cause` and `not_of_the_source` ask it.
+
+    columns: those of today. anew: the last rebuild, for which nothing was late but what is forgotten.
+    """
     by, others = run.as_judged(rule), None if run.mode != "run" or run.retold else False
     waits, stays = by.corrections == "quarantine" or others, by.deletes == "ignore" or others
     limit, same = min(run.now + by.max_future_skew, EVER), run.columns == columns
-    return run.run_seq, run.horizon_before, run.forgotten, limit, same, waits, stays
+    is_made_anew = anew is not None and run.run_seq <= anew.run_seq
+    nothing = is_made_anew or (run.horizon_before is None and rule.watermark_per == "table")
+    forgotten = anew.forgotten if is_made_anew and anew is not None else run.forgotten
+    return run.run_seq, -EVER if nothing else run.horizon_before, forgotten, limit, same, waits, stays
 
 
 def _of_traces(context: RunContext, sessions: DataFrame, events: DataFrame, rule: Rule) -> Frames:
@@ -196,9 +219,9 @@ def _of_traces(context: RunContext, sessions: DataFrame, events: DataFrame, rule
         if (since := _complete_since(output)) is not None:
             found[rules.numbers(name)] = wrong_numbers(rows, sessions, since)
             if rules.is_recomputed(rule):  # else final sessions keep a number of events, and nobody knows which
-                origin = rule.origin if name == "event_sessions" else ()
+                more = (*rule.origin, *rule.order_by) if name == "event_sessions" else ()
                 known = since if forgotten is None else max(since, forgotten)
-                found[rules.members(name)] = wrong_members(rows, events, sessions, (*rule.key, *origin), known)
+                found[rules.members(name)] = wrong_members(rows, events, sessions, (*rule.key, *more), known)
         if name == "session_updates":
             found[rules.results(name)] = wrong_results(rows, sessions, rule, _since(context), since)
     return found
@@ -226,8 +249,16 @@ def _wide(context: RunContext, asked: Asked) -> list[tuple[int, int]]:
     return [(min(low, int(bounds["low"])), max(high, int(bounds["high"])))]
 
 
+def reaches_far(rule: Rule) -> bool:
+    """Whether sessions may follow from events of any time before: chains are cut from their first event on.
+
+    A session that the table lacks may have gaps of its own, of any length.
+    """
+    return rule.cuts or isinstance(rule.gap, DynamicGap)
+
+
 def around(asked: Asked, rule: Rule) -> tuple[int, int]:
-    """The times asked for, and a gap more on either side where all have the same one."""
+    """The times asked for, and a gap more on either side."""
     gap = 0 if isinstance(rule.gap, DynamicGap) else rule.gap
     return (-EVER if asked.low is None else asked.low - gap), (EVER if asked.high is None else asked.high + gap)
 

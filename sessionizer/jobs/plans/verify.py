@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sessionizer.jobs.commands.verify import Asked, around
+from sessionizer.jobs.commands.verify import Asked, around, reaches_far
 from sessionizer.jobs.console import iso, short, stdout, table
 from sessionizer.jobs.plans.backfill import part_document, told_part, told_rows
 from sessionizer.jobs.plans.touched import REACHES, by_status, outermost, touching, unfinished
@@ -104,7 +104,7 @@ def _spans(tables: LocalTableSet, of: Ruled, asked: Asked) -> Spans | None:
     if of.name == "windows":
         shape = SlidingRule.of(tables.config)
         return [(low - low % shape.unit - shape.reach, high - high % shape.unit + shape.reach + shape.unit - 1)]
-    return None if of.rule.cuts else [outermost(tables, of, *around(asked, of.rule))]
+    return None if reaches_far(of.rule) else [outermost(tables, of, *around(asked, of.rule))]
 
 
 def _checks(tables: LocalTableSet, of: Ruled, rule: Rule, *, whole: bool, forgotten: bool) -> list[str]:

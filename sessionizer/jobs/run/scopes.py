@@ -31,11 +31,23 @@ def scopes_as_json(scopes: DataFrame) -> tuple[str, ...]:
 def scopes_from_json(lines: tuple[str, ...], rule: Rule, events: DataFrame) -> DataFrame:
     """What `scopes_as_json` has written; `events` tells the types of the scope's columns."""
     times = [T.StructField(name, T.LongType()) for name in OF_SCOPE]
-    keyed = with_keys(events, rule.made)
-    schema = T.StructType([*keyed.select(*C.cols(rule.scope)).schema.fields, *times])
+    schema = T.StructType([*_scope_columns(rule, events), *times])
     rows = events.sparkSession.createDataFrame([(line,) for line in lines], "line STRING")
     parsed = rows.select(F.from_json("line", schema, READING_OPTIONS).alias("scope")).select("scope.*")
     return as_literals(parsed, Checkpoints())
+
+
+def horizons_of_scopes(runs: Sequence[Manifest], rule: Rule, events: DataFrame) -> DataFrame:
+    """The horizons of scopes before these runs, which they have judged by: run_seq, the scope's columns, its mark."""
+    schema = T.StructType([*_scope_columns(rule, events), T.StructField(C.SCOPE_FLUSH_MARK, T.LongType())])
+    lines = [(run.run_seq, line) for run in runs for line in run.scopes_before or ()]
+    rows = events.sparkSession.createDataFrame(lines, f"{C.RUN_SEQ} BIGINT, line STRING")
+    parsed = rows.select(C.RUN_SEQ, F.from_json("line", schema, READING_OPTIONS).alias("scope"))
+    return parsed.select(C.RUN_SEQ, "scope.*")
+
+
+def _scope_columns(rule: Rule, events: DataFrame) -> list[T.StructField]:
+    return with_keys(events, rule.made).select(*C.cols(rule.scope)).schema.fields
 
 
 def keys_from_json(lines: Sequence[str], rule: Rule, events: DataFrame) -> DataFrame:

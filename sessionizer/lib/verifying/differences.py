@@ -153,7 +153,7 @@ def _named(conditions: Mapping[str, Column]) -> Column:
 def _by_clock(rule: Rule) -> dict[str, Column]:
     """Which columns may differ, as the run's own clock or a flush may have ended the session that was found."""
     reason, status = F.col(FOUND)[C.END_REASON], F.col(FOUND)[C.STATUS]
-    excused = {C.END_REASON: reason == FLUSH}
+    excused = {C.END_REASON: (reason == FLUSH) & (status != OPEN)}
     if rule.idle_after is not None and rule.idle_clock == "processing_time":  # idle, and cut, too
         idle = reason.isin(IDLE, MAX_DURATION, *REASONS) & (status == CLOSED) & (F.col(EXPECTED)[C.STATUS] == OPEN)
         excused = {C.STATUS: idle, C.END_REASON: excused[C.END_REASON] | idle}

@@ -1,5 +1,6 @@
 """Rejections judged again, each by what its run knew: what verify finds wrong in rejected_events."""
 
+from collections.abc import Sequence
 from functools import reduce
 from operator import and_
 
@@ -9,6 +10,7 @@ from pyspark.sql import functions as F
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.validate import raw_us
 from sessionizer.lib.admission.verdicts import (
+    BEFORE_START,
     BY_COLUMNS,
     CORRECTION,
     DUPLICATE,
@@ -18,33 +20,47 @@ from sessionizer.lib.admission.verdicts import (
     INVALID,
     LATE,
 )
+from sessionizer.lib.durations import EVER
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.verifying import rules
 from sessionizer.lib.verifying.bag import APART, REJECTED, ROW, THERE, of_rejects
 
+OF_RUN = "__horizon_us"  # of these runs: what was older was late; null: each scope, or row, has its own
+OF_SCOPE, HAS_SCOPES = (
+    "__scope_horizon_us",
+    "__has_scopes",
+)  # the same of a scope of a run; of runs whose scopes are told
 FORGOTTEN = "__forgotten_us"  # of these runs: what ended before it had been forgotten
 WAITS, STAYS = "__waits", "__stays"  # of these runs: whether corrections wait by their policy, and deletes are ignored
 SAME_COLUMNS = "__same_columns"  # of these runs: whether the source has the columns that they have read
 LIMIT = "__limit_us"  # of the runs that are known: the latest event time that was not in the future
 
 
-def without_cause(rejects: DataFrame, runs: DataFrame, rule: Rule) -> dict[str, DataFrame]:
+def without_cause(
+    rejects: DataFrame, runs: DataFrame, scopes: DataFrame | None, rule: Rule, began: Sequence[str]
+) -> dict[str, DataFrame]:
     """Rows of rejected_events that say of themselves that they are wrong, by the rule that they break.
 
-    runs: run_seq, horizon TIMESTAMP (null: it had one for each scope), `__forgotten_us` and `__limit_us` BIGINT,
-    `__waits` and `__stays` BOOLEAN (null: it has those of others, too) of the runs that are known.
+    runs: run_seq, `__horizon_us`, `__forgotten_us` and `__limit_us` BIGINT, `__waits`, `__stays` (null: it has those of
+    others, too) and `__has_scopes` BOOLEAN of the runs that are known; scopes: as of `horizons_of_scopes`; began: the
+    sources that runs have not read from the start.
     """
-    told = rejects.withColumn("__own", C.col(C.HORIZON)).drop(C.HORIZON)
-    met = joined(told, F.broadcast(runs), (C.RUN_SEQ,), "left")
+    met = joined(rejects, F.broadcast(runs), (C.RUN_SEQ,), "left")
+    if scopes is not None:
+        met = joined(met, F.broadcast(scopes), (C.RUN_SEQ, *rule.scope), "left")
+    of_scope = F.lit(None).cast("bigint") if scopes is None else C.col(C.SCOPE_FLUSH_MARK)
     reason, time = C.col(C.REASON), C.col(C.EVENT_TIME)
     judged = F.unix_micros(time) - F.pmod(F.unix_micros(time), F.lit(rule.time_unit))
-    horizon = F.greatest(F.unix_micros(F.coalesce(C.col(C.HORIZON), F.col("__own"))), F.col(FORGOTTEN))
+    unknown = F.when(F.col(HAS_SCOPES), F.lit(-EVER)).otherwise(F.unix_micros(C.col(C.HORIZON)))
+    horizon = F.greatest(F.coalesce(F.col(OF_RUN), of_scope, unknown), F.col(FORGOTTEN))
     not_ahead = judged <= F.col(LIMIT)
+    is_older = C.col(C.SOURCE).isin(*began) if rule.sources else F.lit(bool(began))
     wrong = {
         rules.IS_LATE: (reason == LATE) & (judged >= horizon),
         rules.IS_AHEAD: (reason == IN_THE_FUTURE) & not_ahead,
         rules.MAY_WAIT: (reason == CORRECTION) & ~F.col(WAITS) | (reason == IGNORED_DELETE) & ~F.col(STAYS),
+        rules.HAS_CAUSE: (reason == BEFORE_START) & ~is_older | (reason == DUPLICATE) & F.lit(rule.dedupe is None),
     }
     return {name: met.where(condition).select(*_shown(rule)) for name, condition in wrong.items()}
 

@@ -20,6 +20,7 @@ ADDS_UP = "the counts of every run add up"
 IS_LATE = "late events are older than the horizon of their run"
 IS_AHEAD = "events of the future were ahead of their run"
 MAY_WAIT = "corrections that were not made were not to be made by their run"
+HAS_CAUSE = "events are rejected for no reason that the config does not give"
 IN_SOURCE = "what is rejected is in the source"
 IS_INVALID = "invalid events break a rule"
 IS_KEPT = "what is invalid is in rejected_events"
@@ -51,7 +52,7 @@ def of_windows() -> list[str]:
 
 def of_rejects(rule: Rule, *, whole: bool) -> list[str]:
     """What rejected events must be, where there are any; whole: of all of the source."""
-    found = [IS_LATE, IS_AHEAD, MAY_WAIT]
+    found = [IS_LATE, IS_AHEAD, MAY_WAIT, HAS_CAUSE]
     if whole:
         found += [IN_SOURCE, IS_INVALID, *([IS_COPY, NO_COPY] if rule.dedupe is not None else [])]
     return found

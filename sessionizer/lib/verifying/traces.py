@@ -34,7 +34,9 @@ def wrong_numbers(trace: DataFrame, sessions: DataFrame, since: int) -> DataFram
 def wrong_members(
     trace: DataFrame, events: DataFrame, sessions: DataFrame, by: tuple[str, ...], since: int
 ) -> DataFrame:
-    """Times, from `since` (microseconds) on, that have another number of rows than of accepted events. by: of each.
+    """Times, from `since` (microseconds) on, that have another number of rows than of accepted events.
+
+    by: of each, and what tells events of one time apart.
 
     Those of events apart are in sessions apart.
     """
