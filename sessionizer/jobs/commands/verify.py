@@ -1,12 +1,12 @@
 """verify: recompute the sessions from the accepted events, and compare the table with them row by row."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import accumulate
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from sessionizer.jobs.reporting.verdict import Verdict, examples_of, first_wrong
 from sessionizer.jobs.run.compute import Checkpoints
@@ -50,7 +50,6 @@ from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.table_set import TableSet
 
 TIMES = (C.SESSION_START, C.SESSION_END)
-MOST_TOLD = 100_000  # watermarks of scopes
 Frames = dict[str, DataFrame]  # by what they are of
 
 
@@ -171,25 +170,18 @@ def judged_rejects(
     columns_now = {} if last is None else last.columns
     runs = [*context.kind.home.manifests(context.position.version)]
     anew = next((run for run in runs if run.mode == "rebuild"), None)
-    scoped = _scoped(runs, anew)
-    known = [(*_known(run, rule, columns_now, anew), run in scoped) for run in runs]
+    young = [run for run in runs if anew is None or run.run_seq > anew.run_seq]
+    told_by, scopes = horizons_of_scopes(young, rule, context.sample())
+    known = [(*_known(run, rule, columns_now, anew), run.run_seq in told_by) for run in runs]
     numbers, are = (C.RUN_SEQ, OF_RUN, FORGOTTEN, LIMIT), (SAME_COLUMNS, WAITS, STAYS, HAS_SCOPES)
     columns = ", ".join([*(f"{name} BIGINT" for name in numbers), *(f"{name} BOOLEAN" for name in are)])
     told = rejects.sparkSession.createDataFrame(known, columns)
-    scopes = horizons_of_scopes(scoped, rule, context.sample()) if scoped and rule.scope else None
     began = [name for name, first in context.began.items() if first]
     found = without_cause(rejects, told, scopes, rule, began) | not_there
     if whole:
         found |= not_of_the_source(near, rejects, told, rule)
         found |= wrong_copies(near, events, rejects, rule) if rule.dedupe is not None else {}
     return found
-
-
-def _scoped(runs: Sequence[Manifest], anew: Manifest | None) -> list[Manifest]:
-    """The runs behind the last rebuild that have told the watermarks of scopes: the newest ones, of not too many."""
-    young = [run for run in runs if run.scopes_before is not None and (anew is None or run.run_seq > anew.run_seq)]
-    numbers = accumulate(len(run.scopes_before or ()) for run in young)
-    return [run for run, number in zip(young, numbers, strict=True) if number <= MOST_TOLD]
 
 
 def _known(
@@ -203,9 +195,10 @@ def _known(
     waits, stays = by.corrections == "quarantine" or others, by.deletes == "ignore" or others
     limit, same = min(run.now + by.max_future_skew, EVER), run.columns == columns
     is_made_anew = anew is not None and run.run_seq <= anew.run_seq
-    nothing = is_made_anew or (run.horizon_before is None and rule.watermark_per == "table")
+    knew = run.horizon_before is not None or run.scopes_before is not None or rule.watermark_per == "key"
     forgotten = anew.forgotten if is_made_anew and anew is not None else run.forgotten
-    return run.run_seq, -EVER if nothing else run.horizon_before, forgotten, limit, same, waits, stays
+    horizon = run.horizon_before if knew and not is_made_anew else -EVER
+    return run.run_seq, horizon, forgotten, limit, same, waits, stays
 
 
 def _of_traces(context: RunContext, sessions: DataFrame, events: DataFrame, rule: Rule) -> Frames:
@@ -219,12 +212,19 @@ def _of_traces(context: RunContext, sessions: DataFrame, events: DataFrame, rule
         if (since := _complete_since(output)) is not None:
             found[rules.numbers(name)] = wrong_numbers(rows, sessions, since)
             if rules.is_recomputed(rule):  # else final sessions keep a number of events, and nobody knows which
-                more = (*rule.origin, *rule.order_by) if name == "event_sessions" else ()
+                more = (*rule.origin, *_order_of(rows, rule)) if name == "event_sessions" else ()
                 known = since if forgotten is None else max(since, forgotten)
                 found[rules.members(name)] = wrong_members(rows, events, sessions, (*rule.key, *more), known)
         if name == "session_updates":
             found[rules.results(name)] = wrong_results(rows, sessions, rule, _since(context), since)
     return found
+
+
+def _order_of(rows: DataFrame, rule: Rule) -> list[str]:
+    """What tells events of one time apart, but structs, whose parts each table has in an order of its own."""
+    simple = {f.name.lower() for f in rows.schema.fields if isinstance(f.dataType, T.AtomicType)}
+    known = {name.lower() for name in (*rule.key, *rule.origin, C.EVENT_TIME)}
+    return [name for name in rule.order_by if name.lower() in simple - known]
 
 
 def _complete_since(output: EventOutput) -> int | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -20,6 +21,8 @@ from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.watermarks import OF_SCOPE, WatermarkOverride, WatermarkState, as_literals, latest
 from sessionizer.tables.manifest import Manifest
 
+MOST_TOLD = 100_000  # scopes of runs that are looked at again
+
 
 def scopes_as_json(scopes: DataFrame) -> tuple[str, ...]:
     """Each scope with its times as one line of JSON, in order."""
@@ -37,13 +40,22 @@ def scopes_from_json(lines: tuple[str, ...], rule: Rule, events: DataFrame) -> D
     return as_literals(parsed, Checkpoints())
 
 
-def horizons_of_scopes(runs: Sequence[Manifest], rule: Rule, events: DataFrame) -> DataFrame:
-    """The horizons of scopes before these runs, which they have judged by: run_seq, the scope's columns, its mark."""
+def horizons_of_scopes(
+    runs: Sequence[Manifest], rule: Rule, events: DataFrame
+) -> tuple[frozenset[int], DataFrame | None]:
+    """The runs that tell the horizons of all their scopes, by which they have judged; and these horizons.
+
+    In: runs, the newest first. Out: run_seq, the scope's columns, its mark; None: there are none.
+    """
+    told = [(run.run_seq, run.scopes_before) for run in runs if run.scopes_before is not None and rule.scope]
+    told = told[: sum(number <= MOST_TOLD for number in accumulate(len(lines) for _, lines in told))]
+    known = frozenset(number for number, _ in told)
+    if not (lines := [(number, line) for number, of in told for line in of]):
+        return known, None
     schema = T.StructType([*_scope_columns(rule, events), T.StructField(C.SCOPE_FLUSH_MARK, T.LongType())])
-    lines = [(run.run_seq, line) for run in runs for line in run.scopes_before or ()]
     rows = events.sparkSession.createDataFrame(lines, f"{C.RUN_SEQ} BIGINT, line STRING")
     parsed = rows.select(C.RUN_SEQ, F.from_json("line", schema, READING_OPTIONS).alias("scope"))
-    return parsed.select(C.RUN_SEQ, "scope.*")
+    return known, parsed.select(C.RUN_SEQ, "scope.*")
 
 
 def _scope_columns(rule: Rule, events: DataFrame) -> list[T.StructField]:
