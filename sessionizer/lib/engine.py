@@ -134,10 +134,16 @@ def _names(tree: Any) -> list[str]:
 
 def _never_fails(tree: Any, cast: Any) -> bool:
     kind, below = tree.getClass().getSimpleName(), tree.children()
-    is_safe = kind in _NEVER_FAILS or (kind == "Cast" and cast.canUpCast(below.apply(0).dataType(), tree.dataType()))
+    is_safe = kind in _NEVER_FAILS or (kind == "Cast" and _has_room(below.apply(0).dataType(), tree.dataType(), cast))
     if kind == "Like":  # a pattern from a column may be none
         is_safe = below.apply(1).getClass().getSimpleName() == "Literal"
     return is_safe and all(_never_fails(below.apply(n), cast) for n in range(below.size()))
+
+
+def _has_room(was: Any, now: Any, cast: Any) -> bool:
+    """Whether the one type has all values of the other. Not all of a DATE, which there may be of the year 300000."""
+    is_time = str(was.typeName()) == "date" and str(now.typeName()).startswith("timestamp")
+    return bool(cast.canUpCast(was, now)) and not is_time
 
 
 def plan_text(frame: DataFrame) -> str:

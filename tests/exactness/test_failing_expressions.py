@@ -35,7 +35,7 @@ ALIKE = [
 
 
 def is_guarded(spark: SparkSession, text: str) -> bool:
-    events = spark.createDataFrame([], "u STRING, at TIMESTAMP, n INT, big BIGINT, user STRUCT<id: STRING>")
+    events = spark.createDataFrame([], "u STRING, at TIMESTAMP, n INT, big BIGINT, day DATE, user STRUCT<id: STRING>")
     return of_event(text, events, "source.where")[1] is not None
 
 
@@ -44,6 +44,11 @@ def is_guarded(spark: SparkSession, text: str) -> bool:
 )
 def test_what_cannot_fail_is_left_as_it_is_so_that_files_are_skipped_by_it(spark: SparkSession, text: str) -> None:
     assert not is_guarded(spark, text)
+
+
+def test_a_date_may_be_of_a_year_that_no_time_has(spark: SparkSession) -> None:
+    assert is_guarded(spark, "day > at")
+    assert not is_guarded(spark, "day > '2026-01-01'")
 
 
 @pytest.mark.parametrize("texts", ALIKE, ids=lambda texts: texts[0])

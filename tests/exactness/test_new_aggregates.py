@@ -11,7 +11,7 @@ from sessionizer.jobs.commands.look_back import LookBack, backfill, lacking
 from sessionizer.jobs.commands.status import status
 from sessionizer.jobs.queries.changes import Asked, document
 from sessionizer.lib.errors import ConfigError, SourceMismatch, UsageError
-from tests.exactness.play import TOTAL, Play, at
+from tests.exactness.play import TOTAL, Play, at, minute
 
 Plays = Callable[..., Play]
 LATE_TAKEN_IN: dict[str, Any] = {"late_events": "amend", "time": {"allowed_lateness": "20m"}}
@@ -269,3 +269,18 @@ def test_a_dropped_aggregate_that_comes_back_tells_nothing_of_events_that_have_c
     assert span is not None
     backfill(done.kind, LookBack(*span, columns=("total",), now=done.now))
     done.assert_sessions("u | total \n a | 100 \n b | 4 \n tick | 1")
+
+
+@pytest.mark.broad
+def test_the_first_local_time_of_a_table_may_come_with_a_new_aggregate(spark: SparkSession, tmp_path: Path) -> None:
+    outputs = {"session_updates": str(tmp_path / "updates")}
+    done = Play(spark, tmp_path, "u STRING, at TIMESTAMP, n INT, local TIMESTAMP_NTZ", outputs=outputs)
+    row = "INSERT INTO {{}} VALUES ('a', TIMESTAMP'{0}', 1, TIMESTAMP_NTZ'{0}')"
+    done.source("CREATE TABLE {} (u STRING, at TIMESTAMP, n INT, local TIMESTAMP_NTZ) USING delta")
+    done.source(row.format(minute(0))).init().run()
+    done.change(aggregates=[*TOTAL, {"name": "last_local", "fn": "last", "of": "local"}])
+    done.source(row.format(minute(5))).run()
+    assert done.row("a")["last_local"] == minute(5).replace(tzinfo=None)
+    done.assert_clean()
+    done.change(aggregates=[*TOTAL, {"name": "locals", "fn": "list", "of": "local"}]).rebuild()
+    done.assert_clean()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sessionizer.jobs.config_file import load_config
-from sessionizer.lib.config import Config, StartTimestamp, StartVersion, json_schema, location_kind
+from sessionizer.lib.config import Aggregate, Config, StartTimestamp, StartVersion, json_schema, location_kind
 from sessionizer.lib.durations import HOUR, MINUTE, SECOND
 from sessionizer.lib.errors import ConfigError
 
@@ -568,3 +568,11 @@ def test_the_schema_describes_every_field_and_writes_defaults_as_the_file_does()
     assert fields["SessionRule", "gap"]["default"] == "30m0s"
     assert fields["Watermark", "from"]["default"] == "max_event_time"
     assert json.loads(json.dumps(schema)) == schema
+
+
+@pytest.mark.parametrize(
+    ("of", "sql"), [("cart-total", "`cart-total`"), ("2024", "`2024`"), ("cart - total", "cart - total")]
+)
+def test_the_name_of_a_column_stands_for_it_in_what_is_of_one_source(of: str, sql: str) -> None:
+    value = Aggregate(name="a", fn="sum", of=of, source="web").value(["cart", "total", "cart-total", "2024"])
+    assert value == f"CASE WHEN source = 'web' THEN ({sql}\n) END"

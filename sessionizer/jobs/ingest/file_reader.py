@@ -30,7 +30,7 @@ from sessionizer.jobs.ingest.lines import (
     with_newlines,
 )
 from sessionizer.jobs.ingest.names import check_arrival, csv_header, one_of_each, renamed, require_used, time_column
-from sessionizer.jobs.ingest.objects import READING, as_known, require_objects, with_objects
+from sessionizer.jobs.ingest.objects import as_known, inferred, require_objects, with_objects
 from sessionizer.jobs.ingest.time_formats import ISO, PER_SECOND, check_time_type, parquet_rows, parse_time
 from sessionizer.lib import columns as C
 from sessionizer.lib.canonical import canonical_json
@@ -173,14 +173,14 @@ class FileReader:
             time = (None if self.source.arrival else time_column(self.source.event_time, ())) or C.EVENT_TIME
             return parse_access_log(lines, time), self._columns(access_log_schema(time), part, table)
         with having(self.spark, CASE_SENSITIVE):
-            inferred = self.spark.read.options(**READING).json(copy.as_uri()).schema
+            found, names_twice = inferred(lines, copy)
             # Names as the table, the options and the config write them.
             wanted = [*self.options.rename, *self.declared.fieldNames(), *self.source.own_key, self.source.event_time]
-            found, doubles = one_of_each(inferred, [*(table.fieldNames() if table else ()), *wanted])
+            found, doubles = one_of_each(found, [*(table.fieldNames() if table else ()), *wanted])
             found = self._with_objects(found, lines, copy, table)
         columns = self._columns(found, part, table)
         fields = T.StructType([T.StructField(c.found, c.json_type) for c in columns if not c.way])
-        return parse_json(lines, fields, doubles), columns
+        return parse_json(lines, fields, doubles, names_twice=names_twice), columns
 
     def _with_objects(
         self, found: T.StructType, lines: DataFrame, copy: Path, table: T.StructType | None

@@ -36,9 +36,9 @@ NAMES_OF_KEYS = (
     *("user", "visitor", "customer", "member", "account", "client", "device", "cookie", "email", "player", "driver"),
     *("host", "ip", "sensor", "machine"),
 )
-# Numbers, but no digits that begin with a zero, which name something.
+# Numbers, but no digits that begin with a zero, or a plus, which name something.
 NUMBER = re.compile(r"\s*[-+]?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][-+]?\d+)?\s*")
-WHOLE = re.compile(r"\s*[-+]?(0|[1-9]\d{0,17})\s*")
+WHOLE = re.compile(r"\s*-?(0|[1-9]\d{0,18})\s*")
 
 
 @dataclass(frozen=True)
@@ -217,11 +217,16 @@ def _kind(there: Sequence[Any], *, is_text: bool) -> str | None:
     if is_text:
         kinds = [
             ("boolean", lambda v: v.strip().lower() in ("true", "false")),
-            ("bigint", lambda v: bool(WHOLE.fullmatch(v))),
-            ("double", lambda v: bool(NUMBER.fullmatch(v))),
+            ("bigint", lambda v: bool(WHOLE.fullmatch(v)) and -(2**63) <= int(v) < 2**63),
+            ("double", lambda v: not v.lstrip().startswith("+") and _is_double(v)),
         ]
     found = next((kind for kind, holds in kinds if there and all(map(holds, there))), None)
     return found or ("string" if is_text or not there else None)
+
+
+def _is_double(text: str) -> bool:
+    """Whether a text is a number that a DOUBLE holds with all its digits."""
+    return bool(NUMBER.fullmatch(text)) and Decimal(text.strip()) == Decimal(repr(float(text)))
 
 
 def _times(columns: Sequence[Column]) -> dict[str, list[str]]:

@@ -18,6 +18,11 @@ TORN = "__torn"  # why no row could be made of it, as `torn_by` tells; null: one
 
 NOT_UTF8 = "not UTF-8"
 NOT_ONE_OBJECT = "not one JSON object"
+NAMED_TWICE = "a name that is there twice"
+HALF = "half of a character"
+# In JSON an escape of the one half without that of the other; backslashes before it escape each other.
+_HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_HALVES = rf"(?<!\\)(\\\\)*{_HIGH}(?!{_LOW})|(?<!{_HIGH})(?<!\\)(\\\\)*{_LOW}"
 _CORRUPT = "__corrupt"
 _ROW = "__row"
 _IN_PARTITION = 33  # bits, as Spark documents of monotonically_increasing_id
@@ -89,11 +94,13 @@ def with_newlines(parsed: DataFrame, mark: str) -> DataFrame:
     return parsed.select(*restored)
 
 
-def parse_json(lines: DataFrame, schema: T.StructType, doubles: tuple[str, ...] = ()) -> DataFrame:
+def parse_json(
+    lines: DataFrame, schema: T.StructType, doubles: tuple[str, ...] = (), *, names_twice: bool = False
+) -> DataFrame:
     """The members of the one JSON object of each line; torn where there is no object, more than one, or a misfit.
 
     In: `__line`, `__number`, `__torn`. Out: the same and the columns of the schema. A line with a member of `doubles`
-    is torn: its name differs only in capitals from a column's.
+    is torn: its name differs only in capitals from a column's. names_twice: there may be lines that have a name twice.
     """
     rows = lines.withColumn(_ROW, _read_json(C.col(LINE), schema.fields))
     corrupt = C.col(_ROW)[_CORRUPT].isNotNull()
@@ -102,11 +109,19 @@ def parse_json(lines: DataFrame, schema: T.StructType, doubles: tuple[str, ...] 
         F.when(~_is_one_object(C.col(LINE)), torn_by(NOT_ONE_OBJECT)),
         F.when(corrupt, F.coalesce(*_misfits(C.col(LINE), schema), torn_by(NOT_ONE_OBJECT))),
     ]
+    torn.append(F.when(C.col(LINE).contains("\\u") & C.col(LINE).rlike(_HALVES), torn_by(HALF)))
+    if names_twice:
+        torn.append(F.when(~names_once(), torn_by(NAMED_TWICE)))
     if doubles:
         has_double = F.arrays_overlap(F.json_object_keys(C.col(LINE)), F.array(*map(F.lit, doubles)))
         torn.append(F.when(has_double, torn_by("a name that differs from a column's only in capitals")))
     torn_or_not = F.coalesce(*torn).alias(TORN)
     return rows.select(C.col(LINE), C.col(NUMBER), torn_or_not, *_fields(tuple(schema.fieldNames())))
+
+
+def names_once() -> Column:
+    """Whether no object within a line of JSON has two members of one name, of which Spark would take the last."""
+    return F.try_parse_json(C.col(LINE)).isNotNull()
 
 
 def _read_json(text: Column, fields: Sequence[T.StructField]) -> Column:

@@ -4,16 +4,33 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sessionizer.jobs.ingest.lines import LINE
+from sessionizer.jobs.ingest.lines import LINE, names_once
 from sessionizer.lib import columns as C
 from sessionizer.lib.errors import UsageError
 from sessionizer.lib.expressions import fields_within
 
 READING = {"mode": "DROPMALFORMED", "lineSep": "\n", "encoding": "UTF-8"}
+
+
+def inferred(lines: DataFrame, copy: Path) -> tuple[T.StructType, bool]:
+    """The columns of a file of json, and whether there are lines that have a name twice; these tell none.
+
+    copy: the file with these lines.
+    """
+    reader = lines.sparkSession.read.options(**READING)
+    try:
+        return reader.json(copy.as_uri()).schema, False
+    except AnalysisException as error:
+        if error.getCondition() != "COLUMN_ALREADY_EXISTS":
+            raise
+    folder = copy.with_name("once")
+    lines.where(names_once()).select(LINE).write.text(folder.as_uri())
+    return reader.json(folder.as_uri()).schema, True
 
 
 def with_objects(

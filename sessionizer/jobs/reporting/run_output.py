@@ -192,7 +192,7 @@ def _why_failed(kind: "Kind", run_seq: int) -> str:
     kept = kind.rejected_events.table.read().where(of_run).limit(1)
     read = from_canonical_json(C.col(C.EVENT), kind.tables.events.schema)
     event = kept.select(read.alias(C.EVENT)).select(f"{C.EVENT}.*")
-    for field, text in expressions_of(kind.rule).items():
+    for field, text in expressions_of(kind.rule, event.columns).items():
         try:
             event.select(expression(text, event, field).cast("string")).collect()  # Python has no place for every time
         except (PySparkException, Py4JJavaError) as error:

@@ -294,6 +294,6 @@ def _check_told_alike(context: RunContext, done: Manifest) -> None:
 
 def _failing(aggregates: Definitions, events: DataFrame) -> dict[str, Column]:
     """Of aggregates whose `of` may fail: whether it does, for an event."""
-    values = {name: Aggregate.model_validate(of).value for name, of in aggregates.items()}
+    values = {name: Aggregate.model_validate(of).value(events.columns) for name, of in aggregates.items()}
     tried = {n: of_event(text, events, f"aggregates.{n}.of")[1] for n, text in values.items() if text is not None}
     return {name: fails for name, fails in tried.items() if fails is not None}

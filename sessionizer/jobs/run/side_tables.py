@@ -65,9 +65,9 @@ def check(context: RunContext, result: RunResult) -> None:
 
 
 def _may_fail(of: Aggregate, events: DataFrame) -> bool:
-    if of.fn not in ("sum", "avg") or of.value is None:
+    if of.fn not in ("sum", "avg") or (text := of.value(events.columns)) is None:
         return of.fn == "custom"
-    value, _ = of_event(of.value, events, f"aggregates.{of.name}.of")
+    value, _ = of_event(text, events, f"aggregates.{of.name}.of")
     kind = events.select(value.alias("value")).schema["value"].dataType
     return isinstance(kind, T.DecimalType) and kind.precision + 10 > MOST_DIGITS
 

@@ -1,7 +1,7 @@
 """Valid events: which rows of the source could be part of a session at all (SEMANTICS §1, §4, §6)."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import reduce
 from operator import or_
 
@@ -134,20 +134,20 @@ def schema_hash(rows: DataFrame, rule: object) -> str:
     return hashlib.sha256("\n".join([MADE_BY, repr(rule), *fields]).encode()).hexdigest()[:16]
 
 
-def expressions_of(rule: Rule) -> dict[str, str]:
-    """The rule's expressions over single events, by the fields of the config that they stand in; plain columns, too."""
+def expressions_of(rule: Rule, columns: Collection[str] = ()) -> dict[str, str]:
+    """The rule's expressions over single events, which have these columns, by the config's fields; columns, too."""
     asked = {"source.where": rule.where, "source.event_time": rule.event_time}
     asked |= {key_field(key): key.expr for key in rule.made}
     asked["session.gap.expr"] = rule.gap.expr if isinstance(rule.gap, DynamicGap) else None
     asked |= {"session.starts_when": rule.starts_when, "session.ends_when": rule.ends_when}
     asked |= {f"session.changes_of[{i}]": text for i, text in enumerate(rule.changes_of)}
-    asked |= {f"aggregates.{a.name}.of": a.value for a in rule.aggregates}
+    asked |= {f"aggregates.{a.name}.of": a.value(columns) for a in rule.aggregates}
     return {field: text for field, text in asked.items() if text is not None}
 
 
 def _failed(events: DataFrame, rule: Rule) -> list[Column]:
     """For each of these expressions that may have no value: whether it has none."""
-    found = [of_event(text, events, field)[1] for field, text in expressions_of(rule).items()]
+    found = [of_event(text, events, field)[1] for field, text in expressions_of(rule, events.columns).items()]
     return [fails for fails in found if fails is not None]
 
 

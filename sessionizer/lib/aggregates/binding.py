@@ -125,7 +125,8 @@ def _bind(spec: Spec, index: int, order: list[Column], source: DataFrame, events
     """source: what an expression may name; events: the same with their time."""
     if spec.sql is not None:
         return Aggregate(spec.name, spec.result_columns, F.lit(None), _NO_PARTS, (), spec.sql)
-    value = F.lit(True) if spec.value is None else of_event(spec.value, source, f"aggregates.{spec.name}.of")[0]
+    text = spec.value(source.columns)
+    value = F.lit(True) if text is None else of_event(text, source, f"aggregates.{spec.name}.of")[0]
     value_type = events.select(value.alias("value")).schema["value"].dataType
     if isinstance(value_type, T.FractionalType) and not isinstance(value_type, T.DecimalType):
         value = value + F.lit(0.0).cast(value_type)  # -0.0 becomes 0.0: equal, so nothing would order the two

@@ -1,5 +1,6 @@
 """`aggregates`: columns computed over the events of a session, or of a window."""
 
+from collections.abc import Collection
 from typing import Literal, Self
 
 from pydantic import Field, StrictBool, field_validator, model_validator
@@ -108,12 +109,16 @@ class Aggregate(Section):
                 raise broken_rule(f"must have {option}", f"Add `{option}: ` to {self.name}", self.fn)
         return self
 
-    @property
-    def value(self) -> str | None:
-        """What is aggregated, as SQL over an event; null for those of other sources. None: nothing but their number."""
+    def value(self, columns: Collection[str] = ()) -> str | None:
+        """What is aggregated, as SQL over an event; null for those of other sources. None: nothing but their number.
+
+        columns: those there are; the name of one stands for it, whatever else it would mean.
+        """
         if self.source is None:
             return self.of
-        return f"CASE WHEN {self.of_source} THEN ({self.of or 'true'}\n) END"
+        is_column = self.of is not None and self.of.lower() in {name.lower() for name in columns}
+        of = C.quoted(self.of) if self.of is not None and is_column else self.of or "true"
+        return f"CASE WHEN {self.of_source} THEN ({of}\n) END"
 
     @property
     def of_source(self) -> str | None:

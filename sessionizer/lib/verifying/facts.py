@@ -51,7 +51,8 @@ def facts_of(rule: Rule, events: DataFrame) -> tuple[Fact, ...]:
 
 
 def _bound(spec: Aggregate, events: DataFrame, order: list[Column], within: float) -> "_Whole":
-    value = F.lit(True) if spec.value is None else of_event(spec.value, events, f"aggregates.{spec.name}.of")[0]
+    text = spec.value(events.columns)
+    value = F.lit(True) if text is None else of_event(text, events, f"aggregates.{spec.name}.of")[0]
     kind = events.select(value.alias("value")).schema["value"].dataType
     if isinstance(kind, T.DoubleType | T.FloatType):
         value = value + F.lit(0.0).cast(kind)  # -0.0 is 0.0

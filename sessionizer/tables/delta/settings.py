@@ -23,6 +23,7 @@ LOG_KEPT = "delta.logRetentionDuration"
 A_MONTH = "interval 30 days"
 FENCES_KEPT = "delta.setTransactionRetentionDuration"
 STATISTICS = "delta.dataSkippingStatsColumns"
+LOCAL_TIMES = "delta.feature.timestampNtz"
 COLUMN_MAPPING = "delta.columnMapping.mode"
 # Bytes: files that are compacted, and what comes of them at most. Files that a first load has made by time are larger.
 SMALL, LARGE = 8 << 20, 32 << 20
@@ -40,6 +41,18 @@ BOTH_AT_ONCE = {"spark.sql.maxConcurrentOutputFileWriters": "3"}  # one more tha
 def physical(column: T.StructField) -> str:
     """The name that a column has in files and in the log."""
     return str(column.metadata.get("delta.columnMapping.physicalName", column.name))
+
+
+def has_local_times(kind: T.DataType) -> bool:
+    """Whether it is TIMESTAMP_NTZ, or holds any."""
+    match kind:
+        case T.StructType():
+            return any(has_local_times(field.dataType) for field in kind.fields)
+        case T.ArrayType():
+            return has_local_times(kind.elementType)
+        case T.MapType():
+            return has_local_times(kind.keyType) or has_local_times(kind.valueType)
+    return isinstance(kind, T.TimestampNTZType)
 
 
 def arrow_schema(columns: T.StructType) -> "pa.Schema":

@@ -86,6 +86,11 @@ class Table(Reading):
         with self.lock(), settings.saying(self.spark, metadata), racing():
             self._do(f"ALTER TABLE {self.sql_name()} SET TBLPROPERTIES ({_pairs(properties)})")
 
+    def _let_in(self, columns: T.StructType) -> None:
+        """Have the table take TIMESTAMP_NTZ, where these are its first: Delta sees to that only where it makes one."""
+        if settings.has_local_times(columns) and not settings.has_local_times(self.schema):
+            self.change_setting(settings.LOCAL_TIMES, "supported")
+
     def append(
         self, rows: DataFrame, commit: Commit, *, add_columns: bool = False, rows_per_file: int | None = None
     ) -> None:
@@ -94,6 +99,8 @@ class Table(Reading):
         rows_per_file: at most so many; None: each task writes one file.
         """
         writer = rows.write.format("delta").mode("append").option("mergeSchema", str(add_columns).lower())
+        if add_columns:
+            self._let_in(rows.schema)
         with self.lock(), settings.committing(self.spark, commit), racing():
             self._save(writer, rows_per_file)
 
@@ -116,6 +123,7 @@ class Table(Reading):
         writer = writer.option("partitionOverwriteMode", "static")
         if partition_by:
             writer = writer.partitionBy(*partition_by)
+        self._let_in(rows.schema)
         with self.lock(), settings.committing(self.spark, commit), racing():
             self._save(writer, rows_per_file)
 
@@ -127,6 +135,8 @@ class Table(Reading):
         writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", condition)
         writer = writer.option("mergeSchema", str(add_columns).lower())
         anywhere = settings.having(self.spark, settings.ALSO_OTHERS)
+        if add_columns:
+            self._let_in(rows.schema)
         with self.lock(), settings.committing(self.spark, commit), anywhere, racing():
             self._save(writer)
 
@@ -151,6 +161,8 @@ class Table(Reading):
         many: so many rows are written anew, those in files that change included, that all cores are to write them.
         Errors: Superseded if another commit came first (raised by Delta, or shown by an empty result).
         """
+        if add_columns:
+            self._let_in(source.schema)
         own = self.schema.fieldNames()
         new = [name for name in source.columns if name not in own and not name.startswith("__")] if add_columns else []
         names = [C.quoted(name) for name in (*own, *new)]
