@@ -48,7 +48,7 @@ def test_what_cannot_fail_is_left_as_it_is_so_that_files_are_skipped_by_it(spark
 
 def test_a_date_may_be_of_a_year_that_no_time_has(spark: SparkSession) -> None:
     assert is_guarded(spark, "day > at")
-    assert not is_guarded(spark, "day > '2026-01-01'")
+    assert not is_guarded(spark, "day > DATE'2026-01-01'")
 
 
 @pytest.mark.parametrize("texts", ALIKE, ids=lambda texts: texts[0])

@@ -429,6 +429,15 @@ def test_json_lines(lake: Lake) -> None:
 
 
 @pytest.mark.broad
+@pytest.mark.parametrize("twice", ['"n": 2, "n": 3', '"n": 2, "at": {"x": 1, "x": 2}', '"n": 2, "user": "u9"'])
+def test_a_line_that_has_a_name_twice_is_torn_alone(lake: Lake, twice: str) -> None:
+    good = [f'{{"user": "{user}", "event_time": "{AT}", "n": 1, "at": {{"x": 1}}}}' for user in ("u1", "u2")]
+    file = lake.file("a.json", "\n".join([good[0], f'{{"user": "u3", "event_time": "{AT}", {twice}}}', good[1], ""]))
+    assert lake.ingest(JSON, file) == [IngestReport(str(file), lines=3, added=2, unreadable=1)]
+    assert lake.rows("user", "n", "at.x") == [("u1", 1, 1), ("u2", 1, 1)]
+
+
+@pytest.mark.broad
 def test_members_are_the_same_in_whatever_capitals_and_blank_decimals_are_null(lake: Lake) -> None:
     first = f'{{"user": "u1", "event_time": "{AT}", "at": {{"City": "X", "l": [{{"N": 1}}]}}}}\n'
     lake.ingest(replace(JSON, schema="paid decimal(9,2)"), lake.file("a.json", first))

@@ -77,6 +77,16 @@ def test_a_messy_csv_file(tmp_path: Path) -> None:
     assert then == "sessionizer run --init"
 
 
+def test_numbers_whose_digits_would_go_are_texts(tmp_path: Path) -> None:
+    rows = [
+        "id,thread,tag,phone,ratio,big",
+        "1,1234567890123456789,99999999999999999999,+4930123,0.1,1e400",
+        "2,9223372036854775807,7,+4930124,59.97,2",
+    ]
+    found = begin([file(tmp_path, "a.csv", "\n".join(rows) + "\n")]).found
+    assert [column.kind for column in found.columns] == ["bigint", "bigint", "string", "string", "double", "string"]
+
+
 def test_lines_of_json(tmp_path: Path) -> None:
     chosen = begin([file(tmp_path, "events.jsonl", JSON)])
     assert (chosen.key, chosen.time, chosen.found.time_formats) == ("userId", "ts", {"ts": "epoch_ms"})

@@ -35,7 +35,16 @@ ROOMS = {
 COMPOSE = {"pipeline.py", "context.py", "kinds.py"}
 # What verify shares with the run that it judges: words and comparisons, but nothing that makes sessions or the bag.
 SHARED = {
-    *("lib.columns", "lib.rule", "lib.config", "lib.expressions", "lib.canonical", "lib.compare", "lib.joins"),
+    *(
+        "lib.columns",
+        "lib.rule",
+        "lib.config",
+        "lib.durations",
+        "lib.expressions",
+        "lib.canonical",
+        "lib.compare",
+        "lib.joins",
+    ),
     *("lib.bags", "lib.admission.validate", "lib.admission.verdicts", "lib.time.micros", "lib.time.watermarks"),
 }
 STARTS_A_JOB = {"collect", "count", "first", "head", "take", "isEmpty", "toPandas", "localCheckpoint", "checkpoint"}
