@@ -409,6 +409,14 @@ def test_a_longer_gap_of_a_forgotten_event_takes_in_what_lies_within_it(play: Pl
     done.assert_clean()
 
 
+def test_a_longer_gap_of_a_forgotten_event_reaches_what_has_lasted_over_the_mark(play: Plays) -> None:
+    done = forget(play("a@0=5 a@50=100 tick@1530=10", **BY_N))
+    assert done.position().forgotten == at(100)
+    done.source("UPDATE {} SET n = 60 WHERE u = 'a' AND at = TIMESTAMP'2026-01-01 00:00:00'").run()
+    done.assert_sessions("u | start | end | count \n a | 0 | 50 | 2 \n tick | 1530 | 1530 | 1")
+    done.assert_clean()
+
+
 def test_what_is_left_of_a_chain_takes_in_what_lies_within_its_gap(play: Plays) -> None:
     longest = {"session": BY_N["session"] | {"max_duration": "10m"}}
     done = forget(play("a@0=1000 a@8=1000 a@14=5 tick@2000=5", **longest))

@@ -148,7 +148,7 @@ def unforgotten(intervals: DataFrame, forgotten: int, rule: Rule, *, is_again: b
     if not is_again:
         is_before = start <= first if rule.by_content else start < first  # what begins it may begin nothing any more
         leaves = (C.col(C.EFFECT) == LEAVES) & is_before & (start < forgotten) & F.lit(rule.cuts)
-        lasts = (C.col(C.EFFECT) == ADDS) & (start < F.col("__first")) & (C.col(C.REACH) >= forgotten)
+        lasts = (C.col(C.EFFECT) == ADDS) & (start < F.col("__first")) & (C.col(C.REACH) >= F.col("__first"))
         reaches = ~existing & (leaves | (lasts & F.lit(isinstance(rule.gap, DynamicGap))))
         joins = reaches & leaves
         whole = {
