@@ -433,8 +433,18 @@ def test_json_lines(lake: Lake) -> None:
 def test_a_line_that_has_a_name_twice_is_torn_alone(lake: Lake, twice: str) -> None:
     good = [f'{{"user": "{user}", "event_time": "{AT}", "n": 1, "at": {{"x": 1}}}}' for user in ("u1", "u2")]
     file = lake.file("a.json", "\n".join([good[0], f'{{"user": "u3", "event_time": "{AT}", {twice}}}', good[1], ""]))
-    assert lake.ingest(JSON, file) == [IngestReport(str(file), lines=3, added=2, unreadable=1)]
-    assert lake.rows("user", "n", "at.x") == [("u1", 1, 1), ("u2", 1, 1)]
+    with file.open("a") as end:
+        end.write(f'{{"user": "u4", "event_time": "{AT}", "n": NaN}}\n')
+    lifted = replace(JSON, rename={"at.x": "x"}, schema="n double")
+    assert lake.ingest(lifted, file) == [IngestReport(str(file), lines=4, added=3, unreadable=1)]
+    assert [row[:1] + row[2:] for row in lake.rows("user", "n", "x")] == [("u1", 1), ("u2", 1), ("u4", None)]
+
+
+@pytest.mark.broad
+def test_a_last_line_with_half_of_a_character_is_torn_and_not_held_back(lake: Lake) -> None:
+    good = f'{{"user": "u1", "event_time": "{AT}"}}'
+    file = lake.file("a.json", good + "\n" + good.replace("u1", "u\\ud83d"))
+    assert lake.ingest(JSON, file) == [IngestReport(str(file), lines=2, added=1, unreadable=1)]
 
 
 @pytest.mark.broad

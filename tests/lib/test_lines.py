@@ -95,9 +95,16 @@ def test_a_json_value_of_another_type_tears_the_line_and_is_named(spark: SparkSe
 
 def test_half_of_a_character_tears_a_line_of_json_and_a_whole_one_does_not(spark: SparkSession) -> None:
     good = [r'{"a": "\ud83d\ude00"}', r'{"a": "\\ud83d"}', r'{"a": "\u00e9 \\\ud83d\ude00\ud83d\ude00"}']
-    torn = [r'{"a": "a\ud83d"}', r'{"a": "\ude00"}', r'{"a": "\ud83d\ud83d\ude00"}', r'{"a": "\\\uD83D!"}']
+    torn = [
+        r'{"a": "a\ud83d"}',
+        r'{"a": "\ude00"}',
+        r'{"a": "\ud83d\ud83d\ude00"}',
+        r'{"a": "\\\uD83D!"}',
+        r'{"a": "\\ud83d\ude00"}',
+    ]
+    torn += [r'{"a": "\ud83d\\\ude00"}']
     rows = json(spark, *good, *torn)
-    assert [why(row) for row in rows] == [None] * 3 + ["half of a character"] * 4
+    assert [why(row) for row in rows] == [None] * 3 + ["half of a character"] * 6
 
 
 def test_unreadable_lines_become_rejected_events_with_all_that_is_known(spark: SparkSession) -> None:

@@ -30,12 +30,16 @@ def test_iso_needs_a_full_date_and_is_utc_without_an_offset(spark: SparkSession)
         "2024-05-01T14:00+02:00": NOON,
         "2024-05-01 12:00 UTC": NOON,
         "2024-05-01 14:00:00 Europe/Berlin": NOON,
+        "2024-05-01 14:00 Europe/Berlin": NOON,
+        "2024-05-01 21:00:00 JST": NOON,
         "2024-05-01": datetime(2024, 5, 1),
         "2024-05-01T12:00:00.123456Z": NOON.replace(microsecond=123456),
         "1969-12-31T23:59:59.5Z": datetime(1969, 12, 31, 23, 59, 59, 500000),
     }
     bad = ["", "12:00:00", "2024", "2024-05", "2024-02-30", "1714564800", "01/05/2024", "2024-05-01T25:00", "soon"]
-    bad += [f"2024-05-01 12:00:00 {zone}" for zone in ("BST", "CST", "IST")]  # of several places
+    bad += [f"2024-05-01 12:00:00 {zone}" for zone in ("BST", "CST", "IST")] + [
+        "2024-05-01T12:00BST"
+    ]  # of several places
     assert times(spark, "iso", *good, *bad) == [*good.values(), *[None] * len(bad)]
 
 

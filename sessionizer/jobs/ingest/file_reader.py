@@ -18,6 +18,7 @@ from sessionizer.jobs.ingest.access_log import access_log_schema, parse_access_l
 from sessionizer.jobs.ingest.file_columns import FileColumn, conform, declare, fit, read_as
 from sessionizer.jobs.ingest.files import Mark, copy_part, join_records, line_at, lines_before
 from sessionizer.jobs.ingest.lines import (
+    HALF,
     LINE,
     NUMBER,
     TORN,
@@ -160,7 +161,7 @@ class FileReader:
         lines = self._literal(line)
         is_json = self.options.format == "json"
         parsed = parse_json(lines, T.StructType([])) if is_json else parse_access_log(lines, C.EVENT_TIME)
-        return not parsed.where(C.col(TORN).isNotNull()).isEmpty()
+        return not parsed.where(C.col(TORN)["reason"] != HALF).isEmpty()  # which no end makes whole
 
     def _text(
         self, lines: DataFrame, copy: Path, names: tuple[str, ...], part: Part, table: T.StructType | None

@@ -9,6 +9,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from io import StringIO
 from itertools import islice
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -226,7 +227,8 @@ def _kind(there: Sequence[Any], *, is_text: bool) -> str | None:
 
 def _is_double(text: str) -> bool:
     """Whether a text is a number that a DOUBLE holds with all its digits."""
-    return bool(NUMBER.fullmatch(text)) and Decimal(text.strip()) == Decimal(repr(float(text)))
+    is_one = NUMBER.fullmatch(text) is not None and isfinite(float(text))
+    return is_one and Decimal(text.strip()) == Decimal(repr(float(text)))
 
 
 def _times(columns: Sequence[Column]) -> dict[str, list[str]]:

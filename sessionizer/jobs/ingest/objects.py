@@ -28,8 +28,8 @@ def inferred(lines: DataFrame, copy: Path) -> tuple[T.StructType, bool]:
     except AnalysisException as error:
         if error.getCondition() != "COLUMN_ALREADY_EXISTS":
             raise
-    folder = copy.with_name("once")
-    lines.where(names_once()).select(LINE).write.text(folder.as_uri())
+    folder = copy.with_name(f"{copy.name}-once")
+    lines.where(names_once(C.col(LINE))).select(LINE).write.text(folder.as_uri())
     return reader.json(folder.as_uri()).schema, True
 
 
@@ -58,10 +58,10 @@ def _of_objects(lines: DataFrame, name: str, folder: Path, ways: list[list[str]]
     value = F.from_json(C.col(LINE), "MAP<STRING, STRING>")[name]
     values = lines.select(value.alias("value")).where(C.col("value").isNotNull())
     looks_so = C.col("value").startswith("{") & ~C.col("value").contains("\n")
-    values.where(looks_so).write.text(folder.as_uri())
-    inferred = lines.sparkSession.read.options(**READING).json(folder.as_uri()).schema
-    if inferred.fields:
-        return inferred
+    objects = values.where(looks_so).withColumnRenamed("value", LINE)
+    objects.write.text(folder.as_uri())
+    if (kind := inferred(objects, folder)[0]).fields:
+        return kind
     return reduce(widened, map(_struct, ways)) if values.where(~looks_so).isEmpty() else None
 
 

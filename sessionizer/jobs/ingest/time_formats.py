@@ -48,12 +48,12 @@ _SHAPES = {p: re.compile(_LETTER.sub(lambda found: _LETTERS[found[0]], p), re.AS
 # Spark takes 2024, 10:30 and the like for times too; a time without its date is none.
 _DATED = r"^\s*\d{4}-\d{1,2}-\d{1,2}(?!\d)"
 # Spark reads a zone behind seconds alone; and these for one of several places that they may stand for.
-_MINUTES = r"^(\s*\d{4}-\d{1,2}-\d{1,2}[T ]\d{1,2}:\d{2})(?=\s*([zZ]|UTC|GMT|[+-]\d))"
+_MINUTES = r"^(\s*\d{4}-\d{1,2}-\d{1,2}[T ]\d{1,2}:\d{2})(?=\s*[A-Za-z+-])"
 _SHORT_ZONES = (
-    *("ACT", "AET", "AGT", "ART", "AST", "BET", "BST", "CAT", "CNT", "CST", "CTT", "EAT", "ECT", "IET", "IST"),
-    *("JST", "MIT", "NET", "NST", "PLT", "PNT", "PRT", "PST", "SST", "VST"),
+    *("ACT", "AET", "AGT", "ART", "AST", "BET", "BST", "CAT", "CNT", "CST", "CTT", "ECT", "IET", "IST"),
+    *("MIT", "NET", "NST", "PLT", "PNT", "PRT", "PST", "SST", "VST"),
 )
-_IN_SHORT_ZONE = rf"\b({'|'.join(_SHORT_ZONES)})\s*$"
+_IN_SHORT_ZONE = rf"(?<![A-Za-z])({'|'.join(_SHORT_ZONES)})\s*$"
 _NANOS_AS_NUMBERS = {"spark.sql.legacy.parquet.nanosAsLong": "true"}  # which Spark refuses else
 # Years 1 to 9999, in microseconds since the epoch: what SQL and every reader of Parquet can show.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
