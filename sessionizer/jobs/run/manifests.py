@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from sessionizer.jobs.run.context import RunContext
 from sessionizer.jobs.run.kinds import REJECTED, Kind
 from sessionizer.jobs.run.pipeline import NO_OVERRIDE, RunResult
-from sessionizer.jobs.run.retelling import left_behind
+from sessionizer.jobs.run.retelling import brought_back, left_behind
 from sessionizer.jobs.run.scopes import scopes_as_json
 from sessionizer.lib import __version__
 from sessionizer.lib import columns as C
@@ -34,6 +34,7 @@ def manifest_of(context: RunContext, result: RunResult, started_at: int) -> Mani
     done = position.manifest if context.mode != "rebuild" else None
     comes = context.mode in ("run", "rebuild") and counts.read
     came_at = None if position.manifest is None else position.manifest.events_came_at
+    back = {} if done is None else brought_back(kind.tables.events, done, context.columns)
     live_before = 0 if done is None else done.live_sessions or 0
     asked = {"advance_to": override.advance_to, "flush": override.flush} if override != NO_OVERRIDE else {}
     return Manifest(
@@ -65,7 +66,7 @@ def manifest_of(context: RunContext, result: RunResult, started_at: int) -> Mani
         rule_fingerprint=kind.fingerprint,
         rule=kind.summary,
         filled={spec.name: _since(spec.name, context) for spec in rule.aggregates},
-        left=left_behind(context.evolved.left, done, context.columns, kind.tables.events),
+        left=left_behind(context.evolved.left, done, context.columns, back),
         source_schema=context.schema,
         # They are told before the commit, so that what cannot be told stops the run and not what follows it.
         retold=context.tells_anew and context.rejects() is not None,

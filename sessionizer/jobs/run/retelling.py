@@ -1,7 +1,7 @@
 """Rejected rows as the sources tell them now: those of each source by its own columns."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
@@ -66,8 +66,8 @@ def brought_back(events: Events, done: Manifest, columns: Mapping[str, str]) -> 
     for name, (told, _) in _changed(done, columns).items():
         one, of = events.each[name], done.consumed[name]
         back = _restored(one.table, of.version) if one.goes_on(of, one.table.version) else []
-        if lost := [(columns, told) for columns in back if comes_back(told, columns)]:
-            found[name] = lost
+        if more := [(then, told) for then in back if comes_back(told, then)]:
+            found[name] = more
     return found
 
 
@@ -88,13 +88,13 @@ def told_apart(context: "RunContext", done: Manifest) -> set[str]:
 
 
 def left_behind(
-    left: Definitions, done: Manifest | None, columns: Mapping[str, str], events: Events | None = None
+    left: Definitions, done: Manifest | None, columns: Mapping[str, str], back: Mapping[str, Sequence[Columns]]
 ) -> Definitions:
-    """Definitions of aggregates that are in no rule now; of other columns than those of today they are others."""
-    if done is None or not left:
-        return left
-    changed = {name: [both] for name, both in told_otherwise(done, columns).items()}
-    back = {} if events is None else brought_back(events, done, columns)
+    """Definitions of aggregates that are in no rule now; of other columns than those of today they are others.
+
+    back: what `brought_back` returns.
+    """
+    changed = {} if done is None else {name: [both] for name, both in told_otherwise(done, columns).items()}
 
     def told(of: Mapping[str, Any]) -> Mapping[str, Any]:
         mine = [each for name, each in (*changed.items(), *back.items()) if of.get("source") in (None, name)]
@@ -109,42 +109,45 @@ def check_columns(kind: Kind, done: Manifest | None, columns: Mapping[str, str],
 
     columns: of each source at the end of the increment. Errors: SourceMismatch.
     """
+    for name, why in () if done is None else _otherwise(kind, done, columns):
+        with naming(name):
+            raise SourceMismatch(
+                why,
+                value=f"version {increment.as_of()}",
+                remedy=f"`sessionizer rebuild{kind.option}` makes all {kind.name} anew by the columns of today",
+            )
+
+
+def _otherwise(kind: Kind, done: Manifest, columns: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The sources of which that is so, and why."""
     by_rows = kind.rule.by_content or any(one.of.made for one in kind.tables.events.each.values())
 
     def tells() -> bool:  # whole rows, as they were
         return by_rows or kind.rejected_events.is_of_runs
 
-    for name, back in ({} if done is None else brought_back(kind.tables.events, done, columns)).items():
+    for name, back in brought_back(kind.tables.events, done, columns).items():
         texts = _named(kind.rule, kind.tables.events.each[name].of)
-        lacking = [change for both in back for text in texts for change in changes(text, *both)]
-        if tells() or any(name or how != "gone" for how, _ in lacking):
-            with naming(name):
-                raise SourceMismatch(
-                    "a RESTORE of the source has brought columns back that runs have read its rows without",
-                    value=f"version {increment.as_of()}",
-                    remedy=f"`sessionizer rebuild{kind.option}` makes all {kind.name} anew by the columns of today",
-                )
-    for name, both in ({} if done is None else told_otherwise(done, columns)).items():
-        of, why = kind.tables.events.each[name].of, None
+        lacking = [how for both in back for text in texts for how, _ in changes(text, *both)]
+        if tells() or any(name or how != "gone" for how in lacking):
+            yield name, "a RESTORE of the source has brought columns back that runs have read its rows without"
+    for name, both in told_otherwise(done, columns).items():
+        of = kind.tables.events.each[name].of
         named = {how: path for text in _named(kind.rule, of) for how, path in changes(text, *both)}
         if kind.rule.by_content or of.made:
             by = "boundaries by content" if kind.rule.by_content else "keys by SQL"
-            why = f"columns of the source were renamed, dropped or retyped, and {by} go by whole rows as they are told"
-        elif (path := named.get("another")) is not None:
-            why = f"columns of the source are others than those of the same names which runs have read: {path}"
-        elif (other := untold(*both)) and tells():
-            why = f"a column of the source has another type, which does not tell what its older values are: {other[0]}"
-        elif (path := named.get("without parts")) is not None:
-            why = f"a column that the configuration names as a whole has lost parts, or tells them otherwise: {path}"
-        elif name and (path := named.get("gone")) is not None:
-            why = f"a column that the configuration names is gone from the source, or has another name there: {path}"
-        if why is not None:
-            with naming(name):
-                raise SourceMismatch(
-                    why,
-                    value=f"version {increment.as_of()}",
-                    remedy=f"`sessionizer rebuild{kind.option}` makes all {kind.name} anew by the columns of today",
-                )
+            why = "columns of the source were renamed, dropped or retyped, and"
+            yield name, f"{why} {by} go by whole rows as they are told"
+        if (path := named.get("another")) is not None:
+            yield name, f"columns of the source are others than those of the same names which runs have read: {path}"
+        if (other := untold(*both)) and tells():
+            why = "a column of the source has another type, which does not tell what its older values are"
+            yield name, f"{why}: {other[0]}"
+        if (path := named.get("without parts")) is not None:
+            why = "a column that the configuration names as a whole has lost parts, or tells them otherwise"
+            yield name, f"{why}: {path}"
+        if name and (path := named.get("gone")) is not None:
+            why = "a column that the configuration names is gone from the source, or has another name there"
+            yield name, f"{why}: {path}"
 
 
 def _named(rule: Rule, of: EventSource) -> tuple[str, ...]:

@@ -27,10 +27,7 @@ from sessionizer.lib.verifying import rules
 from sessionizer.lib.verifying.bag import APART, REJECTED, ROW, THERE, of_rejects
 
 OF_RUN = "__horizon_us"  # of these runs: what was older was late; null: each scope, or row, has its own
-OF_SCOPE, HAS_SCOPES = (
-    "__scope_horizon_us",
-    "__has_scopes",
-)  # the same of a scope of a run; of runs whose scopes are told
+HAS_SCOPES = "__has_scopes"  # of these runs: whether the horizons of all their scopes are told
 FORGOTTEN = "__forgotten_us"  # of these runs: what ended before it had been forgotten
 WAITS, STAYS = "__waits", "__stays"  # of these runs: whether corrections wait by their policy, and deletes are ignored
 SAME_COLUMNS = "__same_columns"  # of these runs: whether the source has the columns that they have read
