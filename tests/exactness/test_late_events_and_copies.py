@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.exactness.play import EVENTS, Play, at
+from tests.exactness.play import EVENTS, Play, at, minute
 from tests.exactness.test_housekeeping import ERASING, erase
 from tests.text_tables import clock
 
@@ -294,3 +294,14 @@ def test_a_session_takes_over_the_ids_of_one_that_is_gone_but_for_its_last_event
     done.source("UPDATE {} SET n = 4 WHERE n = 9").run()
     (left,) = done.told("start | count | supersedes", u="a")
     assert (left["start"], left["count"], set(left["supersedes"].split(","))) == ("10", "3", gone)
+
+
+@pytest.mark.slow
+def test_of_equal_rows_the_new_image_of_an_update_counts_which_is_never_late(play: Plays) -> None:
+    copies = {"source": {"dedupe": {"by": ["n"], "within": "5m"}}, "late_events": "separate"}
+    done = play("a@90=1 | tick@100=9", **copies)
+    done.source(f"INSERT INTO {{}} VALUES ('a', TIMESTAMP'{minute(10)}', 1)")
+    done.source(f"UPDATE {{}} SET at = TIMESTAMP'{minute(10)}' WHERE at = TIMESTAMP'{minute(90)}'").run()
+    done.assert_sessions("u | start | count | late \n a | 10 | 1 | no \n tick | 100 | 1 | no")
+    done.assert_rejected("u | event_time | reason \n a | 10 | duplicate")
+    done.assert_clean()

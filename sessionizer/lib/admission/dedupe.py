@@ -54,7 +54,8 @@ def mark_duplicates(valid: DataFrame, known: DataFrame | None, rule: Rule, clock
         candidate = candidate & (anywhere | ~F.coalesce(told, F.lit(False)))
     alike = Window.partitionBy(*C.cols(ids))
     row = canonical_json(valid.select(*C.cols(own_columns(valid.columns))).schema)
-    order = [us, *C.cols(rule.order_by), row]
+    # Of equal rows the new image of an update counts, which is never late, before one that has come.
+    order = [us, *C.cols(rule.order_by), row, F.coalesce(C.col(C.VERDICT) != CORRECTED, F.lit(True))]
     if C.FREED in valid.columns:  # of equal rows what has been rejected before stays so
         order.append(C.col(C.FREED).isNotNull())
     marked = rows.withColumns({"__copy": copy, "__candidate": candidate})
