@@ -231,3 +231,11 @@ def test_a_backfill_beside_final_sessions_takes_in_all_that_lie_within_the_gap(
     done.assert_sessions("u | start | end | count \n a | 0 | 45 | 3 \n tick | 31 | 76 | 3")
     done.backfill(low, high).assert_sessions("u | start | end | count \n a | 0 | 45 | 3 \n tick | 31 | 76 | 3")
     done.assert_clean()
+
+
+def test_a_late_event_at_the_edge_of_a_final_session_takes_none_from_its_other_edge(play: Plays) -> None:
+    short = {"gap": "10m", "max_duration": "2m"}
+    done = play("a@85 a@86 a@93 tick@100 | a@85=7", time=BY_SESSION, session=short)
+    told = "u | start | end | total \n a | 85 | 85 | 7 \n a | 85 | 86 | 2 \n a | 93 | 93 | 1 \n tick | 100 | 100 | 1"
+    done.assert_sessions(told)
+    done.assert_clean()

@@ -111,8 +111,8 @@ def within_ranges(events: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
     By content, with its `__low` and `__first_ids`, too.
 
     Those of other sessions in its time are left out: as many as these hold. Where more lie there, which ones are
-    theirs is not known: those out of the range, those at their edges, of these such as reach no farther, the earliest;
-    those at the edges of the range's own sessions come last.
+    theirs is not known: one at each of their edges, those out of the range, others at their edges, of these such as
+    reach no farther, the earliest; those at the edges of the range's own sessions come last.
     """
     identity = apart(ranges, rule)
     if C.POPULATION not in identity:
@@ -134,8 +134,11 @@ def within_ranges(events: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
     outside, at_edge = inside.asc(), F.array_contains(place[EDGES], us).desc()  # outside: not the range's own
     at_own = F.array_contains(OWN_EDGES, us).asc()
     reaches_no_farther, tie = us + gap <= place[C.REACH], (*C.cols(rule.order_by), C.col(C.JSON))
-    likely = outside, at_edge, at_own, reaches_no_farther.desc(), us, *tie
-    number = F.row_number().over(Window.partitionBy(*C.cols((*identity, C.RANGE)), place[C.START]).orderBy(*likely))
+    of_place = (*C.cols((*identity, C.RANGE)), place[C.START])
+    one = F.row_number().over(Window.partitionBy(*of_place, us).orderBy(*tie)) == 1  # which each edge has
+    placed = placed.withColumn("__one", one & F.array_contains(place[EDGES], us))
+    likely = F.col("__one").desc(), outside, at_edge, at_own, reaches_no_farther.desc(), us, *tie
+    number = F.row_number().over(Window.partitionBy(*of_place).orderBy(*likely))
     left = placed.withColumn("__number", number).where(place.isNull() | (F.col("__number") > place[C.COUNT]))
     return left.where(inside).select(*C.cols((*events.columns, C.RANGE)))
 
