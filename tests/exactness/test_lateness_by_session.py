@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.exactness.play import TOTAL, Play
+from tests.exactness.play import BY_N, TOTAL, Play
 
 pytestmark = pytest.mark.slow
 
@@ -238,4 +238,19 @@ def test_a_late_event_at_the_edge_of_a_final_session_takes_none_from_its_other_e
     done = play("a@85 a@86 a@93 tick@100 | a@85=7", time=BY_SESSION, session=short)
     told = "u | start | end | total \n a | 85 | 85 | 7 \n a | 85 | 86 | 2 \n a | 93 | 93 | 1 \n tick | 100 | 100 | 1"
     done.assert_sessions(told)
+    done.assert_clean()
+
+
+def test_of_events_at_an_edge_a_final_session_has_the_one_that_reaches_no_farther(play: Plays) -> None:
+    short = {"session": BY_N["session"] | {"max_duration": "2m"}}
+    done = play("a@85=5 a@93=10 tick@100=10 | a@85=20", time=BY_SESSION, **short)
+    told = "u | start | end | total \n a | 85 | 85 | 5 \n a | 85 | 85 | 20 \n a | 93 | 93 | 10"
+    done.assert_sessions(told, u="a")
+    done.assert_clean()
+
+
+def test_two_final_sessions_that_share_an_edge_have_an_event_each_there(play: Plays) -> None:
+    short = {"gap": "10m", "max_duration": "2m"}
+    done = play("a@83 a@85 a@93 tick@100 | a@85=7 a@86=2 | a@83=5", time=BY_SESSION, session=short)
+    done.assert_sessions("u | start | end | total \n a | 83 | 83 | 5", u="a", total=5)
     done.assert_clean()

@@ -434,7 +434,7 @@ def test_a_line_that_has_a_name_twice_is_torn_alone(lake: Lake, twice: str) -> N
     good = [f'{{"user": "{user}", "event_time": "{AT}", "n": 1, "at": {{"x": 1}}}}' for user in ("u1", "u2")]
     file = lake.file("a.json", "\n".join([good[0], f'{{"user": "u3", "event_time": "{AT}", {twice}}}', good[1], ""]))
     with file.open("a") as end:
-        end.write(f'{{"user": "u4", "event_time": "{AT}", "n": NaN}}\n')
+        end.write(f'{{"user": "u4", "event_time": "{AT}", "n": NaN, "n": NaN}}\n')
     lifted = replace(JSON, rename={"at.x": "x"}, schema="n double")
     assert lake.ingest(lifted, file) == [IngestReport(str(file), lines=4, added=3, unreadable=1)]
     assert [row[:1] + row[2:] for row in lake.rows("user", "n", "x")] == [("u1", 1), ("u2", 1), ("u4", None)]

@@ -81,7 +81,7 @@ def test_numbers_whose_digits_would_go_are_texts(tmp_path: Path) -> None:
     rows = [
         "id,thread,tag,phone,ratio,big",
         "1,1234567890123456789,99999999999999999999,+4930123,0.1,1e9999999999999999999",
-        "2,9223372036854775807,7,+4930124,59.97,2",
+        "2,9223372036854775807,7,+4930124,59.97,1e-9999999999999999999",
     ]
     found = begin([file(tmp_path, "a.csv", "\n".join(rows) + "\n")]).found
     assert [column.kind for column in found.columns] == ["bigint", "bigint", "string", "string", "double", "string"]

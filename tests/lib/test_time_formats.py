@@ -31,6 +31,7 @@ def test_iso_needs_a_full_date_and_is_utc_without_an_offset(spark: SparkSession)
         "2024-05-01 12:00 UTC": NOON,
         "2024-05-01 14:00:00 Europe/Berlin": NOON,
         "2024-05-01 14:00 Europe/Berlin": NOON,
+        "2024-05-01 22:00 Australia/ACT": NOON,
         "2024-05-01 21:00:00 JST": NOON,
         "2024-05-01": datetime(2024, 5, 1),
         "2024-05-01T12:00:00.123456Z": NOON.replace(microsecond=123456),

@@ -4,12 +4,12 @@ import csv
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from io import StringIO
 from itertools import islice
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -172,10 +172,9 @@ def fields_within(columns: Mapping[str, list[Any]], depth: int = 1) -> dict[str,
 
 
 def _parsed(line: bytes) -> Any:
-    try:
+    with suppress(ValueError, RecursionError):
         return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
+    return None
 
 
 def _parquet(file: Path) -> dict[str, list[Any]]:
@@ -226,9 +225,10 @@ def _kind(there: Sequence[Any], *, is_text: bool) -> str | None:
 
 
 def _is_double(text: str) -> bool:
-    """Whether a text is a number that a DOUBLE holds with all its digits."""
-    is_one = NUMBER.fullmatch(text) is not None and isfinite(float(text))
-    return is_one and Decimal(text.strip()) == Decimal(repr(float(text)))
+    """Whether a text is a number that a DOUBLE holds with all its digits, and Python with its exponent."""
+    with suppress(InvalidOperation):
+        return NUMBER.fullmatch(text) is not None and Decimal(text.strip()) == Decimal(repr(float(text)))
+    return False
 
 
 def _times(columns: Sequence[Column]) -> dict[str, list[str]]:

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sessionizer.jobs.ingest.lines import LINE, names_once
+from sessionizer.jobs.ingest.lines import LINE
 from sessionizer.lib import columns as C
 from sessionizer.lib.errors import UsageError
 from sessionizer.lib.expressions import fields_within
@@ -18,18 +18,19 @@ READING = {"mode": "DROPMALFORMED", "lineSep": "\n", "encoding": "UTF-8"}
 
 
 def inferred(lines: DataFrame, copy: Path) -> tuple[T.StructType, bool]:
-    """The columns of a file of json, and whether there are lines that have a name twice; these tell none.
+    """The columns of a file of json, and whether there are lines that have a name twice.
 
+    Then those tell none, nor do lines that are no json to the letter, of which nobody knows.
     copy: the file with these lines.
     """
-    reader = lines.sparkSession.read.options(**READING)
+    reader, line = lines.sparkSession.read.options(**READING), C.col(LINE)
     try:
         return reader.json(copy.as_uri()).schema, False
     except AnalysisException as error:
         if error.getCondition() != "COLUMN_ALREADY_EXISTS":
             raise
     folder = copy.with_name(f"{copy.name}-once")
-    lines.where(names_once(C.col(LINE))).select(LINE).write.text(folder.as_uri())
+    lines.where(F.try_parse_json(line).isNotNull()).select(LINE).write.text(folder.as_uri())
     return reader.json(folder.as_uri()).schema, True
 
 

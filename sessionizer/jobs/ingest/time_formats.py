@@ -53,7 +53,7 @@ _SHORT_ZONES = (
     *("ACT", "AET", "AGT", "ART", "AST", "BET", "BST", "CAT", "CNT", "CST", "CTT", "ECT", "IET", "IST"),
     *("MIT", "NET", "NST", "PLT", "PNT", "PRT", "PST", "SST", "VST"),
 )
-_IN_SHORT_ZONE = rf"(?<![A-Za-z])({'|'.join(_SHORT_ZONES)})\s*$"
+_IN_SHORT_ZONE = rf"(?<![A-Za-z/])({'|'.join(_SHORT_ZONES)})\s*$"
 _NANOS_AS_NUMBERS = {"spark.sql.legacy.parquet.nanosAsLong": "true"}  # which Spark refuses else
 # Years 1 to 9999, in microseconds since the epoch: what SQL and every reader of Parquet can show.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999

@@ -66,8 +66,8 @@ def with_others(ranges: DataFrame, places: DataFrame, rule: Rule) -> DataFrame:
     """The ranges with `__others`: where sessions lie in their time that are not of them, and stay as they are.
 
     Those that overlap are told together, also with such as lie beside the range, if they stay as they are whatever
-    comes near them: when the first begins and the last ends, all times at which one does, the farthest reach, the
-    number of events.
+    comes near them: when the first begins and the last ends, all times at which one does, as often as that is so, the
+    farthest reach, the number of events.
     """
     identity = apart(ranges, rule)
     if C.POPULATION in identity:
@@ -84,13 +84,14 @@ def with_others(ranges: DataFrame, places: DataFrame, rule: Rule) -> DataFrame:
     told = others.withColumn("__ahead", F.when(C.col(C.START) > before, 1).otherwise(0))
     number = F.sum("__ahead").over(by_time.rowsBetween(Window.unboundedPreceding, 0))
     together = told.withColumn("__number", number).groupBy(*C.cols(of_range), "__number")
+    edges = F.when(C.col(C.START) < C.col(C.END), F.array(*C.cols((C.START, C.END)))).otherwise(F.array(C.col(C.START)))
     groups = together.agg(
         F.bool_or(overlap).alias("__meets"),
         F.min(C.col(C.START)).alias(C.START),
         F.max(C.col(C.END)).alias(C.END),
         F.max(C.col(C.REACH)).alias(C.REACH),
         F.sum(C.col(C.COUNT)).alias(C.COUNT),
-        F.array_union(F.collect_set(C.col(C.START)), F.collect_set(C.col(C.END))).alias(EDGES),
+        F.flatten(F.collect_list(edges)).alias(EDGES),
     )
     met, place = groups.where("__meets"), F.struct(*C.cols((C.START, C.END, C.REACH, C.COUNT, EDGES)))
     return joined(ranges, met.groupBy(*C.cols(of_range)).agg(F.collect_list(place).alias(OTHERS)), of_range, "left")
@@ -135,8 +136,9 @@ def within_ranges(events: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
     at_own = F.array_contains(OWN_EDGES, us).asc()
     reaches_no_farther, tie = us + gap <= place[C.REACH], (*C.cols(rule.order_by), C.col(C.JSON))
     of_place = (*C.cols((*identity, C.RANGE)), place[C.START])
-    one = F.row_number().over(Window.partitionBy(*of_place, us).orderBy(*tie)) == 1  # which each edge has
-    placed = placed.withColumn("__one", one & F.array_contains(place[EDGES], us))
+    at_time = F.row_number().over(Window.partitionBy(*of_place, us).orderBy(reaches_no_farther.desc(), *tie))
+    edges = F.size(F.filter(place[EDGES], lambda edge: edge == us))  # of which each has an event
+    placed = placed.withColumn("__one", at_time <= edges)
     likely = F.col("__one").desc(), outside, at_edge, at_own, reaches_no_farther.desc(), us, *tie
     number = F.row_number().over(Window.partitionBy(*of_place).orderBy(*likely))
     left = placed.withColumn("__number", number).where(place.isNull() | (F.col("__number") > place[C.COUNT]))
