@@ -434,10 +434,23 @@ def test_a_line_that_has_a_name_twice_is_torn_alone(lake: Lake, twice: str) -> N
     good = [f'{{"user": "{user}", "event_time": "{AT}", "n": 1, "at": {{"x": 1}}}}' for user in ("u1", "u2")]
     file = lake.file("a.json", "\n".join([good[0], f'{{"user": "u3", "event_time": "{AT}", {twice}}}', good[1], ""]))
     with file.open("a") as end:
-        end.write(f'{{"user": "u4", "event_time": "{AT}", "n": NaN, "n": NaN}}\n')
-    lifted = replace(JSON, rename={"at.x": "x"}, schema="n double")
+        end.write(f'{{"user": "u4", "event_time": "{AT}", "n": NaN}}\n')
+    lifted = replace(JSON, rename={"at.x": "x"})
     assert lake.ingest(lifted, file) == [IngestReport(str(file), lines=4, added=3, unreadable=1)]
-    assert [row[:1] + row[2:] for row in lake.rows("user", "n", "x")] == [("u1", 1), ("u2", 1), ("u4", None)]
+    assert [(row[0], str(row[1]), row[2]) for row in lake.rows("user", "n", "x")] == [
+        ("u1", "1.0", 1),
+        ("u2", "1.0", 1),
+        ("u4", "nan", None),
+    ]
+
+
+@pytest.mark.broad
+def test_where_such_a_line_is_no_json_to_the_letter_all_of_these_are_torn(lake: Lake) -> None:
+    lines = ('"n": 1', '"n": NaN', '"n": NaN, "n": 2', '"n": 3, "n": 4')
+    told = [f'{{"user": "u{n}", "event_time": "{AT}", {line}}}' for n, line in enumerate(lines)]
+    file = lake.file("a.json", "\n".join([*told, ""]))
+    assert lake.ingest(JSON, file) == [IngestReport(str(file), lines=4, added=1, unreadable=3)]
+    assert lake.rows("user", "n") == [("u0", 1)]
 
 
 @pytest.mark.broad

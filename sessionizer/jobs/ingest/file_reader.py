@@ -174,14 +174,14 @@ class FileReader:
             time = (None if self.source.arrival else time_column(self.source.event_time, ())) or C.EVENT_TIME
             return parse_access_log(lines, time), self._columns(access_log_schema(time), part, table)
         with having(self.spark, CASE_SENSITIVE):
-            found, names_twice = inferred(lines, copy)
+            found, once = inferred(lines, copy)
             # Names as the table, the options and the config write them.
             wanted = [*self.options.rename, *self.declared.fieldNames(), *self.source.own_key, self.source.event_time]
             found, doubles = one_of_each(found, [*(table.fieldNames() if table else ()), *wanted])
             found = self._with_objects(found, lines, copy, table)
         columns = self._columns(found, part, table)
         fields = T.StructType([T.StructField(c.found, c.json_type) for c in columns if not c.way])
-        return parse_json(lines, fields, doubles, names_twice=names_twice), columns
+        return parse_json(lines, fields, doubles, once), columns
 
     def _with_objects(
         self, found: T.StructType, lines: DataFrame, copy: Path, table: T.StructType | None

@@ -96,12 +96,12 @@ def with_newlines(parsed: DataFrame, mark: str) -> DataFrame:
 
 
 def parse_json(
-    lines: DataFrame, schema: T.StructType, doubles: tuple[str, ...] = (), *, names_twice: bool = False
+    lines: DataFrame, schema: T.StructType, doubles: tuple[str, ...] = (), once: Column | None = None
 ) -> DataFrame:
     """The members of the one JSON object of each line; torn where there is no object, more than one, or a misfit.
 
     In: `__line`, `__number`, `__torn`. Out: the same and the columns of the schema. A line with a member of `doubles`
-    is torn: its name differs only in capitals from a column's. names_twice: there may be lines that have a name twice.
+    is torn: its name differs only in capitals from a column's. once: which lines have no name twice; None: none has.
     """
     rows = lines.withColumn(_ROW, _read_json(C.col(LINE), schema.fields))
     corrupt = C.col(_ROW)[_CORRUPT].isNotNull()
@@ -112,8 +112,8 @@ def parse_json(
     ]
     escapes = F.replace(C.col(LINE), F.lit("\\\\"), F.lit("_"))  # without backslashes that stand for themselves
     torn.append(F.when(C.col(LINE).contains("\\u") & escapes.rlike(_HALVES), torn_by(HALF)))
-    if names_twice:
-        torn.append(F.when(~names_once(C.col(LINE)), torn_by(NAMED_TWICE)))
+    if once is not None:
+        torn.append(F.when(~once, torn_by(NAMED_TWICE)))
     if doubles:
         has_double = F.arrays_overlap(F.json_object_keys(C.col(LINE)), F.array(*map(F.lit, doubles)))
         torn.append(F.when(has_double, torn_by("a name that differs from a column's only in capitals")))

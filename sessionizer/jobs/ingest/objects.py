@@ -5,11 +5,11 @@ from functools import reduce
 from pathlib import Path
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sessionizer.jobs.ingest.lines import LINE
+from sessionizer.jobs.ingest.lines import LINE, names_once
 from sessionizer.lib import columns as C
 from sessionizer.lib.errors import UsageError
 from sessionizer.lib.expressions import fields_within
@@ -17,21 +17,30 @@ from sessionizer.lib.expressions import fields_within
 READING = {"mode": "DROPMALFORMED", "lineSep": "\n", "encoding": "UTF-8"}
 
 
-def inferred(lines: DataFrame, copy: Path) -> tuple[T.StructType, bool]:
-    """The columns of a file of json, and whether there are lines that have a name twice.
+def inferred(lines: DataFrame, copy: Path) -> tuple[T.StructType, Column | None]:
+    """The columns of a file of json; and where lines have a name twice, which lines do not: they alone tell columns.
 
-    Then those tell none, nor do lines that are no json to the letter, of which nobody knows.
-    copy: the file with these lines.
+    Where such a line is no json to the letter, no line is that is none: nobody can tell them. copy: the file.
     """
-    reader, line = lines.sparkSession.read.options(**READING), C.col(LINE)
+    if (found := _schema(lines, copy)) is not None:
+        return found, None
+    folder, once = copy.with_name(f"{copy.name}-once"), names_once(C.col(LINE))
+    lines.where(once).select(LINE).write.text(folder.as_uri())
+    if (found := _schema(lines, folder)) is not None:
+        return found, once
+    folder, strict = copy.with_name(f"{copy.name}-strict"), F.try_parse_json(C.col(LINE)).isNotNull()
+    lines.where(strict).select(LINE).write.text(folder.as_uri())
+    return _schema(lines, folder) or T.StructType([]), strict
+
+
+def _schema(lines: DataFrame, place: Path) -> T.StructType | None:
+    """The columns that Spark finds there; None: a line has a name twice."""
     try:
-        return reader.json(copy.as_uri()).schema, False
+        return lines.sparkSession.read.options(**READING).json(place.as_uri()).schema
     except AnalysisException as error:
         if error.getCondition() != "COLUMN_ALREADY_EXISTS":
             raise
-    folder = copy.with_name(f"{copy.name}-once")
-    lines.where(F.try_parse_json(line).isNotNull()).select(LINE).write.text(folder.as_uri())
-    return reader.json(folder.as_uri()).schema, True
+    return None
 
 
 def with_objects(
