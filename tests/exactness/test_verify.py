@@ -192,7 +192,7 @@ def test_a_valid_event_that_is_told_to_be_invalid_is_found(damaged: Play, reason
 def test_a_rejected_event_that_the_source_does_not_have_is_found(damaged: Play) -> None:
     reject(damaged, "before_start", "{}")
     found = damaged.verify()
-    assert {rule for rule, rows in found.broken.items() if rows} == {"what is rejected is in the source"}
+    assert {rule for rule, rows in found.broken.items() if rows} == {"what is rejected is in the source", NO_CAUSE}
 
 
 def test_an_accepted_event_that_is_a_copy_is_found(damaged: Play) -> None:
