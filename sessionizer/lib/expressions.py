@@ -25,8 +25,10 @@ _ENCRYPTS = re.compile(r"`?\baes_encrypt\b`?\s*\(", re.IGNORECASE)
 # Where its fifth argument is none, and its third not this mode, it takes a new vector each time.
 _VECTOR, _NONE, _ECB = 4, {"''", '""'}, {"'ecb'", '"ecb"'}
 _NAME = re.compile(r"[A-Za-z_]\w*")
-_QUOTED = re.compile(r"""[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`""", re.DOTALL)
-_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+# Parts of patterns: a text of SQL, and a comment.
+TEXT = r"""[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+COMMENT = r"--[^\n]*|/\*.*?\*/"
+_QUOTED, _COMMENT = (re.compile(of, re.DOTALL) for of in (f"{TEXT}|`[^`]*`", COMMENT))
 _ALL = re.compile(r"(?:^|[(,]|\bdistinct\b|(?:[a-z_]\w*|')\s*\.)\s*\*", re.IGNORECASE)  # else it multiplies
 # Names that mean something where no column has them.
 _LITERALS = (

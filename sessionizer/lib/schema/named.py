@@ -11,13 +11,13 @@ from typing import Literal, NamedTuple
 
 from pyspark.sql import types as T
 
+from sessionizer.lib.expressions import COMMENT, TEXT
 from sessionizer.lib.schema.evolution import by_file, has_lost, has_replaced, is_replaced, physical
 
 How = Literal["another", "without parts", "gone"]
 _NAME = r"`(?:[^`]|``)*`|\w+"
-_TEXT = r"""[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
-_TOKEN = re.compile(rf"(?P<nothing>{_TEXT}|--[^\n]*|/\*.*?\*/)|(?P<part>\.\s*)?(?P<name>{_NAME})", re.DOTALL)
-_STEP = re.compile(rf"\s*(?:\.\s*(?P<name>{_NAME})|\[\s*(?P<text>{_TEXT})\s*\]|(?P<index>\[[^\]]*\]))", re.DOTALL)
+_TOKEN = re.compile(rf"(?P<nothing>{TEXT}|{COMMENT})|(?P<part>\.\s*)?(?P<name>{_NAME})", re.DOTALL)
+_STEP = re.compile(rf"\s*(?:\.\s*(?P<name>{_NAME})|\[\s*(?P<text>{TEXT})\s*\]|(?P<index>\[[^\]]*\]))", re.DOTALL)
 Steps = Sequence[str | None]  # names, and None: the element of an array, the value of a map
 
 

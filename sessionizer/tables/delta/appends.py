@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
+from sessionizer.lib.schema.evolution import physical
 from sessionizer.tables.delta.changes import check_partitions
 from sessionizer.tables.delta.read import Reading, takes_rows_away
-from sessionizer.tables.delta.settings import physical
 
 CHAR = "__CHAR_VARCHAR_TYPE_STRING"  # in which columns say that they are CHAR(n), a STRING for all else
 Values = tuple[tuple[str, str | None], ...]  # of the partition columns, by their names in the log
@@ -88,7 +88,7 @@ def _located(path: str, root: str) -> str:
 
 
 def _in_file(field: T.StructField) -> T.StructField:
-    kept = {name: field.metadata[name] for name in (CHAR,) if name in field.metadata}  # else Spark pads no values
+    kept = {CHAR: field.metadata[CHAR]} if CHAR in field.metadata else {}  # else Spark pads no values
     return T.StructField(physical(field), _shape(field.dataType, physical), True, kept)
 
 

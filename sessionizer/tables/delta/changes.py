@@ -11,9 +11,10 @@ from pyspark.sql import types as T
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.united import as_type, is_widened
 from sessionizer.lib.errors import TableError
+from sessionizer.lib.schema.evolution import physical
 from sessionizer.tables.delta.commits import Entry
 from sessionizer.tables.delta.read import Reading
-from sessionizer.tables.delta.settings import COLUMN_MAPPING, THOUGH_RETYPED, physical
+from sessionizer.tables.delta.settings import COLUMN_MAPPING, THOUGH_RETYPED
 
 UNKNOWN = (PySparkException, Py4JJavaError, TableError)  # the log has it no longer; whoever reads it tells better
 

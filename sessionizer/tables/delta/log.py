@@ -8,10 +8,11 @@ from pyspark.sql import types as T
 from sessionizer.lib import columns as C
 from sessionizer.lib.engine import is_remote
 from sessionizer.lib.errors import TableError
+from sessionizer.lib.schema.evolution import physical
 from sessionizer.tables.delta.jvm_log import JvmLog
 from sessionizer.tables.delta.place import Place, check_nothing_else
 from sessionizer.tables.delta.public_log import PublicLog
-from sessionizer.tables.delta.settings import FENCES_KEPT, SMALL, physical
+from sessionizer.tables.delta.settings import FENCES_KEPT, SMALL
 from sessionizer.tables.places.catalog import has_table
 
 

@@ -20,9 +20,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.lib.engine import sees_this_disk
+from sessionizer.lib.schema.evolution import physical
 from sessionizer.tables.delta.commits import CUT_OFF, FIRST_LINES, told
 from sessionizer.tables.delta.place import LOG, Place
-from sessionizer.tables.delta.settings import physical
 
 NO_TABLE = (
     "DELTA_TABLE_ONLY_OPERATION",

@@ -16,9 +16,10 @@ from pyspark.sql import DataFrame, DataFrameReader
 from sessionizer.lib.config import location_kind
 from sessionizer.lib.engine import sees_this_disk
 from sessionizer.lib.errors import TableError
+from sessionizer.lib.schema.evolution import physical
 from sessionizer.tables.delta.commits import BARRIER, Commit, Entry, entry_of
 from sessionizer.tables.delta.log import DeltaLog
-from sessionizer.tables.delta.settings import FENCES_KEPT, physical
+from sessionizer.tables.delta.settings import FENCES_KEPT
 
 FENCES_NEAR = 5  # commits looked at one by one before all transactions of the table are loaded
 # What writing without Spark knows: the first features of Delta, and paths that are URLs as they stand.

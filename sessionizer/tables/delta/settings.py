@@ -38,11 +38,6 @@ Done = TypeVar("Done")
 BOTH_AT_ONCE = {"spark.sql.maxConcurrentOutputFileWriters": "3"}  # one more than are open
 
 
-def physical(column: T.StructField) -> str:
-    """The name that a column has in files and in the log."""
-    return str(column.metadata.get("delta.columnMapping.physicalName", column.name))
-
-
 def has_local_times(kind: T.DataType) -> bool:
     """Whether it is TIMESTAMP_NTZ, or holds any."""
     match kind:

@@ -16,9 +16,8 @@ from sessionizer.lib.bags import GOES, own_columns, undone
 from sessionizer.lib.config import EventSource, Stitch, field_of
 from sessionizer.lib.errors import SourceError, SourceMismatch, TableError
 from sessionizer.lib.expressions import column_problems, is_collated, is_ordered, nearest
-from sessionizer.lib.schema.evolution import PHYSICAL
+from sessionizer.lib.schema.evolution import PHYSICAL, physical
 from sessionizer.tables.delta import CHANGE_FEED, GONE, Table, changed, parts
-from sessionizer.tables.delta.settings import physical
 from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Read
 from sessionizer.tables.source import ANEW, check_same, first_line, gone, reads
