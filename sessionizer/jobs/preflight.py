@@ -97,7 +97,7 @@ def nothing_new(tables: LocalTableSet, of: Ruled) -> Manifest | None:
         is_whole = is_whole and not (is_stored(home.location) and _is_another(runs, done))
     except (NeedsSpark, SessionizerError, OSError):
         return None
-    follows_the_clock = of.rule.watermark_idle_after is not None and done.live_sessions != 0
+    follows_the_clock = of.rule.watermark_idle_after is not None and (done.sources or done.live_sessions != 0)
     return done if is_same and is_whole and not follows_the_clock and not may_idle(of.rule, done) else None
 
 

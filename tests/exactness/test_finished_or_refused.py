@@ -21,7 +21,7 @@ from sessionizer.jobs.run.phases import RunOptions
 from sessionizer.lib.config import Config
 from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import ConfigError, UsageError
-from tests.exactness.play import TOTAL, Play, at, minute
+from tests.exactness.play import BY_NAME, TOTAL, Play, at, minute
 from tests.warehouse import NOW
 
 Plays = Callable[..., Play]
@@ -88,6 +88,20 @@ def test_a_name_that_a_table_beside_cannot_take_is_told_before_the_commit(play: 
             job()
     done.change(aggregates=[*TOTAL, bounced]).run()
     done.assert_sessions("u | count | is bounced \n a | 2 | no")
+    done.assert_clean()
+
+
+@pytest.mark.broad
+def test_a_name_that_a_rebuild_would_bring_to_event_sessions_is_told_before_the_commit(
+    play: Plays, tmp_path: Path
+) -> None:
+    named = {"source": {"order_by": ["seq no"]}, "outputs": {"event_sessions": str(tmp_path / "traces")}}
+    done = play("a@0", outputs=named["outputs"]).source(BY_NAME).source("ALTER TABLE {} ADD COLUMNS (`seq no` INT)")
+    done.change(**named)
+    with pytest.raises(ConfigError, match=r"cannot be added to outputs.event_sessions.*seq no"):
+        done.rebuild()
+    assert done.ledger("mode") == [("run",)]
+    done.change(source={}, outputs=named["outputs"]).rebuild()
     done.assert_clean()
 
 

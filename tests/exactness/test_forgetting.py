@@ -15,7 +15,7 @@ from sessionizer.jobs.run import side_tables
 from sessionizer.jobs.run.kinds import sessions_of
 from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import RunFailed, TableError
-from tests.exactness.play import BY_N, BY_NAME, WAITING, Play, SourceError, UsageError, at
+from tests.exactness.play import BY_N, BY_NAME, STAYING, WAITING, Play, SourceError, UsageError, at
 from tests.kills import killed_at
 
 pytestmark = pytest.mark.slow
@@ -639,3 +639,23 @@ def test_no_session_is_forgotten_that_a_live_one_may_grow_over(play: Plays) -> N
     least = {"name": "least", "fn": "min", "of": "n"}
     done.change(aggregates=[{"name": "total", "fn": "sum", "of": "n"}, least]).run()
     done.assert_sessions(table, u="a")
+
+
+def test_a_session_apart_is_known_by_its_id_though_what_came_before_it_then_is_forgotten(play: Plays) -> None:
+    three = {"gap": "10m", "max_events": 3}
+    done = play("tick@1452 | a@4=1 a@5=2 a@6=3 a@10=4 a@10=5 a@19=6", late_events="separate", session=three)
+    forget(done).assert_sessions("u | start | end | count \n a | 10 | 19 | 3 \n tick | 1452 | 1452 | 1")
+    done.source("DELETE FROM {} WHERE n = 1").run()
+    done.assert_sessions("u | start | end | count \n a | 10 | 19 | 2 \n tick | 1452 | 1452 | 1")
+    done.source("DELETE FROM {} WHERE u = 'a'").run()
+    done.assert_sessions("u | start | end | count \n tick | 1452 | 1452 | 1")
+    done.assert_clean()
+
+
+def test_a_session_apart_has_its_forgotten_events_where_lateness_goes_by_sessions(play: Plays) -> None:
+    short = {"session": BY_N["session"] | {"max_duration": "4m"}}
+    done = play("tick@1490=10 | a@0=100 a@2=90 a@5=1", late_events="separate", time=STAYING, **short)
+    forget(done).assert_sessions("u | start | end | count \n a | 0 | 2 | 2 \n tick | 1490 | 1490 | 1")
+    done.source("DELETE FROM {} WHERE n = 100").run()
+    done.assert_sessions("u | start | end | count \n a | 2 | 5 | 2 \n tick | 1490 | 1490 | 1")
+    done.assert_clean()

@@ -254,3 +254,13 @@ def test_two_final_sessions_that_share_an_edge_have_an_event_each_there(play: Pl
     done = play("a@83 a@85 a@93 tick@100 | a@85=7 a@86=2 | a@83=5", time=BY_SESSION, session=short)
     done.assert_sessions("u | start | end | total \n a | 83 | 83 | 5", u="a", total=5)
     done.assert_clean()
+
+
+def test_what_has_come_keeps_an_event_at_each_edge_beside_final_sessions_that_overlap(play: Plays) -> None:
+    short = {"gap": "10m", "max_duration": "4m"}
+    done = play("a@0 a@1 a@2 a@5 tick@16 | a@2 a@4 a@5 a@6 | a@0 | a@0 a@0 a@2", time=BY_SESSION, session=short)
+    told = (
+        "u | start | end | count \n a | 0 | 2 | 3 \n a | 0 | 2 | 3 \n a | 0 | 4 | 3 \n a | 5 | 5 | 1 \n a | 5 | 6 | 2"
+    )
+    done.assert_sessions(told, u="a")
+    done.assert_clean()

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from sessionizer.jobs.commands.forget import forget
+from sessionizer.jobs.commands.rebuild_plan import plan
 from sessionizer.jobs.reporting.run_output import show
 from sessionizer.lib import columns as C
+from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import (
     ConfigError,
     RunFailed,
@@ -221,6 +224,20 @@ def test_keys_may_be_called_like_what_is_computed(play: Plays, name: str) -> Non
     rows = f"{name} | at | n \n a | 0 | 1 \n a | 8 | 1 \n a | 16 | 1"
     done = play(rows, schema=schema, source=source, time={"allowed_lateness": "1d", **per}, session=cuts)
     done.runs(f"{name} | at | n \n a | 20 | 1")
+    done.assert_clean()
+
+
+@pytest.mark.broad
+@pytest.mark.parametrize("name", ["s", "e", "x", "before"])
+def test_keys_may_be_called_like_what_is_computed_where_windows_are_forgotten_or_made_anew(
+    play: Plays, name: str
+) -> None:
+    rows = f"{name} | at | n \n a | 0 | 1 \n a | 8 | 1 \n a | 3000 | 1"
+    cuts = {"gap": "10m", "max_events": 10}
+    done = play(rows, schema=f"{name} STRING, at TIMESTAMP, n INT", source={"key": [name]}, session=cuts)
+    found = plan(done.kind, done.said.append, now=done.now)
+    assert (found.days, found.stays) == ([], 2)
+    assert forget(done.kind, DAY, done.now, done.said.append) == 1
     done.assert_clean()
 
 

@@ -74,6 +74,18 @@ def test_a_source_that_lags_holds_the_watermark_until_it_is_idle(play: Plays) ->
     assert done.run() == []
 
 
+def test_an_idle_source_is_waited_for_no_longer_though_no_session_is_live(play: Plays) -> None:
+    time = {"allowed_lateness": "0s", "watermark": {"idle_after": "1h"}}
+    done = play(time=time).at(100).runs(clicks="a@110=1", calls="b@50=2")
+    done.goes("clicks", 1).goes("calls", 2).at(101).run()
+    done.at(130).comes(clicks="c@120=3").run()
+    done.goes("clicks", 3).at(131).run()
+    assert (done.position().watermark_after, done.position().live_sessions) == (at(50), 0)
+    done.at(165).run()
+    assert done.position().watermark_after == at(120)
+    assert done.at(166).run() == []
+
+
 def test_a_source_is_not_idle_for_want_of_what_comes_while_a_run_reads_others(play: Plays) -> None:
     time = {"allowed_lateness": "0s", "watermark": {"idle_after": "1h"}}
     done = play(time=time, limits={"max_versions_per_run": 1}).at(60).runs(clicks="a@40", calls="b@30")

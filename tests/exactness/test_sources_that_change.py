@@ -10,6 +10,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sessionizer.jobs.commands.forget import forget
+from sessionizer.jobs.run import side_tables
+from sessionizer.lib.config import Config
 from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import ConfigError, SourceError, SourceMismatch, UsageError
 from sessionizer.lib.time.watermarks import WatermarkOverride
@@ -19,6 +21,7 @@ from sessionizer.tables.position import Position
 from sessionizer.tables.source import keeps_time, waiting
 from tests.exactness.play import at
 from tests.exactness.several import CALLS, CLICKS, Several, several
+from tests.kills import killed_at
 
 pytestmark = pytest.mark.broad
 
@@ -486,4 +489,20 @@ def test_what_a_source_that_comes_to_others_has_from_before_what_is_forgotten_is
     done.rebuild()
     done.assert_sessions("u | start | end | count \n b | 1440 | 1440 | 1 \n tick | 1441 | 1441 | 1")
     done.assert_rejected("u | source | event_time | reason \n a | calls | 5 | late")
+    done.assert_clean()
+
+
+def test_so_it_is_where_it_has_the_name_of_another_and_its_rebuild_was_cut_off(play: Plays) -> None:
+    done = play({"clicks": CLICKS, "calls": CALLS})
+    done.config = done.configured("clicks")
+    done.comes(calls="a@5 b@1440").runs(clicks="a@0 tick@1441")
+    assert forget(done.kind, DAY, done.now, done.said.append)
+    told = done.configured().model_dump(mode="json", exclude_unset=True)
+    for source, name in zip(told["sources"], ("web", "clicks"), strict=True):  # clicks is another table now
+        source["name"] = name
+    done.config = Config.model_validate(told)
+    with killed_at(side_tables, "write"):
+        done.rebuild()
+    done.run()
+    done.assert_rejected("u | source | event_time | reason \n a | clicks | 5 | late")
     done.assert_clean()

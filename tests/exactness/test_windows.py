@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionizer.jobs.commands.chunks import chunks
+from sessionizer.jobs.commands.forget import forget
 from sessionizer.jobs.commands.look_back import LookBack, backfill
 from sessionizer.jobs.commands.report import by_duckdb, by_spark, write_report
 from sessionizer.jobs.commands.status import status, status_without_spark
@@ -16,6 +17,7 @@ from sessionizer.jobs.queries.changes import document
 from sessionizer.jobs.queries.lookups import WindowLookUp, look_up
 from sessionizer.jobs.run.context import RunContext
 from sessionizer.jobs.run.kinds import ruled
+from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import ConfigError, RunFailed, TableError
 from sessionizer.tables.queries.local import LocalTableSet
 from tests.exactness.play import Play, at
@@ -366,3 +368,14 @@ def test_windows_that_stayed_as_they_were_follow_no_other_lateness(spark: SparkS
         done.run()
     done.rebuild()
     done.assert_windows("a@85=1 a@100=2 a@92=3 a@101=4")
+
+
+def test_windows_are_forgotten_by_whole_units_of_the_rows_whatever_the_unit_will_be(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    done = slides(spark, tmp_path, "a@0=1 a@3000=2", sliding={"time_unit": "5m"})
+    done.change(sliding={"time_unit": "1m"})
+    assert forget(done.kind, DAY + MINUTE, done.now, done.said.append) > 0
+    manifest = done.kind.home.position().manifest
+    assert manifest is not None
+    assert ((manifest.forgotten or 1) - at(0)) % (5 * MINUTE) == 0

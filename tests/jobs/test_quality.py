@@ -106,6 +106,20 @@ def test_rows_that_the_filter_leaves_out_are_no_events(spark: SparkSession, tmp_
 
 
 @pytest.mark.slow
+def test_keys_and_times_by_sql_are_looked_at_as_events_have_them(spark: SparkSession, tmp_path: Path) -> None:
+    by_sql = {"key": [{"name": "who", "expr": "nullif(user, 'bob')"}], "event_time": "CAST(text AS TIMESTAMP)"}
+    spark.sql(f"CREATE TABLE delta.`{tmp_path / 'events'}` (user STRING, text STRING, n INT) USING delta")
+    made = Warehouse(spark, tmp_path, source=by_sql)
+    made.init()
+    values = "('ann', '2026-01-01 10:00'), ('bob', '2026-01-01 10:05'), ('ann', '10:06'), ('ann', 'no time')"
+    spark.sql(f"INSERT INTO delta.`{tmp_path / 'events'}` SELECT *, 1 FROM VALUES {values}")
+    made.run()
+    found = check(made.kind, Asked(NOW, 1.0, None, (), tmp_path / "docs"), lambda _: None)
+    broken = {(v.suite, v.about, v.broken) for v in found.verdicts if not v.holds}
+    assert broken == {("events", "who", 1), ("events", "event_time", 2)}
+
+
+@pytest.mark.slow
 def test_each_broken_promise_is_found_and_names_the_rows(lake_to_see: Warehouse) -> None:
     good = lake_to_see.tables.sessions.table.read().drop(C.STATE)
     first = good.orderBy(C.SESSION_ID).limit(1)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from sessionizer.jobs.console import stdout, table
 from sessionizer.jobs.quality.checks import Quality, Verdict
@@ -21,8 +22,9 @@ from sessionizer.jobs.quality.expectations import (
 from sessionizer.jobs.run.kinds import Kind
 from sessionizer.jobs.run.phases import Say
 from sessionizer.lib import columns as C
-from sessionizer.lib.admission.validate import passing
+from sessionizer.lib.admission.validate import event_time_us, passing
 from sessionizer.lib.errors import UsageError
+from sessionizer.lib.expressions import with_keys
 
 SUITES = {"sessions": sessions_suite, "windows": windows_suite}
 BUILT_IN = (*SUITES, "rejected_events", "events", "runs")
@@ -70,9 +72,7 @@ def check(kind: Kind, asked: Asked, say: Say) -> Checked:
             remedy="leave it out, or look at `sessions --open`",
         )
     oldest = None if asked.longest_lag is None else asked.now - asked.longest_lag
-    rows, events = kind.home.table.read().drop(C.STATE), kind.tables.events.as_they_stand()
-    passes = passing(events, kind.rule)
-    events = events if passes is None else events.where(passes)
+    rows, events = kind.home.table.read().drop(C.STATE), _keys_and_times(kind)
     rejects = rejected_events_suite(kind.rule.time_unit)
     say("importing Great Expectations")
     quality = Quality(asked.docs)
@@ -80,7 +80,7 @@ def check(kind: Kind, asked: Asked, say: Say) -> Checked:
     for frame, named_by, checks in (
         (rows, kind.home.layout.identity, {kind.name: SUITES[kind.name](config), **suites}),
         (kind.rejected_events.table.read(), (C.EVENT_HASH,), {"rejected_events": rejects}),
-        (events, (), {"events": events_suite(config, events.columns)}),
+        (events, (), {"events": events_suite(config)}),
         (kind.runs.table.read(), (C.RUN_ID,), {"runs": runs_suite(asked.most_late, oldest)}),
     ):
         whole = frame is rows and suites  # a suite of one's own may look at any column
@@ -95,6 +95,15 @@ def check(kind: Kind, asked: Asked, say: Say) -> Checked:
 
     stand_alone(asked.docs)
     return Checked(verdicts, str(asked.docs.absolute() / "index.html"))
+
+
+def _keys_and_times(kind: Kind) -> DataFrame:
+    """Of the events that `where` lets through: their keys, and event_time."""
+    events, rule = kind.tables.events.as_they_stand(), kind.rule
+    passes = passing(events, rule)
+    keyed = with_keys(events if passes is None else events.where(passes), rule.made)
+    time = F.timestamp_micros(event_time_us(keyed, rule)).alias(C.EVENT_TIME)
+    return keyed.select(*C.cols(rule.key), time)
 
 
 def _suite_name(file: Path, own: Sequence[Path]) -> str:

@@ -1,6 +1,7 @@
 """What ended long ago, forgotten for good: a run that takes final rows away and keeps in mind up to when."""
 
 import json
+from math import lcm
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -12,8 +13,11 @@ from sessionizer.jobs.run.manifests import forgetting
 from sessionizer.jobs.run.phases import Phases, Say, not_before
 from sessionizer.jobs.run.retries import with_retries
 from sessionizer.lib import columns as C
+from sessionizer.lib.durations import parse_duration
 from sessionizer.lib.joins import joined
 from sessionizer.tables.manifest import Manifest
+
+FROM, TO, UP_TO = "__from", "__to", "__up_to"
 
 
 def forget(kind: Kind, keep: int, now: int, say: Say, *, dry_run: bool = False) -> int:
@@ -54,12 +58,18 @@ def _mark(kind: Kind, keep: int, done: Manifest) -> int | None:
     if kind.name == "sessions":
         judged, rows = done.as_judged(kind.rule), kind.home.table.read()  # whatever the configuration says now
         if judged.freezes:  # which would take the events of those that are gone for its own
-            amid = (C.col(C.SESSION_START) <= F.col("e")) & (C.col(C.SESSION_END) >= F.col("s"))
+            amid = (C.col(C.SESSION_START) <= F.col(TO)) & (C.col(C.SESSION_END) >= F.col(FROM))
             mark = _untangled(rows.where(~C.col(C.IS_LATE)), mark, done.key, amid)
         if judged.by_content:  # whose id tells how many events of its time come before it
-            mark = _untangled(rows.where(C.col(C.IS_LATE)), mark, done.key, C.col(C.SESSION_END) == F.col("s"))
-    mark -= mark % kind.rule.time_unit  # an event is older than it whether its time is truncated or not
+            mark = _untangled(rows.where(C.col(C.IS_LATE)), mark, done.key, C.col(C.SESSION_END) == F.col(FROM))
+    mark -= mark % _unit(kind, done)  # an event is older than it whether its time is truncated or not
     return mark if done.forgotten is None else max(mark, done.forgotten)
+
+
+def _unit(kind: Kind, done: Manifest) -> int:
+    """Of times, by the configuration and by the rows, which may have another one."""
+    told = done.rule.get("time_unit")
+    return kind.rule.time_unit if told is None else lcm(kind.rule.time_unit, parse_duration(str(told)))
 
 
 def _not_ended(kind: Kind) -> list[int]:
@@ -69,13 +79,13 @@ def _not_ended(kind: Kind) -> list[int]:
 
 
 def _untangled(rows: DataFrame, mark: int, key: tuple[str, ...], beside: Column) -> int:
-    """The mark, or one so early that no row is forgotten beside one of its key that stays, from `s` to `e`."""
+    """The mark, or one so early that no row is forgotten beside one of its key that stays, from `__from` to `__to`."""
     expires = F.unix_micros(C.col(C.EXPIRES_AT))
     while True:
         ended = C.col(C.IS_FINAL) & (expires < mark)
-        staying = rows.where(~ended).select(*C.cols(key), C.col(C.SESSION_START).alias("s"), _reach().alias("e"))
-        gone = rows.where(ended).select(*C.cols((*key, C.SESSION_START, C.SESSION_END)), expires.alias("x"))
-        (first,) = joined(gone, staying, key, "inner", beside).agg(F.min("x")).collect()[0]
+        staying = rows.where(~ended).select(*C.cols(key), C.col(C.SESSION_START).alias(FROM), _reach().alias(TO))
+        gone = rows.where(ended).select(*C.cols((*key, C.SESSION_START, C.SESSION_END)), expires.alias(UP_TO))
+        (first,) = joined(gone, staying, key, "inner", beside).agg(F.min(UP_TO)).collect()[0]
         if first is None:
             return mark
         mark = first

@@ -25,6 +25,7 @@ from sessionizer.tables.position import Position
 
 COMES, GOES, CHANGES, STAYS = "comes", "goes", "changes", "stays"
 WHAT, DAY, BEFORE, AFTER = "what", "day", "before", "after"
+OLD, NEW = "__old", "__new"  # the same, beside a key of any name
 # What says how a row came about, not what it is.
 HOW = {"sessions": (C.RUN_ID, C.SUPERSEDES, C.STATE), "windows": (C.RUN_ID, C.STATE)}
 EXAMPLES = 10
@@ -159,15 +160,15 @@ def _told(rows: DataFrame, table: DataFrame, kind: Kind, *, is_comparable: bool)
             _packed(rows, (), AFTER).withColumn(WHAT, F.lit(COMES)).withColumn(DAY, F.col(AFTER)[start].cast("date"))
         )
         return goes.unionByName(comes, allowMissingColumns=True).select(WHAT, DAY, BEFORE, AFTER)
-    old, new = _packed(table, identity, BEFORE), _packed(rows, identity, AFTER)
-    each = [F.first(name, ignorenulls=True).alias(name) for name in (BEFORE, AFTER)]
+    old, new = _packed(table, identity, OLD), _packed(rows, identity, NEW)
+    each = [F.first(name, ignorenulls=True).alias(name) for name in (OLD, NEW)]
     met = old.unionByName(new, allowMissingColumns=True).groupBy(*C.cols(tuple(identity))).agg(*each)
-    before, after = F.col(BEFORE), F.col(AFTER)
+    before, after = F.col(OLD), F.col(NEW)
     within = tolerances(kind.rule)
     alike = same_row({n: before[n] for n in both}, {n: after[n] for n in both}, {n: types[n] for n in both}, within)
     what = F.when(before.isNull(), COMES).when(after.isNull(), GOES).when(alike, STAYS).otherwise(CHANGES)
     day = F.coalesce(before[start], after[start]).cast("date")
-    return met.select(what.alias(WHAT), day.alias(DAY), before, after)
+    return met.select(what.alias(WHAT), day.alias(DAY), before.alias(BEFORE), after.alias(AFTER))
 
 
 def _packed(rows: DataFrame, identity: Sequence[str], name: str) -> DataFrame:

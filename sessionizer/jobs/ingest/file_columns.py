@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 
 from sessionizer.jobs.ingest.lines import LINE, NUMBER, TORN, torn_by
 from sessionizer.jobs.ingest.objects import as_found, widened
-from sessionizer.jobs.ingest.time_formats import parse_time
+from sessionizer.jobs.ingest.time_formats import ISO, parse_time
 from sessionizer.lib import columns as C
 from sessionizer.lib.errors import SourceError, UsageError
 from sessionizer.lib.expressions import nearest
@@ -23,7 +23,7 @@ _READ_AS_TEXT = (
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
 _MOST_DIGITS = 38  # of a decimal
 _NOISE = 1e-12  # of a DOUBLE, as a share of it
-_DATED, _WITH_OFFSET = r"^\s*\d{4}-\d", r":\d\d.*(Z|[+-]\d)"
+_DATED, _WITH_OFFSET = r"^\s*\d{4}-\d", r":\d\d.*([A-Za-z]|[+-]\d)"
 _PLACES = T.DecimalType(38, 18)
 # Of no more digits than _PLACES has, so that it holds what is said; with E where json has had it as a large DOUBLE.
 _WITH_POINT = r"(?i)^\s*[+-]?\d{1,20}\.\d{0,18}(e\+?\d{1,2})?\s*$"
@@ -169,11 +169,11 @@ def fitting(given: Column, found: T.DataType, wanted: T.DataType) -> Column:
         case T.StringType(), T.DecimalType():
             return F.when(_has_no_more_digits(given, value, wanted), value)
         case T.StringType(), T.DateType():
-            return F.when(~given.rlike(_TIME_OF_DAY) | given.rlike(_MIDNIGHT), value)
-        case T.StringType(), T.TimestampType():  # of 10:30 Spark makes a time of today
-            return F.when(given.rlike(_DATED), value)
-        case T.StringType(), T.TimestampNTZType():
-            return F.when(given.rlike(_DATED) & ~given.rlike(_WITH_OFFSET), value)
+            return F.when(~given.rlike(_TIME_OF_DAY) | given.rlike(_MIDNIGHT), _in_years(value))
+        case T.StringType(), T.TimestampType():
+            return parse_time(given, found, ISO)
+        case T.StringType(), T.TimestampNTZType():  # of 10:30 Spark makes a time of today
+            return F.when(given.rlike(_DATED) & ~given.rlike(_WITH_OFFSET), _in_years(value))
         case T.StringType(), T.IntegralType():  # 2.0, which is how many write a column that has a null
             number = F.when(given.rlike(_WITH_POINT), given).try_cast(_PLACES)
             whole = number.try_cast(wanted)
@@ -191,6 +191,11 @@ def fitting(given: Column, found: T.DataType, wanted: T.DataType) -> Column:
         case (T.DoubleType() | T.DecimalType(), T.FloatType() | T.DoubleType()):
             return F.when(_is_finite(value) | ~_is_finite(given.cast("double")), value)
     return F.when(value.try_cast(found).eqNullSafe(given), value)
+
+
+def _in_years(day: Column) -> Column:
+    """A DATE or TIMESTAMP_NTZ of the years 1 to 9999, as times are; null where it is of another."""
+    return F.when(F.year(day).between(1, 9999), day)
 
 
 def _is_finite(number: Column) -> Column:

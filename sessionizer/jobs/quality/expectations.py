@@ -82,12 +82,10 @@ def rejected_events_suite(time_unit: int) -> Suite:
     ]
 
 
-def events_suite(config: Config, columns: Sequence[str]) -> Suite:
-    """Of the source: almost every event has a key and a time. columns: those of the source."""
-    known = {name.lower() for name in columns}
+def events_suite(config: Config) -> Suite:
+    """Of the source, by its keys and event_time: almost every event has a key and a time."""
     keys = () if config.source.null_keys == "group" else config.source.key
-    named = [name for name in (*keys, config.source.event_time) if name.lower() in known]
-    return [_values("not_be_null", name, "or no session takes it", mostly=MOSTLY) for name in named]
+    return [_values("not_be_null", name, "or no session takes it", mostly=MOSTLY) for name in (*keys, C.EVENT_TIME)]
 
 
 def runs_suite(most_late: float, oldest_watermark: int | None) -> Suite:

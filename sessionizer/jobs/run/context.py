@@ -74,7 +74,7 @@ class RunContext:
         events, known = kind.tables.events, manifest.consumed
         read = Increments({name: as_read(of) for name, of in known.items()})
         increment = read if manifest.mode == "run" else events.nothing_new(manifest)
-        rule, version = manifest.as_judged(kind.rule), manifest.sessions_version
+        rule, before = manifest.as_judged(kind.rule), Position(manifest.sessions_version, kind.run_before(manifest))
         clock = WatermarkState(
             manifest.now,
             manifest.watermark_before,
@@ -85,7 +85,7 @@ class RunContext:
             ends_no_key=manifest.left_unread,
         )
         clock = scoped(clock, manifest.scopes_before, rule, events.read(increment))
-        arguments, position = manifest.arguments, Position(version, kind.run_before(manifest))
+        arguments, position = manifest.arguments, before.called({name: of.id for name, of in known.items()})
         override = WatermarkOverride(arguments.get("advance_to"), bool(arguments.get("flush")))
         began, columns = ({name: getattr(of, told) for name, of in known.items()} for told in ("began", "columns"))
         schema, mode = manifest.source_schema, manifest.mode
@@ -94,8 +94,8 @@ class RunContext:
     @classmethod
     def anew(cls, kind: Kind, position: Position, now: int) -> "RunContext":
         """Of a rebuild: the whole source as it stands. Other tables than those read before set the clock anew."""
-        kind.check_names()
         events, position = kind.tables.events, position.called(kind.tables.events.ids)
+        kind.check_names(events.as_they_stand())
         done, number = kind.begun(position.manifest).by_units(kind.rule.time_unit), position.version + 1
         increment, clock = events.as_rebuilt(done), WatermarkState(now, run_seq=number, forgotten=done.forgotten)
         schema, columns = kind.schema_hash(events.read(increment)), events.columns_told(increment)

@@ -266,7 +266,7 @@ def may_idle(rule: Rule, done: Manifest | None) -> bool:
 
 def _frees(rule: Rule, done: Manifest | None, now: int) -> bool:
     """Whether the watermark moves by the run's clock alone: it waits no longer for one of several sources."""
-    if rule.watermark_idle_after is None or done is None or not done.sources or done.live_sessions == 0:
+    if rule.watermark_idle_after is None or done is None or not done.sources:
         return False
     before = WatermarkState(now, done.watermark_after, sources=done.times_of_sources("after"))
     return advance_each(before, {}, rule).watermark != before.watermark

@@ -185,15 +185,15 @@ class Kind(Ruled):
                     self.outputs[name].check_columns(made, self.anew)
         return schema
 
-    def check_names(self) -> None:
+    def check_names(self, events: DataFrame) -> None:
         """Raise where a rebuild would bring a column to a table that cannot have its name, as it was made."""
-        of_windows = [name for of in self.rule.aggregates for name in of.result_columns]
-        of_updates = [name for of in self.rule.aggregates if of.sql is None for name in of.result_columns]
-        tables = {self.home.table: of_windows, self.rejected_events.table: []}
-        tables |= {of.table: of_updates if name == "session_updates" else [] for name, of in self.outputs.items()}
-        for table, made in tables.items():
+        made = [name for of in self.rule.aggregates for name in of.result_columns]
+        for table, names in ((self.home.table, made), (self.rejected_events.table, [])):
             there = set(table.schema.names)
-            table.check_addable([name for name in (*self.rule.key, *made) if name not in there])
+            table.check_addable([name for name in (*self.rule.key, *names) if name not in there])
+        for name, columns in output_schemas(self, events).items() if self.outputs else ():
+            if name in self.outputs:
+                self.outputs[name].check_names(columns)
 
     def schema_hash(self, events: DataFrame) -> str:
         """A hash of what the columns of the table follow from."""

@@ -13,9 +13,9 @@ from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.spans import Spans, near_spans, overlapping
 from sessionizer.lib.windows.sessions.intervals import apart, bare_intervals, main_population
-from sessionizer.lib.windows.sessions.recompute import OLD
+from sessionizer.lib.windows.sessions.recompute import OLD, OWN_EDGES, edges_of_each
 
-OTHERS, EDGES, OWN_EDGES, OF = "__others", "__edges", "__own_edges", "__of"
+OTHERS, EDGES, OF = "__others", "__edges", "__of"
 
 
 def beside_others(
@@ -84,14 +84,13 @@ def with_others(ranges: DataFrame, places: DataFrame, rule: Rule) -> DataFrame:
     told = others.withColumn("__ahead", F.when(C.col(C.START) > before, 1).otherwise(0))
     number = F.sum("__ahead").over(by_time.rowsBetween(Window.unboundedPreceding, 0))
     together = told.withColumn("__number", number).groupBy(*C.cols(of_range), "__number")
-    edges = F.when(C.col(C.START) < C.col(C.END), F.array(*C.cols((C.START, C.END)))).otherwise(F.array(C.col(C.START)))
     groups = together.agg(
         F.bool_or(overlap).alias("__meets"),
         F.min(C.col(C.START)).alias(C.START),
         F.max(C.col(C.END)).alias(C.END),
         F.max(C.col(C.REACH)).alias(C.REACH),
         F.sum(C.col(C.COUNT)).alias(C.COUNT),
-        F.flatten(F.collect_list(edges)).alias(EDGES),
+        F.flatten(F.collect_list(edges_of_each())).alias(EDGES),
     )
     met, place = groups.where("__meets"), F.struct(*C.cols((C.START, C.END, C.REACH, C.COUNT, EDGES)))
     return joined(ranges, met.groupBy(*C.cols(of_range)).agg(F.collect_list(place).alias(OTHERS)), of_range, "left")
@@ -113,7 +112,8 @@ def within_ranges(events: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
 
     Those of other sessions in its time are left out: as many as these hold. Where more lie there, which ones are
     theirs is not known: one at each of their edges, those out of the range, others at their edges, of these such as
-    reach no farther, the earliest; those at the edges of the range's own sessions come last.
+    reach no farther, the earliest; those at the edges of the range's own sessions, and of what has come to it, come
+    last, and of each such edge the one that reaches farthest behind all.
     """
     identity = apart(ranges, rule)
     if C.POPULATION not in identity:
@@ -121,7 +121,7 @@ def within_ranges(events: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
     if C.POPULATION in identity and C.POPULATION not in events.columns:
         events = events.withColumn(C.POPULATION, F.lit(None).cast("bigint"))
     kept = tuple(name for name in (OTHERS, C.FIRST_IDS) if name in ranges.columns)
-    own = [_edges_of_own().alias(OWN_EDGES)] if OTHERS in kept else []
+    own = [_own_amid().alias(OWN_EDGES)] if OTHERS in kept else []
     named = F.broadcast(ranges.select(*C.cols((*identity, C.RANGE, C.LOW, C.HIGH, *kept)), *own))
     us = C.col(C.US)
     inside = us.between(C.col(C.LOW), C.col(C.HIGH))
@@ -136,15 +136,22 @@ def within_ranges(events: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
     at_own = F.array_contains(OWN_EDGES, us).asc()
     reaches_no_farther, tie = us + gap <= place[C.REACH], (*C.cols(rule.order_by), C.col(C.JSON))
     of_place = (*C.cols((*identity, C.RANGE)), place[C.START])
-    at_time = F.row_number().over(Window.partitionBy(*of_place, us).orderBy(reaches_no_farther.desc(), *tie))
-    edges = F.size(F.filter(place[EDGES], lambda edge: edge == us))  # of which each has an event
-    placed = placed.withColumn("__one", at_time <= edges)
-    likely = F.col("__one").desc(), outside, at_edge, at_own, reaches_no_farther.desc(), us, *tie
+    of_time = Window.partitionBy(*of_place, us)
+    at_time = F.row_number().over(of_time.orderBy(reaches_no_farther.desc(), *tie))
+    ahead, behind = _times(place[EDGES], us), _times(OWN_EDGES, us)  # of which each has an event
+    told = {"__one": at_time <= ahead, "__own_one": at_time > F.count(F.lit(1)).over(of_time) - behind}
+    placed = placed.withColumns(told)
+    is_one = F.col("__one").desc(), F.col("__own_one").asc()
+    likely = *is_one, outside, at_edge, at_own, reaches_no_farther.desc(), us, *tie
     number = F.row_number().over(Window.partitionBy(*of_place).orderBy(*likely))
     left = placed.withColumn("__number", number).where(place.isNull() | (F.col("__number") > place[C.COUNT]))
     return left.where(inside).select(*C.cols((*events.columns, C.RANGE)))
 
 
-def _edges_of_own() -> Column:
-    """All times at which one of the range's sessions in the table begins or ends."""
-    return F.array_union(F.col(OLD)[C.LIVE][C.START], F.col(OLD)[C.END])
+def _own_amid() -> Column:
+    """The range's own edges in the time of others."""
+    return F.filter(OWN_EDGES, lambda us: F.exists(OTHERS, lambda place: us.between(place[C.START], place[C.END])))
+
+
+def _times(edges: Column | str, us: Column) -> Column:
+    return F.size(F.filter(edges, lambda edge: edge == us))

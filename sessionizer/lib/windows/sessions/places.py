@@ -15,9 +15,12 @@ from sessionizer.lib.durations import EVER
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import timestamp
+from sessionizer.lib.time.spans import near_spans
 from sessionizer.lib.windows.sessions.boundaries import salt_of
 from sessionizer.lib.windows.sessions.intervals import apart, bare_intervals, emptied
 from sessionizer.lib.windows.sessions.islands import mark_islands
+
+AT = "__at"
 
 
 def may_touch(table: DataFrame, rule: Rule, low: int, high: int | None) -> DataFrame:
@@ -163,7 +166,9 @@ def unforgotten(intervals: DataFrame, forgotten: int, rule: Rule, *, is_again: b
     return left.withColumn(C.START, F.when(existing, start).otherwise(F.greatest(start, "__first"))).drop("__first")
 
 
-def sessions_apart(near: DataFrame, final: DataFrame, changes: AcceptedChanges, rule: Rule) -> DataFrame:
+def sessions_apart(
+    near: DataFrame, final: DataFrame, changes: AcceptedChanges, rule: Rule, compute: Compute
+) -> DataFrame:
     """Sessions of late events apart, of the populations that lose events: which one they are of, their ids tell.
 
     near: those that may be concerned; final: all.
@@ -173,9 +178,11 @@ def sessions_apart(near: DataFrame, final: DataFrame, changes: AcceptedChanges, 
     numbers = [F.lit(n).cast("bigint") for n in changes.populations]
     late, ties = near.where(C.col(C.IS_LATE)), F.array(F.lit(0))
     if rule.by_content:  # so many events of its time may come before the first one of a session
-        before = final.where(C.col(C.IS_LATE)).groupBy(*C.cols(rule.key), C.col(C.SESSION_END).alias(C.SESSION_START))
-        most = before.agg(F.sum(C.col(C.EVENT_COUNT)).cast("int").alias("__most"))
-        late = joined(late, most, (*rule.key, C.SESSION_START), "left")
+        before = final.where(C.col(C.IS_LATE)).select(*C.cols(rule.key), C.col(C.SESSION_END).alias(AT), C.EVENT_COUNT)
+        if changes.before.forgotten is not None:  # the rows that held these may be gone
+            before = before.unionByName(_events_there(late, changes, rule, compute))
+        most = before.groupBy(*C.cols(rule.key), AT).agg(F.sum(C.col(C.EVENT_COUNT)).cast("int").alias("__most"))
+        late = joined(late.withColumn(AT, C.col(C.SESSION_START)), most, (*rule.key, AT), "left")
         ties = F.sequence(F.lit(0), F.coalesce(F.col("__most"), F.lit(0)))
 
     def is_of(number: Column) -> Column:
@@ -186,3 +193,20 @@ def sessions_apart(near: DataFrame, final: DataFrame, changes: AcceptedChanges, 
     late = late.withColumn(C.POPULATION, F.coalesce(*mine, F.lit(None).cast("bigint")))
     told = bare_intervals(late, rule, C.POPULATION)
     return told.where(C.col(C.POPULATION).isNotNull())
+
+
+def _events_there(late: DataFrame, changes: AcceptedChanges, rule: Rule, compute: Compute) -> DataFrame:
+    """How many events apart lie where one of these sessions of their key begins, and how many leave it near that."""
+    begins = late.select(*C.cols(rule.key), C.col(C.SESSION_START).alias(AT)).distinct()
+    us, one = F.unix_micros(AT), F.lit(1).cast("bigint").alias(C.EVENT_COUNT)
+    spans = near_spans([(row[0], row[0]) for row in compute.rows(begins.select(us).distinct())])
+    events = _apart(changes.accepted(spans))
+    there = events.select(*C.cols(rule.key), F.timestamp_micros(C.col(C.US)).alias(AT), one)
+    leaves = _apart(changes.partials).where(C.col(C.EFFECT) == LEAVES)
+    gone = leaves.select(*C.cols(rule.key), C.col(C.START), C.col(C.END), C.col(C.COUNT).alias(C.EVENT_COUNT))
+    near = joined(gone, begins, rule.key, "inner", us.between(C.col(C.START), C.col(C.END)))
+    return there.unionByName(near.select(*C.cols(rule.key), AT, C.EVENT_COUNT))
+
+
+def _apart(rows: DataFrame) -> DataFrame:
+    return rows.where(C.col(C.POPULATION).isNotNull() if C.POPULATION in rows.columns else F.lit(False))

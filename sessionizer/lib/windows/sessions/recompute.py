@@ -23,6 +23,7 @@ MERGE, ALONE, REDO = "merge", "alone", "redo"
 ROLE = "__role"
 OLD = "__old"
 NEWS = "__news"
+OWN_EDGES = "__own_edges"
 
 
 def mark_roles(intervals: DataFrame, rule: Rule, facts: tuple[Aggregate, ...], changes: AcceptedChanges) -> DataFrame:
@@ -79,10 +80,14 @@ def mark_roles(intervals: DataFrame, rule: Rule, facts: tuple[Aggregate, ...], c
         .otherwise(MERGE)
     )
     roles = seen.withColumn(ROLE, role)
-    lacks_rows = changes.before.forgotten is not None and isinstance(rule.gap, DynamicGap) and not rule.freezes
+    lacks_rows = changes.before.forgotten is not None and isinstance(rule.gap, DynamicGap)
     if lacks_rows or spans_others_amid(rule):  # what is over there may be what ends a session before its reach
         last = C.col(C.REACH) if rule.gap_boundary == "joins" else C.col(C.REACH) - 1
-        roles = roles.withColumn(C.HIGH, F.max(F.greatest(C.col(C.END), last)).over(island))
+        high = F.max(F.greatest(C.col(C.END), last)).over(island)
+        if rule.freezes and not spans_others_amid(rule):  # others lie beside those of the main population alone
+            apart_from_them = C.col(C.POPULATION).isNotNull() if C.POPULATION in intervals.columns else F.lit(False)
+            high = F.when(apart_from_them, high).otherwise(C.col(C.HIGH))
+        roles = roles.withColumn(C.HIGH, high)
     number = F.when(C.col(ROLE) == ALONE, -F.col("__n").cast("bigint")).otherwise(C.col(C.ISLAND))
     return roles.withColumns({C.ISLAND: number, C.LOW: F.when(C.col(ROLE) == REDO, F.col("__from"))}).drop(
         *("__first", "__affected", "__from", "__n", "__long", "__whole", "__count_of_all", "__begins")
@@ -104,7 +109,9 @@ def to_redo(marked: DataFrame, rule: Rule) -> DataFrame:
     """The islands to recompute.
 
     Out: key and population, `__range` (its number), `__low`, `__high`, `__old` (its sessions), `__news` (the spans of
-    events that have come, where rows remember arrivals), by content `__first_ids` (of the sessions that begin with it).
+    events that have come, where rows remember arrivals), by content `__first_ids` (of the sessions that begin with it),
+    `__own_edges` (when its sessions and what has come to it begin and end, each as often as that is so), where others
+    may lie in its time.
     """
     redo = marked.where(C.col(ROLE) == REDO)
     old = F.struct(C.col(C.LIVE), C.col(C.END))
@@ -119,8 +126,20 @@ def to_redo(marked: DataFrame, rule: Rule) -> DataFrame:
         F.collect_list(F.when(C.col(C.LIVE).isNotNull(), old)).alias(OLD),
         *([F.collect_list(come).alias(NEWS)] if keeps_arrival(rule) else []),
         *([_first_ids().alias(C.FIRST_IDS)] if rule.by_content else []),
+        *([_own_edges().alias(OWN_EDGES)] if may_span_others(rule) else []),
         *(_place() if rule.freezes else []),
     )
+
+
+def edges_of_each() -> Column:
+    """When an interval begins and ends: once, where both are one time."""
+    start, end = C.col(C.START), C.col(C.END)
+    return F.when(start < end, F.array(start, end)).otherwise(F.array(start))
+
+
+def _own_edges() -> Column:
+    stays = C.col(C.LIVE).isNotNull() | (C.col(C.EFFECT) != LEAVES)
+    return F.flatten(F.collect_list(F.when(stays, edges_of_each())))
 
 
 def _place() -> list[Column]:

@@ -138,7 +138,7 @@ class Sessions:
                 return self._first(intervals, changes, compute)
         if C.LIVE not in intervals.columns:
             intervals = intervals.withColumn(C.LIVE, F.lit(None).cast(LIVE_TYPE))
-        intervals = self._with_places(intervals, changes, stored)
+        intervals = self._with_places(intervals, changes, stored, compute)
         roles = mark_roles(intervals, rule, self.facts, changes)
         marked, seen = compute.observed(roles, role_columns())
         others = to_merge(marked)
@@ -238,16 +238,20 @@ class Sessions:
         """Whether events may join final sessions."""
         return self.rule.revive and stored.final is not None
 
-    def _with_places(self, intervals: DataFrame, changes: AcceptedChanges, stored: Stored) -> DataFrame:
+    def _with_places(
+        self, intervals: DataFrame, changes: AcceptedChanges, stored: Stored, compute: Compute
+    ) -> DataFrame:
         """The intervals, the final rows that they may touch, and the places of live rows that are made again."""
-        intervals, forgotten = self._with_final(intervals, changes, stored), changes.before.forgotten
+        intervals, forgotten = self._with_final(intervals, changes, stored, compute), changes.before.forgotten
         if forgotten is not None:
             intervals = unforgotten(intervals, forgotten, self.rule, is_again=changes.again is not None)
         if not stored.lacks_state or stored.live is None:
             return intervals
         return intervals.unionByName(emptied(stored.live, self.rule, self.now), allowMissingColumns=True)
 
-    def _with_final(self, intervals: DataFrame, changes: AcceptedChanges, stored: Stored) -> DataFrame:
+    def _with_final(
+        self, intervals: DataFrame, changes: AcceptedChanges, stored: Stored, compute: Compute
+    ) -> DataFrame:
         """The intervals, and the final rows that what is recomputed may touch: of its keys, and in its time.
 
         In its reach, too, but for those that nothing in their reach joins: they hold what is added or leaves amid them.
@@ -272,7 +276,7 @@ class Sessions:
             found = bare_intervals(near.where(~C.col(C.IS_LATE)), rule)
             intervals = intervals.unionByName(found, allowMissingColumns=True)
         if changes.populations:
-            found = sessions_apart(near, stored.final, changes, rule)
+            found = sessions_apart(near, stored.final, changes, rule, compute)
             intervals = intervals.unionByName(found, allowMissingColumns=True)
         return intervals
 
