@@ -60,6 +60,18 @@ def test_changes_of_a_mapping_table_are_read_around_a_column_of_another_name(
 
 
 @pytest.mark.broad
+def test_so_are_those_of_one_that_tells_no_more_than_what_is_in_it(spark: SparkSession, tmp_path: Path) -> None:
+    stitch = {"table": str(tmp_path / "devices"), "from": "u", "to": "u", "as": "known"}
+    members = {"stitch": stitch, "key": [{"name": "who", "expr": "coalesce(known, 'guest')"}]}
+    done = Devices(spark, tmp_path, **members).maps("d1=ann").mapping(BY_NAME)
+    done.mapping("ALTER TABLE {} ADD COLUMNS (note STRING)").add("d1@0 d2@5 d3@6").init().run()
+    done.mapping("INSERT INTO {} VALUES ('d2', 'bob', 'new')").mapping("ALTER TABLE {} RENAME COLUMN note TO remark")
+    done.mapping("INSERT INTO {} VALUES ('d4', 'eve', 'newer')").run()
+    done.assert_sessions("who | start | end | count \n d1 | 0 | 0 | 1 \n d2 | 5 | 5 | 1 \n guest | 6 | 6 | 1")
+    done.assert_clean()
+
+
+@pytest.mark.broad
 def test_a_column_that_is_renamed_and_named_back_by_a_restore_is_read_around(
     spark: SparkSession, tmp_path: Path
 ) -> None:

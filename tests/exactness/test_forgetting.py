@@ -643,7 +643,7 @@ def test_no_session_is_forgotten_that_a_live_one_may_grow_over(play: Plays) -> N
 
 def test_a_session_apart_is_known_by_its_id_though_what_came_before_it_then_is_forgotten(play: Plays) -> None:
     three = {"gap": "10m", "max_events": 3}
-    done = play("tick@1452 | a@4=1 a@5=2 a@6=3 a@10=4 a@10=5 a@19=6", late_events="separate", session=three)
+    done = play("tick@1452=9 | a@4=1 a@5=2 a@6=3 a@10=4 a@10=5 a@19=6", late_events="separate", session=three)
     forget(done).assert_sessions("u | start | end | count \n a | 10 | 19 | 3 \n tick | 1452 | 1452 | 1")
     done.source("DELETE FROM {} WHERE n = 1").run()
     done.assert_sessions("u | start | end | count \n a | 10 | 19 | 2 \n tick | 1452 | 1452 | 1")

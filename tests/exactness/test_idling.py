@@ -28,6 +28,18 @@ def test_a_late_event_keeps_the_other_sessions_of_its_key_from_idling(play: Play
     done.assert_sessions("u | start | final | why \n a | 0 | yes | gap \n a | 100 | yes | idle")
 
 
+@pytest.mark.parametrize("look_back", [lambda done: done.readmit(0, 50), lambda done: done.backfill(0, 50)])
+def test_so_does_one_that_a_look_back_takes_in(play: Plays, look_back: Callable[[Play], Play]) -> None:
+    done = play("a@0 a@100 b@100", now=100, time=OF_KEYS)
+    look_back(done.at(120).runs("a@5").at(125))
+    done.at(135).run()
+    told = "u | start | end | count | final \n a | 0 | 5 | 2 | yes \n a | 100 | 100 | 1 | no \n b | 100 | 100 | 1 | yes"
+    done.assert_sessions(told)
+    done.at(136).runs("a@105")
+    done.assert_sessions("u | end | count | final \n a | 5 | 2 | yes \n a | 105 | 2 | no \n b | 100 | 1 | yes")
+    done.assert_clean()
+
+
 def test_a_correction_of_a_key_that_ended_makes_it_no_idler(play: Plays) -> None:
     done = play("a@0 a@1=2 a@100", now=100, time=OF_KEYS)
     done.assert_sessions("u | start | count | why \n a | 0 | 2 | gap \n a | 100 | 1 | -")

@@ -204,7 +204,8 @@ class MappingTable:
 
     def _changes(self, increment: Increment) -> DataFrame:
         """The pairs of the change feed, with their `_change_type`: read in parts where columns change in between."""
-        each, names = self.parts(increment), (self.of.from_, self.of.to, C.CHANGE_TYPE)
+        each = self.parts(increment)
+        names = tuple({name.lower(): name for name in (self.of.from_, self.of.to, C.CHANGE_TYPE)}.values())
         places = {self._places(version) for version in (each[0][0] - 1, *dict(each).values())} - {None}
         if len(places) > 1:
             raise self.unreadable(increment, ValueError("the columns of these names were others before"))

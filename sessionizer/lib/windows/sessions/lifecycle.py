@@ -45,13 +45,13 @@ def settle(
     is_late = C.col(C.POPULATION).isNotNull() if C.POPULATION in sessions.columns else F.lit(False)
     idle = _idle(rule, after)
     final = is_late | _known(reach < C.col(C.H))
+    by_watermark = final | _known(C.col(C.W) > reach)  # of a key that has come back H may lie ahead of W
     if rule.idle_after is not None and keeps_arrival_of_key(rule):
         of_key = F.max(last_arrival(sessions)).over(Window.partitionBy(*C.cols(rule.key)))
         timed = timed.withColumn(C.LAST_ARRIVAL, of_key)
         if not after.ends_no_key:
             key_idle = _known(steady(after.now, start) - C.col(C.LAST_ARRIVAL) > rule.idle_after)
             final, idle = final | key_idle, idle | key_idle
-    by_watermark = is_late | _known(C.col(C.W) > reach)
     ended = by_watermark | idle
     if rule.max_duration is not None:
         ended = ended | _known(C.col(C.W) > start + rule.max_duration)

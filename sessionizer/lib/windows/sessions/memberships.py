@@ -137,8 +137,7 @@ def _with_moves(rows: Callable[[DataFrame], DataFrame], of: Memberships) -> Data
 def _running(events: DataFrame, seeds: DataFrame | None, rule: Rule, aggregates: tuple[Aggregate, ...]) -> DataFrame:
     """Running aggregates of events by session, from the session's seed on."""
     identity = (*rule.key, C.SESSION, C.US)
-    told = events if rule.order_by else hashed(events)
-    order = C.cols(rule.order_by or (C.HASH,))
+    told, order = hashed(events), C.cols((*rule.order_by, C.JSON))
     single = Window.partitionBy("__row")
     own = told.withColumn("__row", F.monotonically_increasing_id())
     parts = own.select(

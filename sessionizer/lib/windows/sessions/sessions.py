@@ -160,6 +160,8 @@ class Sessions:
             ranges, spans = beside_others(ranges, spans, partial(near_places, table, made, rule), rule, compute)
         inside, redone = self._redone(changes.accepted(spans), ranges, compute)
         if keeps_arrival_of_key(rule):  # what does not come back has not just arrived
+            if changes.looks_back and stored.live is not None and not stored.lacks_state:
+                merged = merged.unionByName(self._woken(stored.live, ranges, changes), allowMissingColumns=True)
             lasting = not_forgotten(compute.held(redone), changes.before)
             merged, redone = with_last_arrivals(rule, merged, lasting)
         return Merged(merged, redone, ranges, inside, spans)
@@ -233,6 +235,14 @@ class Sessions:
         if rule.by_content:
             made = with_cut(made, rule, (*apart(made, rule), *by), lambda start, reach: beyond(start, reach, rule))
         return inside, with_absorbed(made.drop(C.WHY), ranges, rule)
+
+    def _woken(self, live: DataFrame, ranges: DataFrame, changes: AcceptedChanges) -> DataFrame:
+        """The sessions beside what a look back makes anew of the keys of which it takes events in: these have come."""
+        key, came = C.cols(self.rule.key), changes.partials.where(C.col(C.EFFECT).isin(JOINS, ADDS))
+        keys = main_population(came).select(*key).distinct()
+        rows = joined(untouched(live, ranges), keys, self.rule.key, "left_semi")
+        each = F.row_number().over(Window.partitionBy(*key).orderBy(C.START))
+        return self._merged(state_intervals(rows, self.rule, self.aggregates).withColumn(C.ISLAND, each))
 
     def _revives(self, stored: Stored) -> bool:
         """Whether events may join final sessions."""
