@@ -7,8 +7,9 @@ from typing import Literal
 
 from pyspark.sql import types as T
 
-from sessionizer.jobs.run.driver import may_idle
+from sessionizer.jobs.run.driver import frees, may_idle
 from sessionizer.jobs.run.kinds import Ruled, fence, ruled
+from sessionizer.jobs.run.phases import wall_clock
 from sessionizer.jobs.run.policies import check_rejects, check_rule
 from sessionizer.jobs.run.side_tables import RUNS
 from sessionizer.lib import columns as C
@@ -97,8 +98,9 @@ def nothing_new(tables: LocalTableSet, of: Ruled) -> Manifest | None:
         is_whole = is_whole and not (is_stored(home.location) and _is_another(runs, done))
     except (NeedsSpark, SessionizerError, OSError):
         return None
-    follows_the_clock = of.rule.watermark_idle_after is not None and (done.sources or done.live_sessions != 0)
-    return done if is_same and is_whole and not follows_the_clock and not may_idle(of.rule, done) else None
+    follows_the_clock = of.rule.watermark_idle_after is not None and done.live_sessions != 0
+    moves = follows_the_clock or may_idle(of.rule, done) or frees(of.rule, done, wall_clock())
+    return done if is_same and is_whole and not moves else None
 
 
 def _is_another(runs: LocalTable, done: Manifest) -> bool:

@@ -73,6 +73,7 @@ JSON = "__json"
 HASH = "__hash"
 TAKEN = "__taken"
 FREED = "__freed"
+AGE = "__age"  # of an event that was rejected before, among equal ones
 ENTERS = "__enters"
 SESSION = "__session"
 BUCKET = "__bucket"

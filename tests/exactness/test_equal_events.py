@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from sessionizer.jobs.commands.rebuild_plan import plan
 from sessionizer.jobs.run import side_tables
 from sessionizer.lib.errors import SourceError, UsageError
-from tests.exactness.play import BY_NAME, Play
+from tests.exactness.play import BY_NAME, Play, minute
 from tests.exactness.test_forgetting import forget
 from tests.kills import killed_at
 
@@ -77,6 +77,22 @@ def test_of_equal_events_those_go_first_that_are_late_by_what_has_been_forgotten
         done.run()
     done.rebuild().assert_sessions("u | start | end | count \n a | 5 | 12 | 2", u="a")
     done.assert_rejected(NOTHING)
+    done.assert_clean()
+
+
+def test_of_equal_events_the_oldest_goes_first_behind_a_rebuild_too(play: Plays) -> None:
+    done = play("a@5", now=10, corrections="quarantine")
+    later = f"TIMESTAMP'{minute(200)}'"
+    done.source(f"UPDATE {{}} SET at = {later}").run()
+    done.runs("a@200")  # which is of the future, and just like the row of the update that waits
+    done.assert_rejected(
+        "u | event_time | reason \n a | 5 | correction \n a | 200 | correction \n a | 200 | in_the_future"
+    )
+    done.rebuild()
+    done.source("INSERT OVERWRITE {} SELECT * FROM {} LIMIT 1").run()
+    done.assert_rejected("u | event_time | reason \n a | 5 | correction \n a | 200 | in_the_future")
+    done.at(400).backfill(0, 300)
+    done.assert_sessions("u | start | end | count \n a | 5 | 5 | 1 \n a | 200 | 200 | 1")
     done.assert_clean()
 
 

@@ -1,6 +1,7 @@
 """Sessions idle by the last arrival of their key, however they were made."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -28,9 +29,13 @@ def test_a_late_event_keeps_the_other_sessions_of_its_key_from_idling(play: Play
     done.assert_sessions("u | start | final | why \n a | 0 | yes | gap \n a | 100 | yes | idle")
 
 
+@pytest.mark.parametrize("has_traces", [False, True])
 @pytest.mark.parametrize("look_back", [lambda done: done.readmit(0, 50), lambda done: done.backfill(0, 50)])
-def test_so_does_one_that_a_look_back_takes_in(play: Plays, look_back: Callable[[Play], Play]) -> None:
-    done = play("a@0 a@100 b@100", now=100, time=OF_KEYS)
+def test_so_does_one_that_a_look_back_takes_in(
+    play: Plays, tmp_path: Path, look_back: Callable[[Play], Play], has_traces: bool
+) -> None:
+    names = ("event_sessions", "session_updates") if has_traces else ()
+    done = play("a@0 a@100 b@100", now=100, time=OF_KEYS, outputs={name: str(tmp_path / name) for name in names})
     look_back(done.at(120).runs("a@5").at(125))
     done.at(135).run()
     told = "u | start | end | count | final \n a | 0 | 5 | 2 | yes \n a | 100 | 100 | 1 | no \n b | 100 | 100 | 1 | yes"

@@ -162,7 +162,7 @@ class RunContext:
         if not (lasting := self.lasting()) or (rejects := self._waiting) is None:
             return rows
         late = TIMED, self.clock.forgotten
-        return marked(rows, self._kept_in(rows), rejects.where(reduce(or_, lasting)), self.rule, late)
+        return marked(rows, self._kept_in(rows), rejects, reduce(or_, lasting), self.rule, late=late)
 
     def lasting(self) -> list[Column]:
         """Which rows of rejected_events a rebuild goes by, any of these."""

@@ -205,7 +205,7 @@ def _increment(
             by_clock, ends = None, False
             if not is_overtaken:  # else by a clock that knows of more than these sources
                 by_clock = _by_clock(kind, done, options, now)
-                ends = may_idle(kind.rule, done) or _frees(kind.rule, done, now)
+                ends = may_idle(kind.rule, done) or frees(kind.rule, done, now)
             if override == NO_OVERRIDE and by_clock is None and not (evolves or ends):
                 return None
             increment = kind.tables.events.nothing_new(done, until)
@@ -264,7 +264,7 @@ def may_idle(rule: Rule, done: Manifest | None) -> bool:
     return done is not None and done.live_sessions != 0
 
 
-def _frees(rule: Rule, done: Manifest | None, now: int) -> bool:
+def frees(rule: Rule, done: Manifest | None, now: int) -> bool:
     """Whether the watermark moves by the run's clock alone: it waits no longer for one of several sources."""
     if rule.watermark_idle_after is None or done is None or not done.sources:
         return False

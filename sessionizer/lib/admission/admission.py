@@ -64,14 +64,12 @@ class Admission:
 
     def judged(self) -> DataFrame:
         """Each event with its verdict, as long as nothing has left the source and nothing is judged again."""
-        valid = validate(self.events, self.rule, self.clock)
-        return self._in_time(self._apart_from_copies(valid, None))
+        return self._in_time(self._apart_from_copies(self._validated(), None))
 
     def judged_with_changes(self) -> DataFrame:
         """The same where rows have left the source, or rejected ones are judged again; computed."""
         rule, clock = self.rule, self.clock
-        valid = validate(self.events, rule, clock)
-        rejects = self._rejects()
+        valid, rejects = self._validated(), self._rejects()
         if C.CHANGE_TYPE in self.events.columns:
             standing = None if rejects is None else as_rejects(rejects, rule)
             valid = reconciled(valid, standing, rule, clock.forgotten, begins=self.begins)
@@ -80,6 +78,10 @@ class Admission:
         return self.compute.held(
             self._in_time(judged_again(self._apart_from_copies(valid, rejects), rule, clock.forgotten))
         )
+
+    def _validated(self) -> DataFrame:
+        in_flight = tuple(name for name in (C.AGE,) if name in self.events.columns)
+        return validate(self.events, self.rule, self.clock, in_flight)
 
     def placed(self, judged: DataFrame, places: DataFrame, bucket: Column) -> DataFrame:
         """Judged rows, none of them `pending` any more. places: partials of the pending ones, with `__enters`."""
@@ -120,7 +122,7 @@ class Admission:
             return _unknown
 
         def read(spans: Spans) -> DataFrame:
-            source = self.events.drop(C.CHANGE_TYPE) if self.past is None else self.past.events(spans)
+            source = self.events.drop(C.CHANGE_TYPE, C.AGE) if self.past is None else self.past.events(spans)
             return accepted(source, self._rejects_after(judged, counts), self.rule, self.compute, spans)
 
         return read

@@ -55,7 +55,7 @@ def rejected(judged: DataFrame, rule: Rule) -> DataFrame:
         F.timestamp_micros(C.col(C.H)).alias(C.HORIZON),
         F.when(~hash_only, C.col(C.JSON)).alias(C.EVENT),
         C.col(C.HASH).alias(C.EVENT_HASH),
-        nth(version).alias(C.ORDINAL),
+        nth(*([C.col(C.AGE).asc_nulls_last()] if C.AGE in judged.columns else []), version).alias(C.ORDINAL),
         version.cast("bigint").alias(C.SOURCE_VERSION),
     )
 
@@ -65,31 +65,43 @@ def is_timeless() -> Column:
     return C.col(C.REASON).isin(*INVALID) & C.col(C.EVENT_TIME).isNull()
 
 
-def marked(
-    rows: DataFrame, back: DataFrame | None, rejects: DataFrame, rule: Rule, late: tuple[Collection[str], int | None]
+def marked(  # noqa: PLR0913
+    rows: DataFrame,
+    back: DataFrame | None,
+    rejects: DataFrame,
+    lasts: Column,
+    rule: Rule,
+    *,
+    late: tuple[Collection[str], int | None],
 ) -> DataFrame:
     """The events that a rebuild judges, with what is known of them better as `_change_type`: why they stay out.
 
     Of equal events as many are marked as are rejected, those of the source first, and with the `_commit_version` of
-    theirs. An invalid event without a time is of an update, and waits with it, where a deletion of its commit waits.
+    theirs; `__age` tells which were rejected before others. An invalid event without a time is of an update, and waits
+    with it, where a deletion of its commit waits.
 
-    In: rows of the source; rows that are gone from it and stay in their sessions, None: there are none; the rows of
-    rejected_events that outlast a rebuild. late: the reasons for which one is late by what has been forgotten, and the
-    time before which it is, by the present rule.
+    In: rows of the source; rows that are gone from it and stay in their sessions, None: there are none; rows of
+    rejected_events, of which these outlast a rebuild. late: the reasons for which one is late by what has been
+    forgotten, and the time before which it is, by the present rule.
     """
     by_mark, mark = late
     of_commit = Window.partitionBy(*C.cols((*rule.origin, C.SOURCE_VERSION)))
     waits, may_be_late = F.bool_or(C.col(C.KEPT) == IN).over(of_commit), C.col(C.REASON).isin(*by_mark)
-    told = rejects.withColumn("__waits", is_timeless() & waits)
+    told = rejects.where(lasts).withColumn("__waits", is_timeless() & waits)
     stay = told.where((C.col(C.KEPT) != IN) & (F.col("__waits") | may_be_late | ~is_timeless()))
     reason = F.when(F.col("__waits"), CORRECTION).when(may_be_late, LATE).otherwise(C.col(C.REASON))
-    of_row = C.col(C.EVENT_HASH).alias(C.HASH), C.col(C.SOURCE_VERSION).alias(C.COMMIT_VERSION)
-    marks = stay.withColumn(C.HASH, C.col(C.EVENT_HASH)).withColumn("__nth", nth(C.col(C.KEPT).desc()))
+    of_row = (*C.cols((*IDENTITY, C.KEPT)), C.col(C.EVENT_HASH).alias(C.HASH))
+    marks = stay.select(*of_row, reason.alias(C.CHANGE_TYPE), C.col(C.SOURCE_VERSION).alias(C.COMMIT_VERSION))
+    others = rejects.where(~F.coalesce(lasts, F.lit(False)) & (C.col(C.KEPT) == OUT)).select(*of_row)
+    alike = joined(others, marks.select(C.HASH).distinct(), (C.HASH,), "left_semi")
+    aged = marks.unionByName(alike, allowMissingColumns=True)
+    aged = aged.withColumn(C.AGE, nth(C.col(C.KEPT).desc(), C.col(C.RUN_SEQ), C.col(C.ORDINAL)))
+    aged = aged.withColumn("__nth", nth(C.col(C.CHANGE_TYPE).isNull(), C.col(C.AGE)))
     whole = rows.withColumn("__back", F.lit(False))
     if back is not None:
         whole = whole.unionByName(back.withColumn("__back", F.lit(True)))
     numbered = hashed(whole).withColumn("__nth", nth(F.col("__back")))
-    told = joined(numbered, marks.select(*of_row, reason.alias(C.CHANGE_TYPE), "__nth"), (C.HASH, "__nth"), "left")
+    told = joined(numbered, aged.drop(*IDENTITY, C.KEPT), (C.HASH, "__nth"), "left")
     is_old = F.coalesce(event_time_us(told, rule) < F.lit(mark), F.lit(False))
     kind = F.when((C.col(C.CHANGE_TYPE) != LATE) | is_old, C.col(C.CHANGE_TYPE))
     # Of what is gone from the source nothing else is rejected.

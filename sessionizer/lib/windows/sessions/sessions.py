@@ -242,7 +242,8 @@ class Sessions:
         keys = main_population(came).select(*key).distinct()
         rows = joined(untouched(live, ranges), keys, self.rule.key, "left_semi")
         each = F.row_number().over(Window.partitionBy(*key).orderBy(C.START))
-        return self._merged(state_intervals(rows, self.rule, self.aggregates).withColumn(C.ISLAND, each))
+        alone = state_intervals(rows, self.rule, self.aggregates).withColumn(C.ISLAND, each)
+        return merge_islands(alone, self.rule, self.aggregates)
 
     def _revives(self, stored: Stored) -> bool:
         """Whether events may join final sessions."""
