@@ -96,6 +96,42 @@ def test_of_equal_events_the_oldest_goes_first_behind_a_rebuild_too(play: Plays)
     done.assert_clean()
 
 
+@pytest.mark.parametrize("renames", [False, True])
+def test_so_does_one_that_is_judged_anew(play: Plays, renames: bool) -> None:
+    schema = "u STRING, at TIMESTAMP, n INT, dt INT"
+    done = play("a@5 | a@200", schema=schema, now=10, corrections="quarantine")
+    done.source(f"UPDATE {{}} SET at = TIMESTAMP'{minute(200)}' WHERE minute(at) = 5").run()
+    if renames:
+        done.source(BY_NAME).source("ALTER TABLE {} RENAME COLUMN dt TO day").run()
+    done.rebuild()
+    done.source("INSERT OVERWRITE {} SELECT * FROM {} LIMIT 1").run()
+    done.assert_rejected("u | event_time | reason \n a | 5 | correction \n a | 200 | correction")
+    done.assert_clean()
+
+
+def test_so_does_a_copy_before_an_update_that_waits(play: Plays) -> None:
+    by_n = {"dedupe": {"by": ["n"], "within": "1h"}}
+    done = play("a@5=1 a@5=1 a@500=1", source=by_n, corrections="quarantine")
+    done.source(f"UPDATE {{}} SET at = TIMESTAMP'{minute(5)}' WHERE hour(at) = 8").run()
+    told = "u | event_time | reason \n a | 5 | correction \n a | 500 | correction"
+    done.assert_rejected(f"{told} \n a | 5 | duplicate")
+    done.rebuild().assert_rejected(f"{told} \n a | 5 | duplicate")
+    done.source("INSERT OVERWRITE {} SELECT * FROM {} LIMIT 2").run()
+    done.assert_rejected(told)
+    done.assert_clean()
+
+
+def test_so_it_does_beside_one_that_no_run_has_read_and_is_late_by_what_has_been_forgotten(play: Plays) -> None:
+    done = forget(play("x@0 a@30=2 tick@1441 a@1430=3", corrections="quarantine"))
+    done.source(f"UPDATE {{}} SET at = TIMESTAMP'{minute(5)}', n = 3 WHERE n = 2").run()
+    done.add("a@5=3").rebuild()
+    told = "u | event_time | reason \n a | 5 | correction \n a | 30 | correction"
+    done.assert_rejected(f"{told} \n a | 5 | late")
+    done.source("INSERT OVERWRITE {} SELECT DISTINCT * FROM {}").run()
+    done.assert_rejected("u | event_time | reason \n a | 5 | late \n a | 30 | correction")
+    done.assert_clean()
+
+
 # What is unread, as far as it can be read
 
 

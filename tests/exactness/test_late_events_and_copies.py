@@ -297,6 +297,21 @@ def test_a_session_takes_over_the_ids_of_one_that_is_gone_but_for_its_last_event
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("together", [True, False])
+def test_of_equal_rows_one_that_was_in_time_counts_before_one_that_is_late_and_comes_apart(
+    play: Plays, together: bool
+) -> None:
+    copies = {"source": {"dedupe": {"by": ["n"], "within": "1h"}}, "late_events": "separate"}
+    done = play("a@10=1 a@15=1 tick@100=9", **copies).add("a@15=1")
+    if not together:
+        done.run()
+    done.source("DELETE FROM {} WHERE u = 'a' AND minute(at) = 10").run()
+    done.assert_sessions("u | start | count | late \n a | 15 | 1 | no \n tick | 100 | 1 | no")
+    done.assert_rejected("u | event_time | reason \n a | 15 | duplicate")
+    done.assert_clean()
+
+
+@pytest.mark.slow
 def test_of_equal_rows_the_new_image_of_an_update_counts_which_is_never_late(play: Plays) -> None:
     copies = {"source": {"dedupe": {"by": ["n"], "within": "5m"}}, "late_events": "separate"}
     done = play("a@90=1 | tick@100=9", **copies)

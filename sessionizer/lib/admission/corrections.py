@@ -22,7 +22,7 @@ from sessionizer.lib.admission.verdicts import (
     OUT,
     WITHDRAWN,
 )
-from sessionizer.lib.bags import hashed, taken
+from sessionizer.lib.bags import hashed, nth, taken
 from sessionizer.lib.expressions import condition_of_event
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.watermarks import WatermarkState
@@ -129,6 +129,8 @@ def too_old(changes: DataFrame, rejects: DataFrame | None, rule: Rule, clock: Wa
         F.lit(OUT).alias(C.KEPT),
         C.col(C.HASH).alias(C.EVENT_HASH),
         C.col(C.COMMIT_VERSION).alias(C.SOURCE_VERSION),
+        F.lit(clock.run_seq).cast("bigint").alias(C.RUN_SEQ),
+        nth(C.col(C.COMMIT_VERSION)).alias(C.ORDINAL),
     )
 
 

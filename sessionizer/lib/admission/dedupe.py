@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.freed import stays_in_place
-from sessionizer.lib.admission.verdicts import CORRECTED, DUPLICATE, LATE, if_late
+from sessionizer.lib.admission.verdicts import APART, CORRECTED, DUPLICATE, LATE, if_late
 from sessionizer.lib.bags import own_columns
 from sessionizer.lib.canonical import canonical_json
 from sessionizer.lib.expressions import require_columns
@@ -44,20 +44,23 @@ def mark_duplicates(valid: DataFrame, known: DataFrame | None, rule: Rule, clock
         candidate = candidate & (anywhere | ~(us < clock.forgotten) | stays_in_place(rows, rule))
     if C.FREED in valid.columns:
         anywhere = anywhere | C.col(C.FREED).isNotNull()
-    if if_late(rule) == LATE:
-        told = F.lit(None).cast("boolean")
+    late = F.lit(None).cast("boolean")
+    if if_late(rule) == LATE or (if_late(rule) == APART and C.FREED in valid.columns):
         if rule.lateness == "event" or WAS in valid.columns:  # where places are judged copies count beside what is old
             rows = with_clock(rows, rule, clock).drop(C.W, C.MARK, C.FLUSHED)
-            told = us < C.col(C.H)
+            late = us < C.col(C.H)
         elif C.ENTERS in valid.columns:
-            told = ~C.col(C.ENTERS)
-        candidate = candidate & (anywhere | ~F.coalesce(told, F.lit(False)))
+            late = ~C.col(C.ENTERS)
+    if if_late(rule) == LATE:
+        candidate = candidate & (anywhere | ~F.coalesce(late, F.lit(False)))
     alike = Window.partitionBy(*C.cols(ids))
     row = canonical_json(valid.select(*C.cols(own_columns(valid.columns))).schema)
     # Of equal rows the new image of an update counts, which is never late, before one that has come.
     order = [us, *C.cols(rule.order_by), row, F.coalesce(C.col(C.VERDICT) != CORRECTED, F.lit(True))]
-    if C.FREED in valid.columns:  # of equal rows what has been rejected before stays so
-        order.append(C.col(C.FREED).isNotNull())
+    if if_late(rule) == APART:  # one that has been in time before one that is late, and comes apart
+        order.append(~anywhere & F.coalesce(late, F.lit(False)))
+    # Of equal rows what has been rejected before stays so.
+    order += [C.col(name).isNotNull() for name in (C.FREED, C.AGE) if name in valid.columns]
     marked = rows.withColumns({"__copy": copy, "__candidate": candidate})
     times = F.sort_array(F.collect_list(F.when(F.col("__candidate"), us)).over(alike))
     first = F.row_number().over(Window.partitionBy(*C.cols(ids), F.col("__candidate"), us).orderBy(*order)) == 1

@@ -110,6 +110,13 @@ def marked(  # noqa: PLR0913
     return told.drop(C.HASH, C.JSON, "__nth", "__back")
 
 
+def with_equal_ones(rejects: DataFrame, lasts: Column) -> DataFrame:
+    """Rows of rejected_events that outlast a rebuild, and those of equal events that do not and are kept whole."""
+    hashes = rejects.where(lasts).select(C.col(C.EVENT_HASH)).distinct()
+    kept_whole = (C.col(C.KEPT) == OUT) & C.col(C.EVENT).isNotNull()
+    return joined(rejects.where(F.coalesce(lasts, F.lit(False)) | kept_whole), hashes, (C.EVENT_HASH,), "left_semi")
+
+
 def beyond(rejects: DataFrame, source: DataFrame) -> DataFrame:
     """Of events that are gone from a source those that this one, made again, has no row for. In: rows kept whole."""
     told = rejects.withColumn(C.HASH, C.col(C.EVENT_HASH))
