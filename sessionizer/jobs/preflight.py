@@ -80,8 +80,8 @@ def _raise_all(found: Sequence[SessionizerError]) -> None:
         raise ConfigError(f"{len(told)} things stand in the way:" + "".join(f"\n  - {text}" for text in told))
 
 
-def nothing_new(tables: LocalTableSet, of: Ruled) -> Manifest | None:
-    """The last run, if another one would surely find nothing to do; None where Spark has to look."""
+def nothing_new(tables: LocalTableSet, of: Ruled, at: int | None = None) -> Manifest | None:
+    """The last run, if another one would surely find nothing to do, at this time; None where Spark has to look."""
     home, runs = tables.home(of.name)
     try:
         position = position_of(home)
@@ -99,7 +99,7 @@ def nothing_new(tables: LocalTableSet, of: Ruled) -> Manifest | None:
     except (NeedsSpark, SessionizerError, OSError):
         return None
     follows_the_clock = of.rule.watermark_idle_after is not None and done.live_sessions != 0
-    moves = follows_the_clock or may_idle(of.rule, done) or frees(of.rule, done, wall_clock())
+    moves = follows_the_clock or may_idle(of.rule, done) or frees(of.rule, done, wall_clock() if at is None else at)
     return done if is_same and is_whole and not moves else None
 
 

@@ -170,12 +170,14 @@ def test_source_columns_named_as_ours_are_values_like_others(spark: SparkSession
 RULE = Rule(key=("user",), gap=1, event_time="at")
 
 
-@pytest.mark.parametrize("name", ["__us", "__mine", "__verdict", "__0_value", "__op"])
+@pytest.mark.parametrize("name", ["__us", "__mine", "__verdict", "__0_value", "__op", "__age"])
 def test_a_source_column_named_as_those_in_flight_is_refused(spark: SparkSession, name: str) -> None:
     events = spark.createDataFrame([], f"user STRING, at TIMESTAMP, `{name}` STRING")
     with pytest.raises(SourceError, match="begins with __") as caught:
         validate(events, Rule(key=("user",), gap=1, event_time="at"), WatermarkState(now=0))
     assert (caught.value.value, "rename it" in caught.value.remedy) == (name, True)
+    with pytest.raises(SourceError, match="begins with __"):
+        judge(events, RULE, WatermarkState(now=0))
 
 
 @pytest.mark.parametrize("name", ["session_id", "EVENT", "event_hash"])

@@ -86,7 +86,7 @@ def _increments(
         check_writable(metrics_file, before.config.spark)
     is_plain = metrics_file is None and not (flush or advance_watermark_to or to_version or make_tables)
     if before.tables is not None and is_plain:
-        done = nothing_new(before.tables, ruled(before.config, windows=windows))
+        done = nothing_new(before.tables, ruled(before.config, windows=windows), options.now)
         if done is not None:
             return opt.result(as_document([]), as_json, lambda: show_nothing_new(done))
     with opt.session(before, quiet=as_json or log_json, reads="any" if windows else "news") as (spark, loaded, say):

@@ -80,7 +80,8 @@ class Admission:
         )
 
     def _validated(self) -> DataFrame:
-        in_flight = tuple(name for name in (C.AGE,) if name in self.events.columns)
+        is_marked = self.is_first and C.CHANGE_TYPE in self.events.columns
+        in_flight = (C.AGE,) if is_marked and C.AGE in self.events.columns else ()
         return validate(self.events, self.rule, self.clock, in_flight)
 
     def placed(self, judged: DataFrame, places: DataFrame, bucket: Column) -> DataFrame:

@@ -60,7 +60,8 @@ def mark_duplicates(valid: DataFrame, known: DataFrame | None, rule: Rule, clock
     if if_late(rule) == APART:  # one that has been in time before one that is late, and comes apart
         order.append(~anywhere & F.coalesce(late, F.lit(False)))
     # Of equal rows what has been rejected before stays so.
-    order += [C.col(name).isNotNull() for name in (C.FREED, C.AGE) if name in valid.columns]
+    order += [C.col(C.FREED).isNotNull()] if C.FREED in valid.columns else []
+    order += [C.col(C.AGE)] if C.AGE in valid.columns else []
     marked = rows.withColumns({"__copy": copy, "__candidate": candidate})
     times = F.sort_array(F.collect_list(F.when(F.col("__candidate"), us)).over(alike))
     first = F.row_number().over(Window.partitionBy(*C.cols(ids), F.col("__candidate"), us).orderBy(*order)) == 1

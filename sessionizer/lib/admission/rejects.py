@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.admission.validate import event_time_us, raw_us
+from sessionizer.lib.admission.validate import check_names, event_time_us, raw_us
 from sessionizer.lib.admission.verdicts import (
     APART,
     BEFORE_START,
@@ -84,6 +84,7 @@ def marked(  # noqa: PLR0913
     rejected_events, of which these outlast a rebuild. late: the reasons for which one is late by what has been
     forgotten, and the time before which it is, by the present rule.
     """
+    check_names(rows)
     by_mark, mark = late
     of_commit = Window.partitionBy(*C.cols((*rule.origin, C.SOURCE_VERSION)))
     waits, may_be_late = F.bool_or(C.col(C.KEPT) == IN).over(of_commit), C.col(C.REASON).isin(*by_mark)

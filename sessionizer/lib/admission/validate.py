@@ -75,7 +75,7 @@ def validate(events: DataFrame, rule: Rule, clock: WatermarkState, in_flight: tu
     Errors: SourceError for a key or time column that is missing or of a type that cannot serve.
     """
     _check_settings(events)
-    _check_names(events, in_flight)
+    check_names(events, in_flight)
     for problem in _column_problems(events.schema, rule):
         raise problem
     failed = _failed(events, rule)
@@ -252,8 +252,8 @@ def _check_settings(events: DataFrame) -> None:
         )
 
 
-def _check_names(events: DataFrame, in_flight: tuple[str, ...]) -> None:
-    """A column of the source that is named as one in flight would be taken for it."""
+def check_names(events: DataFrame, in_flight: tuple[str, ...] = ()) -> None:
+    """A column of the source that is named as one in flight would be taken for it. Errors: SourceError."""
     for name in events.columns:
         if name.startswith("__") and name not in in_flight:
             raise SourceError(
