@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 
 from sessionizer.jobs.ingest.lines import LINE, NUMBER, TORN, torn_by
 from sessionizer.jobs.ingest.objects import as_found, widened
-from sessionizer.jobs.ingest.time_formats import ISO, parse_time
+from sessionizer.jobs.ingest.time_formats import DATED, ISO, parse_time
 from sessionizer.lib import columns as C
 from sessionizer.lib.errors import SourceError, UsageError
 from sessionizer.lib.expressions import nearest
@@ -23,7 +23,7 @@ _READ_AS_TEXT = (
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
 _MOST_DIGITS = 38  # of a decimal
 _NOISE = 1e-12  # of a DOUBLE, as a share of it
-_DATED, _WITH_OFFSET = r"^\s*\d{4}-\d", r":\d\d.*([A-Za-z]|[+-]\d)"
+_WITH_OFFSET = r":\d\d.*([A-Za-z]|[+-]\d)"
 _PLACES = T.DecimalType(38, 18)
 # Of no more digits than _PLACES has, so that it holds what is said; with E where json has had it as a large DOUBLE.
 _WITH_POINT = r"(?i)^\s*[+-]?\d{1,20}\.\d{0,18}(e\+?\d{1,2})?\s*$"
@@ -31,7 +31,7 @@ _EXACT = 2**52  # from here on a DOUBLE has no fraction, whatever was said
 # What Java takes for a number beside these, 30d or 0x1p3, is none; a bare NaN of JSON arrives in quotes.
 _NUMBER = r"(?i)^[\x00-\x20]*([+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?nan|\"nan\")[\x00-\x20]*$"
 _INFINITE = r"(?i)^\s*[+-]?inf(inity)?\s*$"
-_TIME_OF_DAY, _MIDNIGHT = r"\d[T ]+\S", r"\d[T ]+0?0:00(:00(\.0*)?)?\s*(Z|[+-][\d:]+)?\s*$"
+_TIME_OF_DAY, _MIDNIGHT = r"\d[T ]+\S", r"\d[T ]+0?0:00(:00(\.0*)?)?\s*(Z|UTC|GMT|[+-][\d:]+)?\s*$"
 
 
 @dataclass(frozen=True)
@@ -169,11 +169,12 @@ def fitting(given: Column, found: T.DataType, wanted: T.DataType) -> Column:
         case T.StringType(), T.DecimalType():
             return F.when(_has_no_more_digits(given, value, wanted), value)
         case T.StringType(), T.DateType():
-            return F.when(~given.rlike(_TIME_OF_DAY) | given.rlike(_MIDNIGHT), _in_years(value))
+            is_day = ~given.rlike(_TIME_OF_DAY) | given.rlike(_MIDNIGHT)
+            return F.when(given.rlike(DATED) & is_day, _in_years(value))
         case T.StringType(), T.TimestampType():
             return parse_time(given, found, ISO)
         case T.StringType(), T.TimestampNTZType():  # of 10:30 Spark makes a time of today
-            return F.when(given.rlike(_DATED) & ~given.rlike(_WITH_OFFSET), _in_years(value))
+            return F.when(given.rlike(DATED) & ~given.rlike(_WITH_OFFSET), _in_years(value))
         case T.StringType(), T.IntegralType():  # 2.0, which is how many write a column that has a null
             number = F.when(given.rlike(_WITH_POINT), given).try_cast(_PLACES)
             whole = number.try_cast(wanted)

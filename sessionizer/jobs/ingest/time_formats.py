@@ -46,7 +46,7 @@ _LETTERS = {
 _LETTER = re.compile(r"yyyy|M+|d+|H+|mm|ss|Z|\.")
 _SHAPES = {p: re.compile(_LETTER.sub(lambda found: _LETTERS[found[0]], p), re.ASCII) for p in PATTERNS}
 # Spark takes 2024, 10:30 and the like for times too; a time without its date is none.
-_DATED = r"^\s*\d{4}-\d{1,2}-\d{1,2}(?!\d)"
+DATED = r"^\s*\d{4}-\d{1,2}-\d{1,2}(?!\d)"
 # Spark reads a zone behind seconds alone; and these for one of several places that they may stand for.
 _MINUTES = r"^(\s*\d{4}-\d{1,2}-\d{1,2}[T ]\d{1,2}:\d{2})(?=\s*[A-Za-z+-])"
 _SHORT_ZONES = (
@@ -100,7 +100,7 @@ def _moment(value: Column, data_type: T.DataType, time_format: str) -> Column:
         us = F.floor(value.try_cast(T.DecimalType(29, 9)) * F.lit(factor))
         return F.timestamp_micros(us.try_cast("bigint"))
     if time_format == ISO:
-        dated = F.when(value.rlike(_DATED) & ~value.rlike(_IN_SHORT_ZONE), value)
+        dated = F.when(value.rlike(DATED) & ~value.rlike(_IN_SHORT_ZONE), value)
         return F.regexp_replace(dated, _MINUTES, "$1:00").try_cast("timestamp")
     return F.try_to_timestamp(F.trim(value), F.lit(time_format))
 
