@@ -95,10 +95,10 @@ class RunContext:
     def anew(cls, kind: Kind, position: Position, now: int) -> "RunContext":
         """Of a rebuild: the whole source as it stands. Other tables than those read before set the clock anew."""
         events, position = kind.tables.events, position.called(kind.tables.events.ids)
-        kind.check_names(events.as_they_stand())
         done, number = kind.begun(position.manifest).by_units(kind.rule.time_unit), position.version + 1
         increment, clock = events.as_rebuilt(done), WatermarkState(now, run_seq=number, forgotten=done.forgotten)
-        schema, columns = kind.schema_hash(events.read(increment)), events.columns_told(increment)
+        kind.check_names(rows := events.read(increment))
+        schema, columns = kind.schema_hash(rows), events.columns_told(increment)
         if keeps_time(done, increment.lasts, events.ids):
             clock = clock_of(done, kind, events.as_of(increment, None), now, number)
         began = {name: done.consumed[old].began for name, old in read_as(done, events.ids).items()}
