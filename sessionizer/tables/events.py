@@ -57,7 +57,8 @@ class EventTable:
 
     def check_same(self, done: Consumed) -> None:
         """Raise unless this is the table that a run has read, with the versions that it has read."""
-        check_same(self.table, done)
+        with self.table.one_look():
+            check_same(self.table, done)
 
     def plan(self, done: Consumed | None, to_version: int | None, end: Increment | None = None) -> Increment | None:
         """What the next run reads, within `limits`, and nothing behind the end; None where nothing is left.
@@ -72,7 +73,7 @@ class EventTable:
         last = latest if to_version is None else to_version
         if done is None or done.to_version is None:
             return self._first(last, limits)
-        check_same(self.table, done)
+        self.check_same(done)
         first = done.to_version + 1
         return None if first > last else self._within(first, last, limits)
 
@@ -101,9 +102,10 @@ class EventTable:
 
     def _with_later(self, rows: DataFrame, version: int | None) -> DataFrame:
         """Rows as of a version with the columns that came behind it, which are null: today's config may name them."""
-        if version in (None, self.table.version):
+        if version is None:
             return rows
-        return with_later(rows, self.table.schema_at(version), self.table.schema)
+        with self.table.one_look():
+            return with_later(rows, self.table.schema_at(version), self.table.schema)
 
     def deletion(self, increment: Increment) -> Entry | None:
         """The commit that an increment is, if it is one DELETE alone."""
@@ -195,8 +197,8 @@ class EventTable:
 
     def own_columns(self, end: Increment) -> T.StructType:
         """These columns at the end of an increment."""
-        latest = end.last < 0 or end.last == self.table.version
-        return self.table.schema if latest else later(self.table.schema_at(end.last), self.table.schema)
+        with self.table.one_look():
+            return self.table.schema if end.last < 0 else later(self.table.schema_at(end.last), self.table.schema)
 
     def columns_told(self, end: Increment) -> T.StructType:
         """The columns at the end of an increment, with what they are called in the files."""

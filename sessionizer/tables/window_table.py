@@ -81,7 +81,8 @@ class WindowTable:
 
     def position(self) -> Position:
         """The latest version and the last manifest in force, with the number of live rows after it."""
-        at = position_of(self.table)
+        with self.table.one_look():
+            at = position_of(self.table)
         if at.manifest is None or at.manifest.live_sessions is not None:
             return at
         made = self.committed(at.manifest)
@@ -198,8 +199,7 @@ class WindowTable:
 
     def _overwrite(self, rows: DataFrame, fence: Commit, rows_per_file: int | None = None) -> None:
         """All rows and the columns anew; where the key is another, first with statistics of what stays alone."""
-        statistics = self._filtered(rows.schema)
-        is_other = self.table.setting(STATISTICS) != statistics
+        is_other = self.table.setting(STATISTICS) != (statistics := self._filtered(rows.schema))
         if is_other:
             there = {field.name: field.dataType for field in self.table.schema.fields}
             staying = T.StructType([f for f in rows.schema.fields if there.get(f.name) == f.dataType])

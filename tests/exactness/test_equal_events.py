@@ -175,6 +175,29 @@ def stitched(spark: SparkSession, folder: Path) -> Play:
     return done
 
 
+def test_a_rebuild_keeps_which_of_those_came_first_that_are_equal_without_a_column_that_is_dropped(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    done = Play(spark, tmp_path, "u STRING, at TIMESTAMP, n INT, d INT", corrections="quarantine").at(10)
+    done.add("u | at | n | d \n a | 5 | 1 | 0").init().run()
+    done.add("u | at | n | d \n a | 200 | 1 | 1").run()
+    done.source(f"UPDATE {{}} SET at = TIMESTAMP'{minute(200)}' WHERE d = 0").run()
+    done.assert_rejected(
+        """
+        u | event_time | reason        | kept
+        a | 5          | correction    | in
+        a | 200        | correction    | out
+        a | 200        | in_the_future | out
+        """
+    )
+    done.source(BY_NAME).source("ALTER TABLE {} DROP COLUMN d")
+    done.schema = "u STRING, at TIMESTAMP, n INT"
+    done.rebuild().source("INSERT OVERWRITE {} SELECT * FROM {} LIMIT 1").run()
+    waits = "u | event_time | reason | kept \n a | 5 | correction | in \n a | 200 | correction | out"
+    done.assert_rejected(waits)  # of equal ones the first is gone
+    done.assert_clean()
+
+
 def with_deletion_vectors(done: Play) -> Play:
     """Twenty minutes of `c` in one file, of which two go, each by itself."""
     minute = "make_timestamp(2026, 1, 1, 2, id, 0)"

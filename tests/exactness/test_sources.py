@@ -86,6 +86,19 @@ def test_an_idle_source_is_waited_for_no_longer_though_no_session_is_live(play: 
     assert done.at(166).run() == []
 
 
+def test_an_idle_source_is_waited_for_no_longer_where_the_clock_alone_would_change_no_row(play: Plays) -> None:
+    time = {"allowed_lateness": "0s", "watermark": {"idle_after": "10m", "delay": "30m"}}
+    done = play(time=time, session={"gap": "60m"}, events={"dedupe": {"by": ["u"], "within": "1h"}}).at(101)
+    done.runs(clicks="a@90=1 a@100=2", calls="a@50=3")
+    done.goes("clicks", 1).at(109).run()  # its copy counts as read by this run
+    done.at(112).run()
+    assert done.position().watermark_after == at(82)  # of clicks it is 70; the clock applies to a run that is made
+    assert done.run() == []
+    done.at(113).runs(calls="c@60=4")
+    done.assert_rejected("u | source | reason | event_time \n c | calls | late | 60")
+    done.assert_clean()
+
+
 def test_a_source_is_not_idle_for_want_of_what_comes_while_a_run_reads_others(play: Plays) -> None:
     time = {"allowed_lateness": "0s", "watermark": {"idle_after": "1h"}}
     done = play(time=time, limits={"max_versions_per_run": 1}).at(60).runs(clicks="a@40", calls="b@30")

@@ -215,7 +215,7 @@ class World:
             commits = {r.version for r in made} & {r.version for r in moves}
             keys = {self.rule.who(r.row) for r in made} & {self.rule.who(r.row) for r in moves}
             inside |= {r for r in corrections if r.version in commits or self.rule.who(r.row) in keys}
-        gone = [r for r in inside if r.kept == "in"]
+        gone = [r for r in inside.intersection(corrections) if r.kept == "in"]  # ignored deletes are not asked for
         for r in gone:
             self.rejected.remove(r)
         freed = self._withdraw(r.row for r in gone)
@@ -321,14 +321,15 @@ class World:
         self._keep(kept, made_by)
         self.may_join = self._may_join()
         freed = self._withdraw((Counter(gone) - Counter(kept)).elements(), last=True)
+        never_late = corrected
         if self.rule.corrections == "quarantine":
             unmade = Counter({row: times for row, times in corrected.items() if row.at is not None})
             self.rejected.extend(
                 Rejected(row, "correction", "out", self.run_seq, made_by[row]) for row in unmade.elements()
             )
-            come = list((Counter(come) - unmade).elements())
+            come, never_late = list((Counter(come) - unmade).elements()), corrected - unmade
         again = [r.row for r in freed]
-        counts = self._enter(come + again, corrected + Counter(again), in_place=Counter(in_place))
+        counts = self._enter(come + again, never_late + Counter(again), in_place=Counter(in_place))
         counts.plain = not gone and not corrected.total()
         self._follow(counts.seen)
         self._settle(flush, advance)

@@ -20,7 +20,7 @@ from sessionizer.lib.admission.accepted import Past, kept_in
 from sessionizer.lib.admission.admission import Admission
 from sessionizer.lib.admission.corrections import housekept
 from sessionizer.lib.admission.freed import Readmission, asked_for, still_in
-from sessionizer.lib.admission.rejects import beyond, is_timeless, marked, with_equal_ones
+from sessionizer.lib.admission.rejects import beyond, is_timeless, marked, with_whole_ones
 from sessionizer.lib.admission.verdicts import BEFORE_START, CORRECTION, IGNORED_DELETE, IN
 from sessionizer.lib.aggregates.evolution import Evolution
 from sessionizer.lib.expressions import with_keys
@@ -292,7 +292,7 @@ class RunContext:
         if rejects is None or done is None or not done.has_consumed:
             return rejects
         rule = None if is_anew else self.rule  # of others than those that last nothing is asked then
-        told = with_equal_ones(rejects, reduce(or_, self.lasting(), F.lit(False))) if is_anew else rejects
+        told = with_whole_ones(rejects, reduce(or_, self.lasting(), F.lit(False))) if is_anew else rejects
         return told_anew(told, done, self._columns_of(done), self.kind.tables.events, rule)
 
     def _columns_of(self, done: Manifest) -> dict[str, str]:

@@ -228,7 +228,8 @@ def _increment(
     check_policies(result, context)
     unchanged = result.counts and not result.counts["rows"]
     is_by_clock = override != options.override and not moves(options.override, context.clock)
-    stays = is_by_clock or stands(context.clock, result.clock)  # a clock alone is no news
+    is_by_clock = is_by_clock and not frees(kind.rule, done, now)  # a clock alone is no news
+    stays = is_by_clock or stands(context.clock, result.clock)
     begins = increment.begun.difference(kind.tables.events.begun(done))
     if unchanged and stays and not evolves and increment.is_empty and not begins:
         return None

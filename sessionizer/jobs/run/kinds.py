@@ -130,8 +130,9 @@ class Kind(Ruled):
         """Raise unless every table is there and the source records its changes."""
         self.tables.events.require()
         for table in (self.home.table, *self.side_tables()):
-            table.require("`sessionizer init` makes it")
-            table.require_memory()
+            with table.one_look():
+                table.require("`sessionizer init` makes it")
+                table.require_memory()
 
     def rejects_before(self, run_seq: int, position: Position) -> DataFrame | None:
         """The rows of rejected_events that runs before this one have left; None: there are none.

@@ -112,7 +112,7 @@ def check_outputs(kind: Kind, done: Manifest, restored: int | None) -> None:
 
 def check_rejects(kind: Ruled, table: "Table | LocalTable", done: Manifest) -> None:
     """Raise unless rejected_events is the table that runs have written to."""
-    if done.side_tables.get(REJECTED, table.id) != table.id:
+    if done.side_tables.get(REJECTED, own := table.id) != own:
         raise TableError(
             f"{table.field} is not the table that runs have written to, whose rows say which events {kind.name} are "
             "made without",

@@ -111,11 +111,13 @@ def marked(  # noqa: PLR0913
     return told.drop(C.HASH, C.JSON, "__nth", "__back")
 
 
-def with_equal_ones(rejects: DataFrame, lasts: Column) -> DataFrame:
-    """Rows of rejected_events that outlast a rebuild, and those of equal events that do not and are kept whole."""
-    hashes = rejects.where(lasts).select(C.col(C.EVENT_HASH)).distinct()
+def with_whole_ones(rejects: DataFrame, lasts: Column) -> DataFrame:
+    """Rows of rejected_events that outlast a rebuild, and those that do not and are kept whole.
+
+    By the columns of today these may be of equal events.
+    """
     kept_whole = (C.col(C.KEPT) == OUT) & C.col(C.EVENT).isNotNull()
-    return joined(rejects.where(F.coalesce(lasts, F.lit(False)) | kept_whole), hashes, (C.EVENT_HASH,), "left_semi")
+    return rejects.where(F.coalesce(lasts, F.lit(False)) | kept_whole)
 
 
 def beyond(rejects: DataFrame, source: DataFrame) -> DataFrame:

@@ -33,10 +33,11 @@ def appended(table: Reading, first: int, last: int) -> DataFrame:
 
     What a commit only lays elsewhere (OPTIMIZE) is no news. Errors: Unreadable.
     """
-    check_partitions(table, first, last)
-    schema = table.schema if last == table.version else table.schema_at(last)
-    latest, parts, root = table.schema, list[DataFrame](), table.root
-    apart = {physical(latest[name]) for name in table.partition_columns}  # which a column keeps when it is renamed
+    with table.one_look():
+        check_partitions(table, first, last)
+        schema, latest, names = table.schema_at(last), table.schema, table.partition_columns
+    parts, root = list[DataFrame](), table.root
+    apart = {physical(latest[name]) for name in names}  # which a column keeps when it is renamed
     inside = [field for field in schema.fields if physical(field) not in apart]
     partition = [field.name for field in schema.fields if physical(field) in apart]
     columns = T.StructType([_in_file(field) for field in inside])

@@ -26,9 +26,10 @@ def changed(table: Reading, first: int, last: int) -> DataFrame:
     unless the session says otherwise when they are read: for all tables that are read together (`as_typed`).
     Errors: TableError, as of `check_partitions`.
     """
-    check_partitions(table, first, last)
-    then, now = (table.schema, table.schema) if last == table.version else (table.schema_at(last), table.schema)
-    mapped = table.setting(COLUMN_MAPPING) not in (None, "none")
+    with table.one_look():
+        check_partitions(table, first, last)
+        then, now = table.schema_at(last), table.schema
+        mapped = table.setting(COLUMN_MAPPING) not in (None, "none")
     both = [] if mapped else [name for name in then.names if name in now.names]
     other = [n for n in both if then[n].dataType.simpleString() != now[n].dataType.simpleString()]
     types = set(retyped(then, now)) if other else set[str]()

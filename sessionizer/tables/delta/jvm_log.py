@@ -19,6 +19,7 @@ class JvmLog:
     def __init__(self, place: Place) -> None:
         self.place = place
         self.spark = place.spark
+        self.look: list[Any] | None = None
 
     def exists(self) -> bool:
         """Whether there is a Delta table at the path."""
@@ -96,7 +97,14 @@ class JvmLog:
         return str(lines.mkString("\n")).split("\n")
 
     def _snapshot(self) -> Any:
-        """Delta's own snapshot of the latest version: metadata from the log, without a Spark job."""
+        """Delta's own snapshot of the latest version, or of the one look: from the log, without a Spark job."""
+        if self.look is None:
+            return self._latest()
+        if not self.look:
+            self.look.append(self._latest())
+        return self.look[0]
+
+    def _latest(self) -> Any:
         nothing = self._class("scala.Option").empty()
         try:
             return self._log().update(False, nothing, nothing)

@@ -1,5 +1,7 @@
 """What a table's log says: by the JVM where there is one beside this process, by public means elsewhere."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 
 from pyspark.sql import functions as F
@@ -22,6 +24,16 @@ class DeltaLog(Place):
     @cached_property
     def _log(self) -> JvmLog | PublicLog:
         return PublicLog(self) if is_remote(self.spark) else JvmLog(self)
+
+    @contextmanager
+    def one_look(self) -> Iterator[None]:
+        """Inside it all answers are as of one version, and the log is listed once. Nothing is written there."""
+        before = self._log.look
+        self._log.look = [] if before is None else before
+        try:
+            yield
+        finally:
+            self._log.look = before
 
     def exists(self) -> bool:
         """Whether there is a Delta table. Errors: TableError if something else is there."""
@@ -64,7 +76,8 @@ class DeltaLog(Place):
 
     def schema_at(self, version: int) -> T.StructType:
         """The columns as of a version, however old, whose log is there still."""
-        return self._log.schema_at(version)
+        with self.one_look():
+            return self.schema if version == self.version else self._log.schema_at(version)
 
     def size(self) -> tuple[int, int]:
         """Number of files and of bytes, latest version."""

@@ -126,8 +126,7 @@ class MappingTable:
 
     def beside(self, columns: T.StructType, version: int | None) -> T.StructType:
         """The columns of a source, and the one that its events get. Errors: SourceMismatch."""
-        latest = version is None or version == self.table.version
-        there = self.table.schema if latest or version is None else self.table.schema_at(version)
+        there = self.table.schema if version is None else self.table.schema_at(version)
         return with_stitched(columns, there, self.of, self.field)
 
     def on(self, rows: DataFrame, version: int | None) -> DataFrame:
@@ -221,7 +220,7 @@ class MappingTable:
     def _places(self, version: int) -> tuple[str, ...] | None:
         """Where files have the two columns, as of a version; None: nobody knows."""
         try:
-            columns = self.table.schema if version == self.table.version else self.table.schema_at(version)
+            columns = self.table.schema_at(version)
         except (PySparkException, Py4JJavaError, TableError):
             return None
         there = {field.name.lower(): physical(field) for field in columns.fields}
