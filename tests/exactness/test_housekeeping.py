@@ -18,7 +18,7 @@ from tests.kills import killed_at
 pytestmark = pytest.mark.broad
 
 Plays = Callable[..., Play]
-IGNORED = {"corrections": {"deletes": "ignore"}}
+IGNORED: dict[str, Any] = {"corrections": {"deletes": "ignore"}}
 ERASING: dict[str, Any] = {"corrections": {"deletes": "ignore", "erase_when": "_commit_metadata = 'erasure'"}}
 METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 BEFORE = """
@@ -104,6 +104,36 @@ def test_what_a_filter_fails_for_by_now_is_erased_and_moves_nothing(pruned: Play
     events = done.position().events
     assert (events["moved"], events["forgotten"]) == (1, 1)
     done.assert_rejected("u | event_time \n b | 2")
+
+
+def test_what_is_of_the_future_by_now_is_erased_whole(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path, time={"max_future_skew": "10d"}, **IGNORED).at(100).add("a@500 b@90").init()
+    done.run()
+    done.source("DELETE FROM {} WHERE u = 'a'").run()
+    done.change(time={"max_future_skew": "1h"}).rebuild()
+    both = "u | event_time | reason | kept \n a | 500 | ignored_delete | in \n a | 500 | in_the_future | out"
+    done.assert_rejected(both)
+    done.readmit().assert_rejected(both)
+    done.readmit_deletes("a").assert_rejected("u | event_time")
+    done.assert_sessions("u | start \n b | 90")
+    done.assert_clean()
+    done.add("a@500").at(600).run()
+    done.assert_sessions("u | start \n a | 500 \n b | 90")
+    done.assert_clean()
+
+
+def test_one_of_the_future_that_comes_again_is_another_event(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path, time={"max_future_skew": "10d"}, **IGNORED).at(100).add("a@500 b@90").init()
+    done.run()
+    done.source("DELETE FROM {} WHERE u = 'a'").run()
+    done.change(time={"max_future_skew": "1h"}).runs("a@500")
+    both = "u | event_time | reason | kept \n a | 500 | ignored_delete | in \n a | 500 | in_the_future | out"
+    done.readmit().assert_rejected(both)  # neither is due, nor asked for
+    done.readmit_deletes("a").assert_rejected("u | event_time | reason | kept \n a | 500 | in_the_future | out")
+    done.assert_sessions("u | start \n b | 90")
+    done.at(600).readmit_deletes("a").assert_rejected("u | event_time | reason | kept \n a | 500 | in_the_future | out")
+    done.assert_clean()
+    done.readmit().assert_sessions("u | start \n a | 500 \n b | 90")
 
 
 def test_a_delete_right_after_its_insert_is_an_increment_of_its_own(play: Plays) -> None:
