@@ -12,7 +12,7 @@ from sessionizer.jobs.commands.maintain import Asked, maintain
 from sessionizer.jobs.run import side_tables
 from sessionizer.jobs.run.phases import wall_clock
 from sessionizer.lib.durations import DAY
-from tests.exactness.play import Play, SourceError, UsageError, minute
+from tests.exactness.play import Play, SourceError, UsageError, at, minute
 from tests.kills import killed_at
 
 pytestmark = pytest.mark.broad
@@ -116,6 +116,17 @@ def test_what_is_gone_stays_though_it_is_of_the_future_by_now(spark: SparkSessio
     done.assert_clean()
     done.readmit_deletes("a").assert_rejected("u | event_time")
     done.assert_sessions("u | start \n b | 90")
+    done.assert_clean()
+
+
+def test_what_is_gone_moves_no_watermark_by_a_time_that_is_wrong(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path, **IGNORED).add("a@5 b@90").init()
+    done.run()
+    done.source("DELETE FROM {} WHERE u = 'a'").run()
+    done.change(source={"event_time": "at + INTERVAL 3000 DAYS"}).rebuild().assert_sessions("u | start")
+    done.change().rebuild().assert_sessions("u | start | status \n a | 5 | final \n b | 90 | open")
+    done.assert_rejected("u | event_time | reason | kept \n a | 5 | ignored_delete | in")
+    assert done.position().watermark_after == at(90)
     done.assert_clean()
 
 

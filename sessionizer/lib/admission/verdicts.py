@@ -36,7 +36,9 @@ FORGOTTEN = "forgotten"  # gone from the source, where it was in no session
 
 # PENDING, of `sessionizer.lib.accepted`, is the verdict on an event older than the horizon whose place decides.
 
-STAYS = "stays"  # no verdict, what a rebuild calls the change that is none: gone from the source, and in its session
+# No verdicts, what a rebuild calls changes that are none: gone from the source, and in its session; and the same where
+# events may have another time by now.
+STAYS, RETIMED = "stays", "retimed"
 
 # What rejected_events says of a row in `kept`.
 OUT, IN, BESIDE = "out", "in", "apart"
