@@ -106,16 +106,19 @@ def test_what_a_filter_fails_for_by_now_is_erased_and_moves_nothing(pruned: Play
     done.assert_rejected("u | event_time \n b | 2")
 
 
-def test_what_is_gone_stays_though_it_is_of_the_future_by_now(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_is_of_the_future_by_now_is_erased_whole(spark: SparkSession, tmp_path: Path) -> None:
     done = Play(spark, tmp_path, time={"max_future_skew": "10d"}, **IGNORED).at(100).add("a@500 b@90").init()
     done.run()
     done.source("DELETE FROM {} WHERE u = 'a'").run()
     done.change(time={"max_future_skew": "1h"}).rebuild()
-    done.assert_sessions("u | start \n a | 500 \n b | 90")
-    done.assert_rejected("u | event_time | reason | kept \n a | 500 | ignored_delete | in")
-    done.assert_clean()
+    both = "u | event_time | reason | kept \n a | 500 | ignored_delete | in \n a | 500 | in_the_future | out"
+    done.assert_rejected(both)
+    done.readmit().assert_rejected(both)
     done.readmit_deletes("a").assert_rejected("u | event_time")
     done.assert_sessions("u | start \n b | 90")
+    done.assert_clean()
+    done.add("a@500").at(600).run()
+    done.assert_sessions("u | start \n a | 500 \n b | 90")
     done.assert_clean()
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from sessionizer.jobs.run.compute import Checkpoints, held_if_few, read_once_if_few
 from sessionizer.jobs.run.kinds import Kind
 from sessionizer.jobs.run.pipeline import NO_OVERRIDE, RunResult, compute_run
-from sessionizer.jobs.run.retelling import is_retimed, may_be_late, of_sources, still_waiting, told_anew, told_otherwise
+from sessionizer.jobs.run.retelling import may_be_late, of_sources, still_waiting, told_anew, told_otherwise
 from sessionizer.jobs.run.scopes import as_keyed_now, clock_of, has_scopes_of, keys_from_json, scoped
 from sessionizer.lib import columns as C
 from sessionizer.lib.accepted import Again
@@ -161,8 +161,8 @@ class RunContext:
         rows = self.kind.tables.events.as_of(self.increment, None)
         if not (lasting := self.lasting()) or (rejects := self._waiting) is None:
             return rows
-        late, retimed = (TIMED, self.clock.forgotten), is_retimed(self)
-        return marked(rows, self._kept_in(rows), rejects, reduce(or_, lasting), self.rule, late=late, retimed=retimed)
+        late = TIMED, self.clock.forgotten
+        return marked(rows, self._kept_in(rows), rejects, reduce(or_, lasting), self.rule, late=late)
 
     def lasting(self) -> list[Column]:
         """Which rows of rejected_events a rebuild goes by, any of these."""

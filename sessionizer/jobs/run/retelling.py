@@ -220,12 +220,6 @@ def may_be_late(context: "RunContext") -> list[Column]:
     return [may & is_old if times_of(done.rule) == times_of(context.kind.summary) else may]
 
 
-def is_retimed(context: "RunContext") -> bool:
-    """Whether events may have another time by now than runs have told them by."""
-    done = context.position.manifest
-    return done is None or context.tells_anew or times_of(done.rule) != times_of(context.kind.summary)
-
-
 def of_sources(rejects: DataFrame | None, rule: Rule) -> DataFrame | None:
     """Those of the sources that the rule names: of others a rebuild knows nothing any more."""
     if rejects is None or not rule.sources:

@@ -25,7 +25,6 @@ from sessionizer.lib.admission.verdicts import (
     MOVED,
     OUT,
     REASONS,
-    RETIMED,
     STAYS,
     WITHDRAWN,
 )
@@ -98,7 +97,7 @@ class Admission:
         if self.places is not None and self.bucket is not None:
             valid = with_places(valid, self.places, self.rule, self.bucket)
         if self.is_first and C.CHANGE_TYPE in valid.columns:  # what stays where it is comes before others
-            stays = F.coalesce(C.col(C.CHANGE_TYPE).isin(STAYS, RETIMED), F.lit(False))
+            stays = C.col(C.CHANGE_TYPE).eqNullSafe(F.lit(STAYS))
             kept = mark_duplicates(valid.where(stays), None, self.rule, self.clock)
             known = kept.where(C.col(C.VERDICT).isNull())
             return mark_duplicates(valid.where(~stays), known, self.rule, self.clock).unionByName(kept)

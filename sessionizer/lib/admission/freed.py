@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.admission.accepted import FOREVER, Past, kept_in, read_back
+from sessionizer.lib.admission.accepted import FOREVER, Past, read_back
 from sessionizer.lib.admission.rejects import IDENTITY, beyond, is_timeless
 from sessionizer.lib.admission.validate import is_let_through, raw_us, validate
 from sessionizer.lib.admission.verdicts import (
@@ -18,6 +18,7 @@ from sessionizer.lib.admission.verdicts import (
     IGNORED_DELETE,
     IN,
     IN_THE_FUTURE,
+    INVALID,
     LATE,
     MOVED,
     OUT,
@@ -59,7 +60,7 @@ def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule, compute: Compu
     An update is made whole, wherever it moves its event: with a row in the span go those of the same commit of the
     source, and those of the keys of new rows, which may have moved the same event before or after; and so on. A delete
     that no new row has the key of goes by itself. With one goes what lies apart of what is taken away, or is late by
-    what has been forgotten.
+    what has been forgotten; and those that may be of what is taken away as well, with the reason `forgotten`.
     """
     time = F.unix_micros(C.col(C.EVENT_TIME))
     mine = rejects if asked.keys is None else joined(rejects, F.broadcast(asked.keys), rule.key, "left_semi")
@@ -114,7 +115,8 @@ def _whole(made: DataFrame, rejects: DataFrame, rule: Rule, key: tuple[str, ...]
 def _apart_of(made: DataFrame, rejects: DataFrame, young: Column, *first: Column) -> DataFrame:
     """Of the rows apart, or late by what has been forgotten, as many as these deletions take away; first: which.
 
-    What lies apart since a run behind them is another event, which came again.
+    What lies apart since a run behind them is another event, which came again. And all that are invalid of equal
+    events: of one that stays in its session a rebuild by another rule has told so beside it. These go with it, or stay.
     """
     gone = made.where(C.col(C.KEPT) == IN).select(C.col(C.EVENT_HASH).alias(C.HASH), C.col(C.RUN_SEQ).alias("__last"))
     late = (C.col(C.KEPT) == BESIDE) | ((C.col(C.REASON) == LATE) & ~young)
@@ -123,7 +125,11 @@ def _apart_of(made: DataFrame, rejects: DataFrame, young: Column, *first: Column
     since = (C.col(C.KEPT) == BESIDE) & (C.col(C.RUN_SEQ) > F.col("__last"))
     apart = joined(apart, last, (C.HASH,), "inner").where(~since).drop("__last")
     order = (C.col(C.KEPT), *[column.desc() for column in first], C.col(C.RUN_SEQ), C.col(C.ORDINAL))
-    return taken(apart, gone, *order).where(C.col(C.TAKEN)).drop(C.HASH, C.TAKEN)
+    found = taken(apart, gone, *order).where(C.col(C.TAKEN)).drop(C.HASH, C.TAKEN)
+    invalid = rejects.where((C.col(C.KEPT) == OUT) & C.col(C.REASON).isin(*INVALID))
+    hashes = gone.select(C.col(C.HASH).alias(C.EVENT_HASH)).distinct()
+    beside = joined(invalid, hashes, (C.EVENT_HASH,), "left_semi").withColumn(C.REASON, F.lit(FORGOTTEN))
+    return found.unionByName(beside)
 
 
 def copies_of(gone: DataFrame, rejects: DataFrame, rule: Rule) -> DataFrame:
@@ -191,7 +197,7 @@ def freed(  # noqa: PLR0913
     there = validate(source, rule, clock).withColumn(STILL_IN, F.lit(False))
     if (before := past.rejected()) is not None:
         alike = joined(before.where(C.col(C.KEPT) == IN), rejects.select(C.EVENT_HASH), (C.EVENT_HASH,), "left_semi")
-        gone = kept_in(alike.select(C.col(C.EVENT).alias(C.JSON)), source, rule)
+        gone = validate(read_back(alike.select(C.col(C.EVENT).alias(C.JSON)), source), rule, clock)
         there = there.unionByName(gone.withColumn(STILL_IN, F.lit(True)))
     places = (*rule.key, C.RAW_US)
     spots = rejects.select(*C.cols(rule.key), time.alias(C.RAW_US))
@@ -201,9 +207,10 @@ def freed(  # noqa: PLR0913
     if made is not None:  # what came again since is another event than the one apart
         apart = C.col(C.KEPT) == BESIDE
         beside = matched(near, rejects.where(apart), is_in.desc())
-        found = matched(near, rejects.where(~apart), is_in).unionByName(beside)
-    found = found.where(C.col(C.VERDICT).isNull() | C.col(C.FREED)[C.REASON].isin(CORRECTION, DUPLICATE))
-    return (found if made is None else _forgetting(found, made)).drop(STILL_IN)
+        found = _forgetting(matched(near, rejects.where(~apart), is_in).unionByName(beside), made)
+    reason, verdict = C.col(C.FREED)[C.REASON], C.col(C.VERDICT)
+    is_judged = (verdict.isNull() & (reason != FORGOTTEN)) | reason.isin(CORRECTION, DUPLICATE)
+    return found.where(is_judged | (verdict == FORGOTTEN)).drop(STILL_IN)
 
 
 def of_main(made: DataFrame, again: DataFrame) -> DataFrame:

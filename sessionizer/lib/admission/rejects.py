@@ -20,7 +20,6 @@ from sessionizer.lib.admission.verdicts import (
     LATE,
     OUT,
     REASONS,
-    RETIMED,
     STAYS,
     WITHDRAWN,
 )
@@ -74,7 +73,6 @@ def marked(  # noqa: PLR0913
     rule: Rule,
     *,
     late: tuple[Collection[str], int | None],
-    retimed: bool,
 ) -> DataFrame:
     """The events that a rebuild judges, with what is known of them better as `_change_type`: why they stay out.
 
@@ -84,8 +82,7 @@ def marked(  # noqa: PLR0913
 
     In: rows of the source; rows that are gone from it and stay in their sessions, None: there are none; rows of
     rejected_events, of which these outlast a rebuild. late: the reasons for which one is late by what has been
-    forgotten, and the time before which it is, by the present rule. retimed: whether events may have another time than
-    runs have told them by: what stays is judged as to the future then.
+    forgotten, and the time before which it is, by the present rule.
     """
     check_names(rows)
     by_mark, mark = late
@@ -110,7 +107,7 @@ def marked(  # noqa: PLR0913
     kind = F.when((C.col(C.CHANGE_TYPE) != LATE) | is_old, C.col(C.CHANGE_TYPE))
     # Of what is gone from the source nothing else is rejected.
     stays = F.col("__back") & ~kind.eqNullSafe(F.lit(LATE))
-    told = told.withColumn(C.CHANGE_TYPE, F.when(stays, RETIMED if retimed else STAYS).otherwise(kind))
+    told = told.withColumn(C.CHANGE_TYPE, F.when(stays, STAYS).otherwise(kind))
     return told.drop(C.HASH, C.JSON, "__nth", "__back")
 
 

@@ -23,7 +23,6 @@ from sessionizer.lib.admission.verdicts import (
     NON_POSITIVE_GAP,
     NULL_KEY,
     NULL_TIME,
-    STAYS,
     WITHDRAWN,
 )
 from sessionizer.lib.bags import own_columns
@@ -64,15 +63,15 @@ def validate(events: DataFrame, rule: Rule, clock: WatermarkState, in_flight: tu
     """Each event with its time and, if it is invalid or a change of the source, its verdict; `where` has been applied.
 
     In: the source's columns (and, from a change feed, its `_change_type`, or `before_start`, `correction`, `late`,
-    `ignored_delete`, `stays`).
+    `ignored_delete`).
     in_flight: columns of ours that come along.
     Out: the same columns, what `with_keys` adds, `__us` BIGINT (microseconds since the epoch, UTC; with a time unit in
     whole units, and the time itself as `__raw_us`), `__gap` BIGINT (of a dynamic gap) and `__verdict` STRING: null for
     a valid event, else the reason to reject it: the first of before_start, correction, late, expression_failed (one of
     the rule's expressions over events has no value, as in 1/0), null_time, null_key, non_positive_gap and in_the_future
-    (strictly more than `max_future_skew` ahead, but for what `stays`) counts. Of changes `corrected`, which comes
-    before all that makes an event with a time invalid where they wait in quarantine, or for a row that is gone
-    `withdrawn`, `forgotten` if it was invalid.
+    (strictly more than `max_future_skew` ahead) counts. Of changes `corrected`, which comes before all that makes
+    an event with a time invalid where they wait in quarantine, or for a row that is gone `withdrawn`, `forgotten` if it
+    was invalid.
     Errors: SourceError for a key or time column that is missing or of a type that cannot serve.
     """
     _check_settings(events)
@@ -210,18 +209,19 @@ def _verdict(events: DataFrame, rule: Rule, clock: WatermarkState, failed: list[
         invalid.append((NULL_KEY, reduce(or_, [C.col(name).isNull() for name in rule.key])))
     if isinstance(rule.gap, DynamicGap):
         invalid.append((NON_POSITIVE_GAP, C.col(C.GAP).isNull() | (C.col(C.GAP) <= 0)))
-    is_ahead = us > steady(min(clock.now + rule.max_future_skew, EVER), us)
+    future = (IN_THE_FUTURE, us > steady(min(clock.now + rule.max_future_skew, EVER), us))
     if C.CHANGE_TYPE not in events.columns:
-        return _first_that_holds([*invalid, (IN_THE_FUTURE, is_ahead)])
+        return _first_that_holds([*invalid, future])
     kind = C.col(C.CHANGE_TYPE)
-    future = (IN_THE_FUTURE, is_ahead & ~kind.eqNullSafe(F.lit(STAYS)))
     is_gone = kind.isin("delete", "update_preimage", IGNORED_DELETE)
     was_invalid = is_gone & reduce(or_, [holds for _, holds in invalid])
     waits, is_update = (kind == CORRECTION) & us.isNotNull(), kind == "update_postimage"
     known = [(BEFORE_START, kind == BEFORE_START), (CORRECTION, waits)]
     apart = [*known, (FORGOTTEN, was_invalid), (IGNORED_DELETE, kind == IGNORED_DELETE), (WITHDRAWN, is_gone)]
     if rule.corrections == "quarantine":  # both images of an update wait for the same, whatever it makes of the event
-        in_time = F.lit(True) if clock.forgotten is None else us >= clock.forgotten  # else it is judged: maybe late
+        in_time = (
+            F.lit(True) if clock.forgotten is None else us >= clock.forgotten
+        )  # else it may be late, and is judged
         apart.append((CORRECTED, is_update & in_time & us.isNotNull()))
     return _first_that_holds([*apart, *invalid, future, (LATE, kind == LATE), (CORRECTED, is_update)])
 

@@ -36,9 +36,7 @@ FORGOTTEN = "forgotten"  # gone from the source, where it was in no session
 
 # PENDING, of `sessionizer.lib.accepted`, is the verdict on an event older than the horizon whose place decides.
 
-# No verdicts, what a rebuild calls changes that are none: gone from the source, and in its session; and the same where
-# events may have another time by now.
-STAYS, RETIMED = "stays", "retimed"
+STAYS = "stays"  # no verdict, what a rebuild calls the change that is none: gone from the source, and in its session
 
 # What rejected_events says of a row in `kept`.
 OUT, IN, BESIDE = "out", "in", "apart"
