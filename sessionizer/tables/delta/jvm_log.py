@@ -10,16 +10,15 @@ from pyspark.sql import types as T
 
 from sessionizer.lib.engine import with_flag
 from sessionizer.tables.delta.commits import CUT_OFF, FIRST_LINES, told
-from sessionizer.tables.delta.place import Place
+from sessionizer.tables.delta.place import Looking, Place
 
 
-class JvmLog:
+class JvmLog(Looking):
     """`DeltaLog` by Delta's own classes."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
         self.spark = place.spark
-        self.look: list[Any] | None = None
 
     def exists(self) -> bool:
         """Whether there is a Delta table at the path."""
@@ -98,11 +97,7 @@ class JvmLog:
 
     def _snapshot(self) -> Any:
         """Delta's own snapshot of the latest version, or of the one look: from the log, without a Spark job."""
-        if self.look is None:
-            return self._latest()
-        if not self.look:
-            self.look.append(self._latest())
-        return self.look[0]
+        return self.seen(self._latest)
 
     def _latest(self) -> Any:
         nothing = self._class("scala.Option").empty()

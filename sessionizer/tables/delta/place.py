@@ -1,9 +1,11 @@
 """Where a table lies: a path, a URL or a catalog name; and the lock that guards it there."""
 
 import re
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlparse
 
 from filelock import FileLock
@@ -18,6 +20,21 @@ from sessionizer.tables.places.catalog import has_table, path_of
 
 LOG = "_delta_log"
 LOCK_FILE = "_sessionizer.lock"
+Found = TypeVar("Found")
+
+
+class Looking:
+    """What is found once within a look; look: None: there is none; empty: nothing has been asked yet."""
+
+    look: list[Any] | None = None
+
+    def seen(self, find: Callable[[], Found]) -> Found:
+        """What this look has found, else what there is now."""
+        if self.look is None:
+            return find()
+        if not self.look:
+            self.look.append(find())
+        return self.look[0]  # type: ignore[no-any-return]
 
 
 class Place:

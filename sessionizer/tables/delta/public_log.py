@@ -22,7 +22,7 @@ from pyspark.sql import types as T
 from sessionizer.lib.engine import sees_this_disk
 from sessionizer.lib.schema.evolution import physical
 from sessionizer.tables.delta.commits import CUT_OFF, FIRST_LINES, told
-from sessionizer.tables.delta.place import LOG, Place
+from sessionizer.tables.delta.place import LOG, Looking, Place
 
 NO_TABLE = (
     "DELTA_TABLE_ONLY_OPERATION",
@@ -58,14 +58,13 @@ class State:
                 self.transactions[found["appId"]] = int(found["version"])
 
 
-class PublicLog:
+class PublicLog(Looking):
     """`DeltaLog` by public means: each answer is a small job of Spark's, so that what has been read is kept."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
         self.spark = place.spark
         self.known: State | None = None
-        self.look: list[Any] | None = None
         import_module("delta.connect.exceptions")  # from here on Spark's client tells Delta's errors apart
 
     @cached_property
@@ -170,9 +169,11 @@ class PublicLog:
         return lines if whole or not lines or not lines[0].startswith('{"commitInfo"') else lines[:FIRST_LINES]
 
     def _state(self) -> State:
-        """As of the latest version, or the one look: entries are numbered, so that what is new is found by its name."""
-        if self.look and self.known is not None:
-            return self.known
+        """As of the latest version, or the one look."""
+        return self.seen(self._caught_up)
+
+    def _caught_up(self) -> State:
+        """As of the latest version: entries are numbered, so that what is new is found by its name."""
         try:
             if self.known is None:
                 self.known = self._replayed(self._latest())
@@ -181,8 +182,6 @@ class PublicLog:
                 self.known.version += 1
         except json.JSONDecodeError as error:
             raise self.place.damaged() from error
-        if self.look is not None:
-            self.look.append(self.known)
         return self.known
 
     def _latest(self) -> int:
