@@ -1,7 +1,7 @@
 """The manifest of a run: what a commit to `sessions` says of itself; the last one *is* the position."""
 
 import json
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from typing import Any, Literal, Self
 
@@ -263,3 +263,15 @@ class Manifest(BaseModel):
 def policy(rule: Rule) -> dict[str, Any]:
     """The fields of a rule that runs may change without a rebuild."""
     return {name: getattr(rule, name) for name in POLICY}
+
+
+def are_told_alike(runs: Iterable[Manifest]) -> bool:
+    """Whether the sources have had the same columns since the first run, or the last rebuild. In: the newest first."""
+    columns = None
+    for run in runs:
+        columns = run.columns if columns is None else columns
+        if run.columns != columns:
+            return False
+        if run.mode == "rebuild" or run.run_seq == 1:
+            return True
+    return False

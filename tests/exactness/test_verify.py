@@ -209,6 +209,7 @@ def test_an_accepted_event_that_is_a_copy_is_found(damaged: Play) -> None:
     [
         ("event_sessions", "DELETE FROM {} WHERE u = 'a'"),
         ("event_sessions", "UPDATE {} SET session_id = 'x' WHERE u = 'a'"),
+        ("event_sessions", "UPDATE {} SET event_hash = 'x' WHERE u = 'a'"),
         ("session_updates", "DELETE FROM {} WHERE u = 'a'"),
         ("session_updates", "UPDATE {} SET total = total + 1 WHERE u = 'a'"),
     ],

@@ -6,7 +6,6 @@ from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from sessionizer.jobs.reporting.verdict import Verdict, examples_of, first_wrong
 from sessionizer.jobs.run.compute import Checkpoints
@@ -43,10 +42,10 @@ from sessionizer.lib.verifying.rejections import (
     without_cause,
     wrong_copies,
 )
-from sessionizer.lib.verifying.traces import wrong_members, wrong_numbers, wrong_places, wrong_results
+from sessionizer.lib.verifying.traces import order_of, wrong_members, wrong_numbers, wrong_places, wrong_results
 from sessionizer.tables.delta import Superseded
 from sessionizer.tables.event_outputs import EventOutput
-from sessionizer.tables.manifest import Manifest
+from sessionizer.tables.manifest import Manifest, are_told_alike
 from sessionizer.tables.table_set import TableSet
 
 TIMES = (C.SESSION_START, C.SESSION_END)
@@ -212,7 +211,7 @@ def _of_traces(context: RunContext, sessions: DataFrame, events: DataFrame, rule
         if (since := _complete_since(output)) is not None:
             found[rules.numbers(name)] = wrong_numbers(rows, sessions, since)
             if rules.is_recomputed(rule):  # else final sessions keep a number of events, and nobody knows which
-                more = (*rule.origin, *_order_of(rows, rule)) if name == "event_sessions" else ()
+                more = (*rule.origin, *_apart_by(context, rows)) if name == "event_sessions" else ()
                 known = since if forgotten is None else max(since, forgotten)
                 found[rules.members(name)] = wrong_members(rows, events, sessions, (*rule.key, *more), known)
         if name == "session_updates":
@@ -220,11 +219,11 @@ def _of_traces(context: RunContext, sessions: DataFrame, events: DataFrame, rule
     return found
 
 
-def _order_of(rows: DataFrame, rule: Rule) -> list[str]:
-    """What tells events of one time apart, but structs, whose parts each table has in an order of its own."""
-    simple = {f.name.lower() for f in rows.schema.fields if isinstance(f.dataType, T.AtomicType)}
-    known = {name.lower() for name in (*rule.key, *rule.origin, C.EVENT_TIME)}
-    return [name for name in rule.order_by if name.lower() in simple - known]
+def _apart_by(context: RunContext, rows: DataFrame) -> list[str]:
+    """What tells events of one time apart: the hashes of rows, unless the columns of these have changed meanwhile."""
+    if context.rule.order_by:
+        return order_of(rows, context.rule)
+    return [C.EVENT_HASH] if are_told_alike(context.kind.home.manifests(context.position.version)) else []
 
 
 def _complete_since(output: EventOutput) -> int | None:

@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
+from sessionizer.lib.bags import hashed
 from sessionizer.lib.compare import FLOATS, same_row, tolerances
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
@@ -44,10 +45,18 @@ def wrong_members(
     late = sessions.where(C.col(C.IS_LATE)).select(C.SESSION_ID, F.lit(True).alias("__apart"))
     told = joined(trace, late, (C.SESSION_ID,), "left").withColumn("__apart", F.col("__apart").isNotNull())
     names = (*C.cols((*by, C.EVENT_TIME)), F.col("__apart"))
+    events = hashed(events).withColumn(C.EVENT_HASH, C.col(C.HASH)) if C.EVENT_HASH in by else events
     accepted = events.select(*C.cols(by), time, C.col(C.POPULATION).isNotNull().alias("__apart"))
     both = told.select(*names, F.lit(1).alias("__rows")).unionByName(accepted.withColumn("__rows", F.lit(-1)))
     young = both.where(C.col(C.EVENT_TIME) >= timestamp(since))
     return young.groupBy(*names).agg(F.sum("__rows").alias("__too_many")).where("__too_many <> 0").drop("__apart")
+
+
+def order_of(trace: DataFrame, rule: Rule) -> list[str]:
+    """The `order_by` columns beside the key and the time, but structs, whose parts each table has in its own order."""
+    simple = {f.name.lower() for f in trace.schema.fields if isinstance(f.dataType, T.AtomicType)}
+    known = {name.lower() for name in (*rule.key, *rule.origin, C.EVENT_TIME)}
+    return [name for name in rule.order_by if name.lower() in simple - known]
 
 
 def wrong_results(
