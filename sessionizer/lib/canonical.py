@@ -166,3 +166,18 @@ def _tagged(value: Column, key_type: T.DataType) -> Column:
             tag, text = "t", F.unix_micros(value.cast("timestamp")).cast("string")
     tagged = F.concat(F.lit(tag), F.octet_length(text).cast("string"), F.lit(":"), text)
     return F.coalesce(tagged, F.lit("n"))
+
+
+def with_nulls(value: Column, of: T.DataType) -> Column:
+    """The value, with what tells where nulls lie within it, and how many values there are: a hash passes over nulls."""
+    match of:
+        case T.StructType():
+            parts = [_told_apart(value.getField(f.name), f.dataType) for f in of.fields]
+            return F.struct(*[part.alias(f"_{number}") for number, part in enumerate(parts)])
+        case T.ArrayType():
+            return F.struct(F.size(value), F.transform(value, lambda one: _told_apart(one, of.elementType)))
+    return value
+
+
+def _told_apart(value: Column, of: T.DataType) -> Column:
+    return F.struct(value.isNull(), with_nulls(value, of))

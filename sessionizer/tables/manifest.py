@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.aggregates.evolution import Evolution, by_name, evolution
+from sessionizer.lib.aggregates.evolution import Evolution, by_name, columns_of, evolution
 from sessionizer.lib.config import Aggregate
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.watermarks import SourceTime
@@ -275,3 +275,14 @@ def are_told_alike(runs: Iterable[Manifest]) -> bool:
         if run.mode == "rebuild" or run.run_seq == 1:
             return True
     return False
+
+
+def emptied_since(runs: Iterable[Manifest]) -> dict[str, int]:
+    """By column that a dropped aggregate has left: the number of the run that dropped it. In: the newest first."""
+    found, known = dict[str, int](), None
+    for run in runs:
+        there = {name for of in run.left.values() for name in columns_of(of)}
+        if not (known := there if known is None else there & known):
+            break
+        found |= dict.fromkeys(known, run.run_seq)
+    return found

@@ -204,6 +204,16 @@ def test_an_accepted_event_that_is_a_copy_is_found(damaged: Play) -> None:
     assert not damaged.verify().clean
 
 
+def test_an_accepted_copy_is_found_where_nothing_is_rejected(play: Plays) -> None:
+    done = play("a@5=3 a@6=3 tick@100", source={"dedupe": {"by": ["n"], "within": "1h"}})
+    done.damage("DELETE FROM {}", "rejected_events")
+    done.backfill(0, 60)
+    done.assert_sessions("u | start | count \n a | 5 | 2 \n tick | 100 | 1")
+    assert {name: rows for name, rows in done.verify().broken.items() if rows} == {
+        "no accepted event is a copy of another": 1
+    }
+
+
 @pytest.mark.parametrize(
     ("place", "statement"),
     [

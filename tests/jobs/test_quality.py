@@ -14,6 +14,9 @@ from sessionizer.jobs.commands import rebuild_plan
 from sessionizer.jobs.commands.check import Asked, Checked, as_document, check, show
 from sessionizer.jobs.quality.checks import Quality
 from sessionizer.jobs.quality.expectations import UNEXPECTED_ROWS, read_suite, sessions_suite
+from sessionizer.jobs.run.driver import increments
+from sessionizer.jobs.run.kinds import kind_of
+from sessionizer.jobs.run.phases import RunOptions
 from sessionizer.lib import columns as C
 from sessionizer.lib.config import Config
 from sessionizer.lib.errors import ConfigError, RunFailed
@@ -117,6 +120,23 @@ def test_keys_and_times_by_sql_are_looked_at_as_events_have_them(spark: SparkSes
     found = check(made.kind, Asked(NOW, 1.0, None, (), tmp_path / "docs"), lambda _: None)
     broken = {(v.suite, v.about, v.broken) for v in found.verdicts if not v.holds}
     assert broken == {("events", "who", 1), ("events", "event_time", 2)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("windows", [False, True], ids=["sessions", "windows"])
+def test_a_key_column_with_a_dot_in_its_name_is_looked_at(spark: SparkSession, tmp_path: Path, windows: bool) -> None:
+    spark.sql(f"CREATE TABLE delta.`{tmp_path / 'events'}` (`user.id` STRING, at TIMESTAMP, n INT) USING delta")
+    table = str(tmp_path / "windows")
+    sliding = {"sliding": {"table": table, "time_difference": "10m"}} if windows else {}
+    made = Warehouse(spark, tmp_path, source={"key": ["user.id"]}, **sliding)
+    made.init()
+    spark.sql(f"INSERT INTO delta.`{tmp_path / 'events'}` VALUES ('ann', TIMESTAMP'2026-01-01 10:00', 1)")
+    kind, asked = kind_of(spark, made.config, windows=windows), Asked(NOW, 1.0, None, (), tmp_path / "docs")
+    increments(kind, RunOptions(now=NOW))
+    assert [v for v in check(kind, asked, lambda _: None).verdicts if not v.holds] == []
+    spark.sql(f"UPDATE delta.`{table if windows else made.config.sessions.table}` SET `user.id` = NULL")
+    whose = f"whose {'window' if windows else 'session'} it is"
+    assert [v.why for v in check(kind, asked, lambda _: None).verdicts if not v.holds] == [whose]
 
 
 @pytest.mark.slow

@@ -149,6 +149,21 @@ def test_zeros_of_either_sign_are_one_value_also_within_a_struct_and_in_one_piec
     assert [n if fn == "count_distinct" else len(n) for n in found] == [2, 2]
 
 
+def test_nested_values_are_told_apart_by_where_they_have_nulls(spark: SparkSession) -> None:
+    found = doubles(spark, 1.0, 2.0, 1.0)
+    a, b = "nullif(x, 1)", "nullif(x, 2)"
+    values = (f"struct({a}, {b})", f"array({a}, {b})", f"array(array({a}), array({b}))", "array(null, x, null)")
+    values += (
+        "if(x = 1, array(nullif(x, x)), slice(array(x), 1, 0))",
+        f"struct(struct({a}), array({b}, {b}))",
+        f"array(struct({a}, {b}))",
+    )
+    fns = ("count_distinct", "approx_count_distinct")
+    by = rule(*(aggregate(f"{fn}_{n}", fn, of) for n, of in enumerate(values) for fn in fns))
+    (whole,) = sessionize(found, None, by, WatermarkState(now=2**60)).changes.collect()
+    assert {row[a.name] for row in (whole, merged(found, by)) for a in by.aggregates} == {2}
+
+
 def test_a_deviation_too_large_for_a_double_is_the_same_in_one_piece_and_in_several(spark: SparkSession) -> None:
     large, by = doubles(spark, 1e300, -1e300, 1e300), rule(aggregate("a", "stddev", "x"))
     (whole,) = sessionize(large, None, by, WatermarkState(now=2**60)).changes.collect()

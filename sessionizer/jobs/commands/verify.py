@@ -23,29 +23,16 @@ from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import timestamp
 from sessionizer.lib.time.spans import within
 from sessionizer.lib.time.watermarks import latest
-from sessionizer.lib.verifying import rules
+from sessionizer.lib.verifying import rejections, rules
 from sessionizer.lib.verifying.bag import accepted, alike, asked_about, judged
 from sessionizer.lib.verifying.content import content_facts
-from sessionizer.lib.verifying.differences import broken_rules, differences, miscounted
+from sessionizer.lib.verifying.differences import broken_rules, differences, miscounted, not_emptied
 from sessionizer.lib.verifying.facts import facts_of
 from sessionizer.lib.verifying.plan import expected_sessions
-from sessionizer.lib.verifying.rejections import (
-    FORGOTTEN,
-    HAS_SCOPES,
-    LIMIT,
-    OF_RUN,
-    SAME_COLUMNS,
-    STAYS,
-    WAITS,
-    not_kept,
-    not_of_the_source,
-    without_cause,
-    wrong_copies,
-)
 from sessionizer.lib.verifying.traces import order_of, wrong_members, wrong_numbers, wrong_places, wrong_results
 from sessionizer.tables.delta import Superseded
 from sessionizer.tables.event_outputs import EventOutput
-from sessionizer.tables.manifest import Manifest, are_told_alike
+from sessionizer.tables.manifest import Manifest, are_told_alike, emptied_since
 from sessionizer.tables.table_set import TableSet
 
 TIMES = (C.SESSION_START, C.SESSION_END)
@@ -103,6 +90,8 @@ def _verified(tables: TableSet, kind: Kind, asked: Asked, say: Say) -> Verdict:
     )
     broken = dict(broken_rules(rows, rule))
     broken[rules.ADDS_UP] = ledger_gaps(kind)
+    if dropped := emptied_since(kind.home.manifests(position.version)):
+        broken[rules.EMPTIED] = not_emptied(rows, dropped)
     with tables.events.reading(context.increment):
         source = _source(context, asked, rule)
         rejects, near = rejected_beside(context, source, rule)
@@ -162,7 +151,9 @@ def judged_rejects(
 ) -> Frames:
     """What is wrong in rejected_events. near: what is alike; events: what is accepted, of the whole source if whole."""
     rule = context.rule
-    not_there = {rules.IS_KEPT: not_kept(near, rejects, rule, context.clock.forgotten)} if whole else {}
+    not_there = {rules.IS_KEPT: rejections.not_kept(near, rejects, rule, context.clock.forgotten)} if whole else {}
+    if whole and rule.dedupe is not None:
+        not_there[rules.NO_COPY] = rejections.taken_twice(events, rule, rule.dedupe)
     if rejects is None:
         return not_there
     last = context.position.manifest
@@ -172,14 +163,18 @@ def judged_rejects(
     young = [run for run in runs if anew is None or run.run_seq > anew.run_seq]
     told_by, scopes = horizons_of_scopes(young, rule, context.sample())
     known = [(*_known(run, rule, columns_now, anew), run.run_seq in told_by) for run in runs]
-    numbers, are = (C.RUN_SEQ, OF_RUN, FORGOTTEN, LIMIT), (SAME_COLUMNS, WAITS, STAYS, HAS_SCOPES)
+    numbers, are = (
+        (C.RUN_SEQ, rejections.OF_RUN, rejections.FORGOTTEN, rejections.LIMIT),
+        (rejections.SAME_COLUMNS, rejections.WAITS, rejections.STAYS, rejections.HAS_SCOPES),
+    )
     columns = ", ".join([*(f"{name} BIGINT" for name in numbers), *(f"{name} BOOLEAN" for name in are)])
     told = rejects.sparkSession.createDataFrame(known, columns)
     began = [name for name, first in context.began.items() if first]
-    found = without_cause(rejects, told, scopes, rule, began) | not_there
+    found = rejections.without_cause(rejects, told, scopes, rule, began) | not_there
     if whole:
-        found |= not_of_the_source(near, rejects, told, rule)
-        found |= wrong_copies(near, events, rejects, rule) if rule.dedupe is not None else {}
+        found |= rejections.not_of_the_source(near, rejects, told, rule)
+        if rule.dedupe is not None:
+            found[rules.IS_COPY] = rejections.copies_of_nothing(near, events, rejects, rule, rule.dedupe)
     return found
 
 

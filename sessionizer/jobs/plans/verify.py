@@ -115,6 +115,7 @@ def _checks(tables: LocalTableSet, of: Ruled, rule: Rule, *, whole: bool, forgot
         has_all = output.setting(WHOLE) is not None and bool(output.files())
         found += rules.of_trace(output.field.removeprefix("outputs."), rule, whole=has_all)
     rejects = tables.rejected_events if of_sessions else tables.of_windows["rejected_window_events"]
-    found += [*([rules.IS_KEPT] if whole else []), *(rules.of_rejects(rule, whole=whole) if rejects.files() else [])]
+    found += rules.of_the_source(rule) if whole else []
+    found += rules.of_rejects(rule, whole=whole) if rejects.files() else []
     counts_all = of_sessions and whole and not rules.is_recomputed(rule) and not forgotten
     return [*found, *([rules.IN_ONE] if counts_all else [])]

@@ -117,7 +117,7 @@ FROM rejected_events GROUP BY reason ORDER BY n DESC, reason"""
 
 
 def _top_keys(key: Sequence[str]) -> str:
-    names = ", ".join(key)
+    names, ordered = ", ".join(key), ", ".join(f"{name} NULLS FIRST" for name in key)
     return f"""
 SELECT {names}, count(*) AS __sessions, sum({C.EVENT_COUNT}) AS __events, max({C.SESSION_END}) AS __latest
-FROM sessions GROUP BY {names} ORDER BY __events DESC, {names} LIMIT {TOP}"""
+FROM sessions GROUP BY {names} ORDER BY __events DESC, {ordered} LIMIT {TOP}"""

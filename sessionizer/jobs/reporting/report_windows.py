@@ -65,10 +65,10 @@ def _told(row: Row, width: int) -> dict[str, Any]:
 
 
 def _busiest(key: Sequence[str]) -> str:
-    names = "".join(f"{name}, " for name in key)
+    names, ordered = "".join(f"{name}, " for name in key), "".join(f"{name} NULLS FIRST, " for name in key)
     return f"""
 SELECT {names}{C.WINDOW_START} AS __start, {C.EVENT_COUNT} AS __events
-FROM windows ORDER BY __events DESC, {names}__start LIMIT {TOP}"""
+FROM windows ORDER BY __events DESC, {ordered}__start LIMIT {TOP}"""
 
 
 def _twice(key: Sequence[str]) -> str:

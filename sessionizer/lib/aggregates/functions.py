@@ -9,6 +9,7 @@ from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.aggregates.decimals import mean
+from sessionizer.lib.canonical import with_nulls
 from sessionizer.lib.config import Aggregate as Spec
 from sessionizer.lib.engine import has_heaps
 from sessionizer.lib.errors import ConfigError
@@ -263,7 +264,7 @@ def _approximate_count(value_type: T.DataType) -> Triple:
     return Triple(
         (C.sketch_of(value_type.simpleString()),),
         # Hashed first: the sketch takes few types, and no empty text.
-        lambda v, over: [over(F.hll_sketch_agg(F.when(v.isNotNull(), F.xxhash64(v))))],
+        lambda v, over: [over(F.hll_sketch_agg(F.when(v.isNotNull(), F.xxhash64(with_nulls(v, value_type)))))],
         lambda p, over: [over(F.hll_union_agg(p[0]))],
         lambda p: [F.hll_sketch_estimate(p[0])],
     )

@@ -1,6 +1,8 @@
 """Where a sessions table is not what it should be: row by row, column by column; and rules that need no recompute."""
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -83,13 +85,26 @@ def unfilled(rule: Rule, since: Since) -> dict[str, Column]:
 
     since: the `run_seq` of the run that took an aggregate up, by name; the `run_id` of a row tells its own.
     """
-    number = F.try_element_at(F.split(C.col(C.RUN_ID), "-"), F.lit(2)).try_cast("bigint")
     return {
-        name: F.coalesce(C.col(name).isNull() & C.col(C.IS_FINAL) & (number < since[spec.name]), F.lit(False))
+        name: F.coalesce(C.col(name).isNull() & C.col(C.IS_FINAL) & (_number() < since[spec.name]), F.lit(False))
         for spec in rule.aggregates
         if spec.name in since
         for name in spec.result_columns
     }
+
+
+def not_emptied(table: DataFrame, since: Since) -> DataFrame:
+    """Rows that hold something in a column that a dropped aggregate has left, though written since it was dropped.
+
+    since: the `run_seq` of the run that dropped it, by column.
+    """
+    wrong = [C.col(name).isNotNull() & (_number() >= run_seq) for name, run_seq in since.items()]
+    return table.where(reduce(or_, wrong)).select(C.SESSION_ID, C.RUN_ID)
+
+
+def _number() -> Column:
+    """The number of the run that has written a row."""
+    return F.try_element_at(F.split(C.col(C.RUN_ID), "-"), F.lit(2)).try_cast("bigint")
 
 
 def wrong_sql(table: DataFrame, rule: Rule, since: Since = NEVER) -> Column:

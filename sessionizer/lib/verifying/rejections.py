@@ -20,6 +20,7 @@ from sessionizer.lib.admission.verdicts import (
     INVALID,
     LATE,
 )
+from sessionizer.lib.config import Dedupe
 from sessionizer.lib.durations import EVER
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
@@ -98,25 +99,29 @@ def not_kept(near: DataFrame, rejects: DataFrame | None, rule: Rule, forgotten: 
     return young.select(*C.cols(rule.key), F.timestamp_micros(time).alias(C.EVENT_TIME), C.col(C.VERDICT))
 
 
-def wrong_copies(there: DataFrame, accepted: DataFrame, rejects: DataFrame, rule: Rule) -> dict[str, DataFrame]:
-    """Duplicates of nothing, and accepted events that are copies of each other.
+def copies_of_nothing(there: DataFrame, accepted: DataFrame, rejects: DataFrame, rule: Rule, by: Dedupe) -> DataFrame:
+    """Duplicates of nothing.
 
     In: what `alike` returns, of the whole source; the accepted ones; rows of rejected_events.
     """
-    assert rule.dedupe is not None
-    ids, near = (*rule.key, *rule.dedupe.by), rule.dedupe.within
+    ids = (*rule.key, *by.by)
     duplicates = rejects.where(C.col(C.REASON) == DUPLICATE)
     copies = of_rejects(there, duplicates).where(F.col(ROW).isNotNull()).select(f"{ROW}.*")
-    accepted = accepted.where(reduce(and_, [C.col(name).isNotNull() for name in rule.dedupe.by]))
-    originals = accepted.select(*C.cols(ids), C.col(C.US).alias("__original"))
-    alone = joined(copies, originals, ids, "left_anti", F.abs(F.col("__original") - C.col(C.US)) <= near)
-    before = F.lag(C.col(C.US)).over(Window.partitionBy(*C.cols(ids)).orderBy(C.US))
-    twice = accepted.withColumn("__before", before).where(C.col(C.US) - F.col("__before") <= near)
-    time = F.timestamp_micros(C.col(C.US)).alias(C.EVENT_TIME)
-    return {
-        rules.IS_COPY: alone.select(*C.cols(rule.key), time),
-        rules.NO_COPY: twice.select(*C.cols(rule.key), time),
-    }
+    originals = _with_ids(accepted, by).select(*C.cols(ids), C.col(C.US).alias("__original"))
+    alone = joined(copies, originals, ids, "left_anti", F.abs(F.col("__original") - C.col(C.US)) <= by.within)
+    return alone.select(*C.cols(rule.key), F.timestamp_micros(C.col(C.US)).alias(C.EVENT_TIME))
+
+
+def taken_twice(accepted: DataFrame, rule: Rule, by: Dedupe) -> DataFrame:
+    """Accepted events that are copies of each other. In: all of them."""
+    before = F.lag(C.col(C.US)).over(Window.partitionBy(*C.cols((*rule.key, *by.by))).orderBy(C.US))
+    twice = _with_ids(accepted, by).withColumn("__before", before).where(C.col(C.US) - F.col("__before") <= by.within)
+    return twice.select(*C.cols(rule.key), F.timestamp_micros(C.col(C.US)).alias(C.EVENT_TIME))
+
+
+def _with_ids(accepted: DataFrame, by: Dedupe) -> DataFrame:
+    """Those that may be copies."""
+    return accepted.where(reduce(and_, [C.col(name).isNotNull() for name in by.by]))
 
 
 def _shown(rule: Rule) -> list[str]:

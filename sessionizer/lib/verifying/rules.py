@@ -27,6 +27,7 @@ IS_KEPT = "what is invalid is in rejected_events"
 IS_COPY = "duplicates are copies of accepted events"
 NO_COPY = "no accepted event is a copy of another"
 IN_ONE = "each accepted event is in one session"
+EMPTIED = "what is written since an aggregate was dropped holds nothing of it"
 
 
 def is_recomputed(rule: Rule) -> bool:
@@ -53,9 +54,12 @@ def of_windows() -> list[str]:
 def of_rejects(rule: Rule, *, whole: bool) -> list[str]:
     """What rejected events must be, where there are any; whole: of all of the source."""
     found = [IS_LATE, IS_AHEAD, MAY_WAIT, HAS_CAUSE]
-    if whole:
-        found += [IN_SOURCE, IS_INVALID, *([IS_COPY, NO_COPY] if rule.dedupe is not None else [])]
-    return found
+    return [*found, IN_SOURCE, IS_INVALID, *([IS_COPY] if rule.dedupe is not None else [])] if whole else found
+
+
+def of_the_source(rule: Rule) -> list[str]:
+    """What holds whether any are rejected or not, where all of the source is read."""
+    return [IS_KEPT, *([NO_COPY] if rule.dedupe is not None else [])]
 
 
 def of_trace(name: str, rule: Rule, *, whole: bool) -> list[str]:
