@@ -152,12 +152,12 @@ def test_zeros_of_either_sign_are_one_value_also_within_a_struct_and_in_one_piec
 def test_nested_values_are_told_apart_by_where_they_have_nulls(spark: SparkSession) -> None:
     found = doubles(spark, 1.0, 2.0, 1.0)
     a, b = "nullif(x, 1)", "nullif(x, 2)"
-    values = (f"struct({a}, {b})", f"array({a}, {b})", f"array(array({a}), array({b}))", "array(null, x, null)")
-    values += (
+    values = [f"struct({a}, {b})", f"array({a}, {b})", f"array(array({a}), array({b}))", "array(null, x, null)"]
+    values += [
         "if(x = 1, array(nullif(x, x)), slice(array(x), 1, 0))",
         f"struct(struct({a}), array({b}, {b}))",
         f"array(struct({a}, {b}))",
-    )
+    ]
     fns = ("count_distinct", "approx_count_distinct")
     by = rule(*(aggregate(f"{fn}_{n}", fn, of) for n, of in enumerate(values) for fn in fns))
     (whole,) = sessionize(found, None, by, WatermarkState(now=2**60)).changes.collect()

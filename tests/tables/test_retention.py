@@ -3,7 +3,7 @@
 import pytest
 
 from sessionizer.lib.durations import DAY, HOUR
-from sessionizer.tables.delta.public_log import interval_of
+from sessionizer.tables.delta.logs.state import interval_of
 from sessionizer.tables.queries.status import microseconds_of
 
 

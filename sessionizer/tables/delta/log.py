@@ -1,4 +1,4 @@
-"""What a table's log says: by the JVM where there is one beside this process, by public means elsewhere."""
+"""What a table's log says: by its files on this machine's disk; elsewhere by the JVM beside, or by public means."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,12 +8,13 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.engine import is_remote
+from sessionizer.lib.engine import is_remote, sees_this_disk
 from sessionizer.lib.errors import TableError
 from sessionizer.lib.schema.evolution import physical
-from sessionizer.tables.delta.jvm_log import JvmLog
+from sessionizer.tables.delta.logs.files import FilesLog
+from sessionizer.tables.delta.logs.jvm import JvmLog
+from sessionizer.tables.delta.logs.public import PublicLog
 from sessionizer.tables.delta.place import Place, check_nothing_else
-from sessionizer.tables.delta.public_log import PublicLog
 from sessionizer.tables.delta.settings import FENCES_KEPT, SMALL
 from sessionizer.tables.places.catalog import has_table
 
@@ -22,8 +23,10 @@ class DeltaLog(Place):
     """What the log says of the latest version, and the lines of its entries."""
 
     @cached_property
-    def _log(self) -> JvmLog | PublicLog:
-        return PublicLog(self) if is_remote(self.spark) else JvmLog(self)
+    def _log(self) -> FilesLog | JvmLog | PublicLog:
+        by_spark = PublicLog(self) if is_remote(self.spark) else JvmLog(self)
+        folder = self.local_path if sees_this_disk(self.spark) else None
+        return by_spark if folder is None else FilesLog(by_spark, folder)
 
     @contextmanager
     def one_look(self) -> Iterator[None]:

@@ -146,7 +146,7 @@ class Reading(DeltaLog):
     def reading_ahead(self) -> Iterator[None]:
         """Inside it Delta finds out, beside, which files the latest version has; errors come where they are needed."""
         with ThreadPoolExecutor(1) as beside:
-            beside.submit(inheritable_thread_target(self.spark)(self.transactions))
+            beside.submit(inheritable_thread_target(self.spark)(self._log.read_ahead))
             yield
 
     def _plain(self) -> deltalake.DeltaTable | None:

@@ -79,6 +79,10 @@ class JvmLog(Looking):
         """Sum it up."""
         self._log().checkpoint(self._snapshot(), self._class("scala.Option").empty())
 
+    def read_ahead(self) -> None:
+        """Have Delta find out which files the latest version has."""
+        self._latest().transactions()
+
     def lines(self, version: int, *, whole: bool) -> list[str] | None:
         """Of a commit, as Delta's own log store reads them; None: it is not there."""
         log = self._log()
