@@ -41,8 +41,13 @@ def is_remote(spark: SparkSession) -> bool:
 
 
 def sees_this_disk(spark: SparkSession) -> bool:
-    """Whether a path means the same to Spark as to this process: it runs here, or its server is named localhost."""
-    return not is_remote(spark) or is_this_machine(f"sc://{spark.client.host}")
+    """Whether a path means the same to Spark as to this process: its server is named localhost, or it runs here.
+
+    And has no other file system for paths without one, as HDFS is where Hadoop's settings name it.
+    """
+    if is_remote(spark):
+        return is_this_machine(f"sc://{spark.client.host}")
+    return str(spark._jsc.hadoopConfiguration().get("fs.defaultFS")).startswith("file:")
 
 
 def is_this_machine(url: str) -> bool:

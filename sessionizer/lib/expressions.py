@@ -269,7 +269,7 @@ def is_ordered(kind: T.DataType) -> bool:
             return all(is_ordered(f.dataType) for f in kind.fields)
         case T.ArrayType():
             return is_ordered(kind.elementType)
-    return not isinstance(kind, T.MapType | T.VariantType)
+    return not isinstance(kind, T.MapType | T.VariantType | T.CalendarIntervalType)
 
 
 def is_collated(kind: T.DataType) -> bool:

@@ -7,7 +7,6 @@ from pyspark.sql import types as T
 from sessionizer.lib import columns as C
 from sessionizer.lib.aggregates.evolution import told_by, widened
 from sessionizer.lib.errors import TableError
-from sessionizer.lib.expressions import fields_within
 from sessionizer.lib.time.watermarks import latest
 from sessionizer.lib.windows.sessions.memberships import INSERT, KIND, OLD_ID, REMOVE
 from sessionizer.tables.delta import Commit, Table
@@ -33,18 +32,12 @@ class EventOutput:
         if not self.is_whole:
             self.table.change_setting(WHOLE, "true")
 
-    def check_names(self, made: T.StructType) -> None:
-        """Raise where a column, or a part of one, has a name that cannot come to the table. Errors: ConfigError."""
-        there = {name.lower() for name in (*self.table.schema.names, *fields_within(self.table.schema))}
-        parts = [way[-1] for name, way in fields_within(made).items() if name.lower() not in there]
-        self.table.check_addable([*(name for name in made.names if name.lower() not in there), *parts])
-
     def check_columns(self, made: T.StructType, remedy: str) -> None:
         """Raise unless the columns that the table has of these are of their types, and the others can come to it.
 
         Errors: TableError, ConfigError.
         """
-        self.check_names(made)
+        self.table.check_names(made)
         there = {field.name.lower(): field.dataType for field in self.table.schema.fields}
         wrong = {f.name: (there[f.name.lower()], f.dataType) for f in made.fields if f.name.lower() in there}
         wrong = {name: types for name, types in wrong.items() if _clash(*types)}

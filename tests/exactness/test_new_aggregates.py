@@ -288,3 +288,23 @@ def test_the_first_local_time_of_a_table_may_come_with_a_new_aggregate(spark: Sp
     done.assert_clean()
     done.change(aggregates=[*TOTAL, {"name": "locals", "fn": "list", "of": "local"}]).rebuild()
     done.assert_clean()
+
+
+def test_parts_of_aggregates_may_have_any_name_where_the_table_is_made_with_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    odd = {"name": "odd", "fn": "set", "of": "array(named_struct('page id', n))"}
+    Play(spark, tmp_path / "with", aggregates=[odd]).runs("a@5=1 a@6=2").assert_clean()
+    other = Play(spark, tmp_path / "without").runs("a@5=1")
+    with pytest.raises(ConfigError, match="a column of this name cannot be added to sessions") as told:
+        other.change(aggregates=[*TOTAL, odd]).run()
+    assert told.value.value == "page id"
+
+
+@pytest.mark.broad
+def test_somebody_may_drop_the_column_of_a_dropped_aggregate(play: Plays) -> None:
+    done = play("a@5=2 tick@100").change(aggregates=[])
+    done.run()
+    done.damage("ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    done.damage("ALTER TABLE {} DROP COLUMN total")
+    done.runs("b@110").assert_clean()

@@ -193,6 +193,11 @@ def test_a_sum_of_decimals_does_not_widen_from_merge_to_merge(events: DataFrame)
         (aggregate("a", "set", "m"), ConfigError, "set cannot take a value of type MAP"),
         (aggregate("a", "sum", "nobody"), SourceError, "nobody"),
         (aggregate("a", "sum", "x +"), ConfigError, "aggregates.a.of is neither a column nor an SQL expression"),
+        (
+            sql("a", "collate('x', 'UTF8_LCASE')"),
+            ConfigError,
+            "type that a Delta table can hold, and this is STRING COL",
+        ),
         (aggregate("a", "max", "at - at"), ConfigError, "type that a Delta table can hold, and this is INTERVAL DAY"),
         (aggregate("a", "set", "at - at", at_most=9), ConfigError, "type that a Delta table can hold, and this is ARR"),
         (aggregate("a", "count_distinct", "at - at"), ConfigError, "type that a Delta table can hold, and this is STR"),
@@ -200,6 +205,11 @@ def test_a_sum_of_decimals_does_not_widen_from_merge_to_merge(events: DataFrame)
         (aggregate("a", "approx_percentile", "at", percentile=0.5), ConfigError, "needs a number, and this is TIMEST"),
         (aggregate("a", "bool_or", "s"), ConfigError, "needs true or false, and this is STRING: got 's'. Write a comp"),
         (aggregate("a", "approx_count_distinct", "m"), ConfigError, "cannot take a value of type MAP"),
+        (
+            aggregate("a", "approx_count_distinct", "make_interval(0, i)"),
+            ConfigError,
+            "cannot take a value of type INT",
+        ),
         (aggregate("a", "list", "m", at_most=9), ConfigError, "list cannot take a value of type MAP"),
         (custom(initial="1 +"), ConfigError, "aggregates.a.initial is neither"),
         (custom(initial="big"), ConfigError, "aggregates.a.initial does not fit what it can use: got 'big'"),

@@ -91,9 +91,42 @@ def test_a_log_that_was_cleaned_up_is_read_from_its_checkpoint(table: Table) -> 
         found.schema_at(1)
 
 
-@pytest.mark.parametrize("left", ["", '{"commitInfo":{}}\n{"add":{"path":"x"'], ids=["empty", "amid a line"])
-def test_an_entry_that_is_cut_off_is_named(table: Table, left: str) -> None:
-    (Path(table.location) / "_delta_log" / f"{4:020d}.json").write_text(left, encoding="utf-8")
+@pytest.mark.parametrize("size", [0, 100], ids=["empty", "cut off"])
+def test_a_damaged_checkpoint_is_passed_over(table: Table, size: int) -> None:
+    wanted = (table.version, table.id, table.transaction("app 0"))
+    table.checkpoint()
+    (last,) = (Path(table.location) / "_delta_log").glob("*4.checkpoint.parquet")
+    last.write_bytes(last.read_bytes()[:size])
+    found = by_files(table)
+    assert (found.version(), found.id(), found.transaction("app 0")) == wanted
+
+
+def test_a_path_that_is_another_file_system_s_to_spark_is_not_looked_for_on_this_disk(
+    spark: SparkSession, table: Table
+) -> None:
+    settings = spark._jsc.hadoopConfiguration()
+    settings.set("fs.defaultFS", "hdfs://elsewhere/")
+    try:
+        far = Table(spark, table.location, "sessions.table")
+        assert (type(far._log), far.local_path) == (JvmLog, None)
+    finally:
+        settings.set("fs.defaultFS", "file:///")
+
+
+def test_a_url_is_told_as_it_stands(spark: SparkSession, tmp_path: Path) -> None:
+    found = Table(spark, f"file:{tmp_path}/a%20b#?c", "sessions.table")
+    found.create(spark.range(1).schema, [], {})
+    assert (found.exists(), found.version, type(found._log)) == (True, 0, FilesLog)
+    assert (tmp_path / "a%20b#?c" / "_delta_log").is_dir()
+
+
+@pytest.mark.parametrize(
+    "left",
+    [b"", b'{"commitInfo":{}}\n{"add":{"path":"x"', b'{"commitInfo":{"userMetadata":"\xc3'],
+    ids=["empty", "amid a line", "amid a letter"],
+)
+def test_an_entry_that_is_cut_off_is_named(table: Table, left: bytes) -> None:
+    (Path(table.location) / "_delta_log" / f"{4:020d}.json").write_bytes(left)
     for log in (table, by_files(table)):
         with pytest.raises(TableError, match="the entry of version 4 is cut off"):
             _ = log.version if isinstance(log, Table) else log.version()

@@ -90,7 +90,9 @@ def _verified(tables: TableSet, kind: Kind, asked: Asked, say: Say) -> Verdict:
     )
     broken = dict(broken_rules(rows, rule))
     broken[rules.ADDS_UP] = ledger_gaps(kind)
-    if dropped := emptied_since(kind.home.manifests(position.version)):
+    there = {name.lower() for name in rows.columns}  # somebody may have dropped the column, too
+    dropped = emptied_since(kind.home.manifests(position.version))
+    if dropped := {name: since for name, since in dropped.items() if name.lower() in there}:
         broken[rules.EMPTIED] = not_emptied(rows, dropped)
     with tables.events.reading(context.increment):
         source = _source(context, asked, rule)

@@ -241,8 +241,8 @@ class RunContext:
 
     def _clock_of_keys(self) -> WatermarkState:
         """With the watermarks that lie on the rows of each key, where the rule has them there."""
-        table, done = self._table(), self.position.manifest
-        if self.rule.watermark_per != "key" or table.is_empty or not has_scopes_of(done, self.kind):
+        has_clocks = self.rule.watermark_per == "key" and has_scopes_of(self.position.manifest, self.kind)
+        if not has_clocks or (table := self._table()).is_empty:
             return self.clock
         events = with_keys(self._events(), self.rule.made) if self.mode == "run" else self._keys_touched()
         if (live_and_final := as_keyed_now((table.live, table.final), events, self.rule)) is None:

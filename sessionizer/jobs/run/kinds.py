@@ -13,7 +13,7 @@ from sessionizer.lib.admission.corrections import housekept
 from sessionizer.lib.admission.validate import schema_hash
 from sessionizer.lib.admission.verdicts import effect
 from sessionizer.lib.aggregates.binding import OF_WINDOWS, bind
-from sessionizer.lib.aggregates.evolution import Evolution, columns_of
+from sessionizer.lib.aggregates.evolution import Evolution
 from sessionizer.lib.compute import Figures
 from sessionizer.lib.config import Config
 from sessionizer.lib.errors import TableError, UsageError
@@ -179,8 +179,8 @@ class Kind(Ruled):
         schema = self.schema_hash(events)
         if not self.home.fits(schema, done):
             evolved = self.evolved(done)
-            self.home.check_schema(schema_of(self.make, self.rule, events), evolved)
-            self.home.table.check_addable([name for of in evolved.added.values() for name in columns_of(of)])
+            self.home.check_schema(made := schema_of(self.make, self.rule, events), evolved)
+            self.home.table.check_names(made)
             for name, made in output_schemas(self, events).items() if self.outputs else ():
                 if name in self.outputs:
                     self.outputs[name].check_columns(made, self.anew)
@@ -188,13 +188,12 @@ class Kind(Ruled):
 
     def check_names(self, events: DataFrame) -> None:
         """Raise where a rebuild would bring a column to a table that cannot have its name, as it was made."""
-        made = [name for of in self.rule.aggregates for name in of.result_columns]
-        for table, names in ((self.home.table, made), (self.rejected_events.table, [])):
-            there = set(table.schema.names)
-            table.check_addable([name for name in (*self.rule.key, *names) if name not in there])
+        self.home.table.check_names(schema_of(self.make, self.rule, events))
+        there = set(self.rejected_events.table.schema.names)
+        self.rejected_events.table.check_addable([name for name in self.rule.key if name not in there])
         for name, columns in output_schemas(self, events).items() if self.outputs else ():
             if name in self.outputs:
-                self.outputs[name].check_names(columns)
+                self.outputs[name].table.check_names(columns)
 
     def schema_hash(self, events: DataFrame) -> str:
         """A hash of what the columns of the table follow from."""

@@ -19,7 +19,7 @@ from sessionizer.lib.aggregates.functions import Over, Parts, Triple, triple
 from sessionizer.lib.config import Aggregate as Spec
 from sessionizer.lib.engine import lacks_function
 from sessionizer.lib.errors import ConfigError
-from sessionizer.lib.expressions import expression_of, of_event, require_columns, with_keys
+from sessionizer.lib.expressions import expression_of, is_collated, of_event, require_columns, with_keys
 from sessionizer.lib.rule import Rule
 
 LAYOUT = 1  # of `_state`, so that a later release can tell what it reads
@@ -191,4 +191,4 @@ def is_storable(data_type: T.DataType) -> bool:
         case T.StructType():
             return all(is_storable(field.dataType) for field in data_type.fields)
         case _:
-            return not isinstance(data_type, _NOT_STORABLE)
+            return not isinstance(data_type, _NOT_STORABLE) and not is_collated(data_type)

@@ -13,7 +13,7 @@ from sessionizer.lib.canonical import with_nulls
 from sessionizer.lib.config import Aggregate as Spec
 from sessionizer.lib.engine import has_heaps
 from sessionizer.lib.errors import ConfigError
-from sessionizer.lib.expressions import is_collated
+from sessionizer.lib.expressions import is_collated, is_ordered
 
 Parts = list[Column]
 Counts = Callable[[Column], Column | None]  # whether a value counts; None: all do
@@ -105,6 +105,12 @@ def _check_type(spec: Spec, value_type: T.DataType) -> None:
             "would take any of them, or tell them apart",
             value=spec.of,
             remedy=f"write of: lower(collate({spec.of}, 'UTF8_BINARY')), or without lower(…) if each spelling counts",
+        )
+    if spec.fn == "approx_count_distinct" and not is_ordered(value_type):
+        raise ConfigError(
+            f"aggregates.{spec.name}: {spec.fn} cannot take a value of type {value_type.simpleString().upper()}",
+            value=spec.of,
+            remedy=f"write of: CAST({spec.of} AS STRING), or to_json({spec.of})",
         )
     if isinstance(value_type, needed):
         return

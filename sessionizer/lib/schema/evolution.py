@@ -1,6 +1,6 @@
 """Columns that were renamed, dropped, retyped, or came later: what they are in the files tells which is which."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from pyspark.sql import types as T
 
@@ -12,6 +12,19 @@ ALIKE = (
     *({T.DateType, of} for of in (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.DoubleType)),
 )
 PHYSICAL = "delta.columnMapping.physicalName"  # what a column is called in the files, whatever it is renamed to
+
+
+def every_name(kind: T.DataType) -> Iterator[str]:
+    """The names of columns, and of all that lies within them."""
+    match kind:
+        case T.StructType():
+            for field in kind.fields:
+                yield field.name
+                yield from every_name(field.dataType)
+        case T.ArrayType():
+            yield from every_name(kind.elementType)
+        case T.MapType():
+            yield from (*every_name(kind.keyType), *every_name(kind.valueType))
 
 
 def bare(data_type: T.DataType) -> T.DataType:

@@ -6,20 +6,21 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import unquote, urlparse
+from urllib.parse import quote, unquote, urlparse
 
 from filelock import FileLock
 from pyspark.sql import SparkSession
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.config import location_kind
-from sessionizer.lib.engine import is_remote
+from sessionizer.lib.engine import is_remote, sees_this_disk
 from sessionizer.lib.errors import TableError
 from sessionizer.tables.delta.lease import Lease, lease
 from sessionizer.tables.places.catalog import has_table, path_of
 
 LOG = "_delta_log"
 LOCK_FILE = "_sessionizer.lock"
+AS_LETTERS = str.maketrans({letter: quote(letter) for letter in "%#?"})
 Found = TypeVar("Found")
 
 
@@ -56,9 +57,10 @@ class Place:
 
     def _on_disk(self) -> Path | None:
         if location_kind(self.location) == "path":
-            return Path(self.location)  # in which # and % are letters like others
+            return Path(self.location) if is_remote(self.spark) or sees_this_disk(self.spark) else None
         known = not self.by_name or has_table(self.spark, self.location, self.field)
-        parsed = urlparse((self.path if known else "none://").replace("#", "%23").replace("?", "%3F"))
+        # To Hadoop, which tells the path, all of these are letters like others.
+        parsed = urlparse((self.path if known else "none://").translate(AS_LETTERS))
         return Path(unquote(parsed.path)) if parsed.scheme in ("", "file") else None
 
     @cached_property

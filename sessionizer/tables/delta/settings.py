@@ -6,11 +6,12 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 import deltalake
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.util import inheritable_thread_target
 
+from sessionizer.lib import columns as C
 from sessionizer.lib.engine import is_remote
 from sessionizer.tables.delta.commits import Commit
 
@@ -143,3 +144,9 @@ def by_all_cores() -> dict[str, str]:
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
         "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(SHUFFLED),
     }
+
+
+def writing(rows: DataFrame, mode: str) -> DataFrameWriter:
+    """Of rows without what columns of a source say of themselves: CHAR(3), a default and comments are theirs alone."""
+    told = {f.name: F.coalesce(C.col(f.name)) for f in rows.schema.fields if f.metadata}
+    return (rows.withColumns(told) if told else rows).write.format("delta").mode(mode)

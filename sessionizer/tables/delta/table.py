@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.errors import ConfigError
+from sessionizer.lib.schema.evolution import every_name
 from sessionizer.tables.delta import settings
 from sessionizer.tables.delta.commits import BARRIER, Commit, Superseded, racing
 from sessionizer.tables.delta.place import LOG, is_unfinished
@@ -43,7 +44,7 @@ class Table(Reading):
         bare = T.StructType(
             [T.StructField(f.name, f.dataType, f.nullable) for f in schema.fields]
         )  # comments are theirs
-        mapped = any(UNUSUAL_IN_NAMES & set(field.name) for field in schema.fields)
+        mapped = any(UNUSUAL_IN_NAMES & set(name) for name in every_name(schema))
         told = {settings.COLUMN_MAPPING: "name"} | dict(properties) if mapped else properties
         by = f" PARTITIONED BY ({', '.join(map(C.quoted, partition_by))})" if partition_by else ""
         having = f" TBLPROPERTIES ({_pairs(told)})" if told else ""
@@ -77,6 +78,11 @@ class Table(Reading):
                     remedy="choose a name of letters, digits and _",
                 )
 
+    def check_names(self, made: T.StructType) -> None:
+        """Raise where a column, or a part of one, has a name that cannot come to the table. Errors: ConfigError."""
+        there = {name.lower() for name in every_name(self.schema)}
+        self.check_addable([name for name in every_name(made) if name.lower() not in there])
+
     def change_setting(self, name: str, value: str, metadata: str | None = None) -> None:
         """Set a table property."""
         self.change_settings({name: value}, metadata)
@@ -98,7 +104,7 @@ class Table(Reading):
 
         rows_per_file: at most so many; None: each task writes one file.
         """
-        writer = rows.write.format("delta").mode("append").option("mergeSchema", str(add_columns).lower())
+        writer = settings.writing(rows, "append").option("mergeSchema", str(add_columns).lower())
         if add_columns:
             self._let_in(rows.schema)
         with self.lock(), settings.committing(self.spark, commit), racing():
@@ -119,7 +125,7 @@ class Table(Reading):
         self, rows: DataFrame, commit: Commit, partition_by: list[str], rows_per_file: int | None = None
     ) -> None:
         """Replace all rows, and the columns, in one commit, unless the fence says that it is done."""
-        writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+        writer = settings.writing(rows, "overwrite").option("overwriteSchema", "true")
         writer = writer.option("partitionOverwriteMode", "static")
         if partition_by:
             writer = writer.partitionBy(*partition_by)
@@ -132,7 +138,7 @@ class Table(Reading):
 
         condition: SQL over partition columns that says which. The new rows may lie in others as well.
         """
-        writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", condition)
+        writer = settings.writing(rows, "overwrite").option("replaceWhere", condition)
         writer = writer.option("mergeSchema", str(add_columns).lower())
         anywhere = settings.having(self.spark, settings.ALSO_OTHERS)
         if add_columns:

@@ -63,6 +63,8 @@ class FilesLog(ByState):
             lines = _text(self._entry(version))
         except FileNotFoundError:
             return None
+        except UnicodeDecodeError as error:
+            raise self.place.damaged(version) from error
         return lines if whole or not lines or not lines[0].startswith('{"commitInfo"') else lines[:FIRST_LINES]
 
     def _caught_up(self) -> State:
@@ -74,9 +76,15 @@ class FilesLog(ByState):
 
     def _replayed(self, version: int) -> State:
         state = State(-1, {}, {})
-        if (found := last_checkpoint(self._names(), version)) is not None:
-            state.version, parts = found
-            state.take(_summed_up([self.folder / name for name in parts]))
+        names, before = self._names(), version
+        while (found := last_checkpoint(names, before)) is not None:
+            with suppress(
+                OSError, ValueError
+            ):  # of one that is damaged, as of Arrow's own errors: an older one will do
+                state.take(_summed_up([self.folder / name for name in found[1]]))
+                state.version = found[0]
+                break
+            before = found[0] - 1
         self._read_on(state, version)
         if state.version < version:
             raise self.place.forgotten(version)
@@ -87,12 +95,11 @@ class FilesLog(ByState):
         while last is None or state.version < last:
             try:
                 lines = _text(self._entry(state.version + 1))
-            except FileNotFoundError:
-                return
-            try:
                 state.take(line for line in lines if TOLD.match(line))
                 json.loads(lines[-1])
-            except (json.JSONDecodeError, IndexError) as error:
+            except FileNotFoundError:
+                return
+            except (ValueError, IndexError) as error:
                 raise self.place.damaged(state.version + 1) from error
             state.version += 1
 
@@ -126,8 +133,8 @@ def _summed_up(paths: list[Path]) -> list[str]:
 
     found: list[dict[str, Any]] = []
     for path in paths:
-        table = pq.read_table(path, columns=["metaData", "txn"])
-        known = [pc.is_valid(table[name]) for name in table.column_names]
-        any_known = known[0] if len(known) == 1 else pc.or_(*known)
-        found += table.filter(any_known).to_pylist(maps_as_pydicts="strict")
+        file = pq.ParquetFile(path)
+        for name in {"metaData", "txn"} & set(file.schema_arrow.names):
+            table = file.read([name])
+            found += table.filter(pc.is_valid(table[name])).to_pylist(maps_as_pydicts="strict")
     return [json.dumps(row) for row in found]
