@@ -171,9 +171,10 @@ def _tagged(value: Column, key_type: T.DataType) -> Column:
 def with_nulls(value: Column, of: T.DataType) -> Column:
     """The value, with what tells where nulls lie within it, and how many values there are: a hash passes over nulls."""
     match of:
-        case T.StructType():
-            parts = [_told_apart(value.getField(f.name), f.dataType) for f in of.fields]
-            return F.struct(*[part.alias(f"_{number}") for number, part in enumerate(parts)])
+        case T.StructType():  # of which two parts may have one name
+            kinds = {f"_{number}": f.dataType for number, f in enumerate(of.fields)}
+            parts = value.cast(T.StructType([T.StructField(name, kind) for name, kind in kinds.items()]))
+            return F.struct(*[_told_apart(parts[name], kind).alias(name) for name, kind in kinds.items()])
         case T.ArrayType():
             return F.struct(F.size(value), F.transform(value, lambda one: _told_apart(one, of.elementType)))
     return value

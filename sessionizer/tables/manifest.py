@@ -277,12 +277,15 @@ def are_told_alike(runs: Iterable[Manifest]) -> bool:
     return False
 
 
-def emptied_since(runs: Iterable[Manifest]) -> dict[str, int]:
-    """By column that a dropped aggregate has left: the number of the run that dropped it. In: the newest first."""
-    found, known = dict[str, int](), None
+def emptied_since(runs: Iterable[Manifest], columns: Iterable[str]) -> dict[str, int]:
+    """By column that a dropped aggregate has left: the number of the run that dropped it.
+
+    In: the newest first; the columns of the table, as somebody may have dropped such a one, too.
+    """
+    found, known = dict[str, int](), {name.lower() for name in columns}
     for run in runs:
-        there = {name for of in run.left.values() for name in columns_of(of)}
-        if not (known := there if known is None else there & known):
+        known &= {name.lower() for of in run.left.values() for name in columns_of(of)}
+        if not known:
             break
         found |= dict.fromkeys(known, run.run_seq)
     return found

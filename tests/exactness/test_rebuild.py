@@ -47,19 +47,25 @@ def test_the_lengths_of_texts_that_a_source_names_are_its_own(spark: SparkSessio
     schema = "u CHAR(5), at TIMESTAMP, n INT, page VARCHAR(5), w STRUCT<c: CHAR(3)> COMMENT 'theirs'"
     aggregates = [{"name": "page", "fn": "first", "of": "page"}, {"name": "w", "fn": "last", "of": "w"}]
     outputs = {name: str(tmp_path / name) for name in ("event_sessions", "session_updates")}
-    done = Play(spark, tmp_path, schema, aggregates=aggregates, outputs=outputs, source={"order_by": ["page"]})
+    by_merge: dict[str, Any] = {"source": {"order_by": ["page"]}, "late_events": "amend"}  # into final sessions
+    done = Play(spark, tmp_path, schema, aggregates=aggregates, outputs=outputs, **by_merge)
     kept = "'delta.enableChangeDataFeed' = 'true', 'delta.deletedFileRetentionDuration' = 'interval 30 days'"
     done.source(f"CREATE TABLE {{}} ({schema}) USING delta TBLPROPERTIES ({kept})")
     row = "('{}', TIMESTAMP'2026-01-01 00:0{}:00', 1, '{}', named_struct('c', 'x'))"
     done.source(f"INSERT INTO {{}} VALUES {row.format('a', 5, 'home')}, ('a', NULL, 1, '', NULL)").init().run()
+    done.source(f"INSERT INTO {{}} VALUES {row.format('a', 5, 'home').replace('00:05', '01:40')}").run()
     done.rebuild().assert_clean()
     written = [done.tables.sessions.table, done.tables.rejected_events.table]
     written += [output.table for output in done.tables.event_outputs.values()]
     assert [field.name for table in written for field in table.schema.fields if field.metadata] == []
+    done.change(aggregates=[*aggregates, {"name": "last", "fn": "last", "of": "page"}])
+    done.source(f"INSERT INTO {{}} VALUES {row.format('a', 4, 'early')}").run()
+    assert [field.name for table in written for field in table.schema.fields if field.metadata] == []
     done.source("ALTER TABLE {} ALTER COLUMN page TYPE VARCHAR(20)")
     done.source(f"INSERT INTO {{}} VALUES {row.format('a', 6, 'longer than five')}, ('b', NULL, 1, '', NULL)").run()
-    rows = done.tables.sessions.table.read().collect()
-    assert [(row["u"], row["event_count"], row["page"], row["w"]["c"]) for row in rows] == [("a    ", 2, "home", "x  ")]
+    rows = done.tables.sessions.table.read().orderBy("session_start").collect()
+    found = [(row["u"], row["event_count"], row["page"], row["last"], row["w"]["c"]) for row in rows]
+    assert found == [("a    ", 3, "early", "longer than five", "x  "), ("a    ", 1, "home", "home", "x  ")]
     done.assert_clean()
 
 

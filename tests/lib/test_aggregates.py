@@ -157,6 +157,7 @@ def test_nested_values_are_told_apart_by_where_they_have_nulls(spark: SparkSessi
         "if(x = 1, array(nullif(x, x)), slice(array(x), 1, 0))",
         f"struct(struct({a}), array({b}, {b}))",
         f"array(struct({a}, {b}))",
+        f"struct({a} AS x, {b} AS X)",
     ]
     fns = ("count_distinct", "approx_count_distinct")
     by = rule(*(aggregate(f"{fn}_{n}", fn, of) for n, of in enumerate(values) for fn in fns))

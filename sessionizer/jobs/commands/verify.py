@@ -23,13 +23,12 @@ from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import timestamp
 from sessionizer.lib.time.spans import within
 from sessionizer.lib.time.watermarks import latest
-from sessionizer.lib.verifying import rejections, rules
+from sessionizer.lib.verifying import rejections, rules, traces
 from sessionizer.lib.verifying.bag import accepted, alike, asked_about, judged
 from sessionizer.lib.verifying.content import content_facts
 from sessionizer.lib.verifying.differences import broken_rules, differences, miscounted, not_emptied
 from sessionizer.lib.verifying.facts import facts_of
 from sessionizer.lib.verifying.plan import expected_sessions
-from sessionizer.lib.verifying.traces import order_of, wrong_members, wrong_numbers, wrong_places, wrong_results
 from sessionizer.tables.delta import Superseded
 from sessionizer.tables.event_outputs import EventOutput
 from sessionizer.tables.manifest import Manifest, are_told_alike, emptied_since
@@ -90,9 +89,7 @@ def _verified(tables: TableSet, kind: Kind, asked: Asked, say: Say) -> Verdict:
     )
     broken = dict(broken_rules(rows, rule))
     broken[rules.ADDS_UP] = ledger_gaps(kind)
-    there = {name.lower() for name in rows.columns}  # somebody may have dropped the column, too
-    dropped = emptied_since(kind.home.manifests(position.version))
-    if dropped := {name: since for name, since in dropped.items() if name.lower() in there}:
+    if dropped := emptied_since(kind.home.manifests(position.version), rows.columns):
         broken[rules.EMPTIED] = not_emptied(rows, dropped)
     with tables.events.reading(context.increment):
         source = _source(context, asked, rule)
@@ -204,22 +201,23 @@ def _of_traces(context: RunContext, sessions: DataFrame, events: DataFrame, rule
         rows = output.table.read(output.table.version)  # as it is before it is asked what it has
         forgotten = context.clock.forgotten
         young = rows if forgotten is None else rows.where(C.col(C.EVENT_TIME) >= timestamp(forgotten))
-        found[rules.places(name)] = wrong_places(young, sessions, rule)
+        found[rules.places(name)] = traces.wrong_places(young, sessions, rule)
         if (since := _complete_since(output)) is not None:
-            found[rules.numbers(name)] = wrong_numbers(rows, sessions, since)
+            found[rules.numbers(name)] = traces.wrong_numbers(rows, sessions, since)
             if rules.is_recomputed(rule):  # else final sessions keep a number of events, and nobody knows which
                 more = (*rule.origin, *_apart_by(context, rows)) if name == "event_sessions" else ()
                 known = since if forgotten is None else max(since, forgotten)
-                found[rules.members(name)] = wrong_members(rows, events, sessions, (*rule.key, *more), known)
+                by, told = (*rule.key, *more), events if rule.order_by else traces.with_hashes(events)
+                found[rules.members(name)] = traces.wrong_members(rows, told, sessions, by, known)
         if name == "session_updates":
-            found[rules.results(name)] = wrong_results(rows, sessions, rule, _since(context), since)
+            found[rules.results(name)] = traces.wrong_results(rows, sessions, rule, _since(context), since)
     return found
 
 
 def _apart_by(context: RunContext, rows: DataFrame) -> list[str]:
     """What tells events of one time apart: the hashes of rows, unless the columns of these have changed meanwhile."""
     if context.rule.order_by:
-        return order_of(rows, context.rule)
+        return traces.order_of(rows, context.rule)
     return [C.EVENT_HASH] if are_told_alike(context.kind.home.manifests(context.position.version)) else []
 
 

@@ -15,6 +15,7 @@ from sessionizer.lib.time.spans import Spans
 from sessionizer.lib.verifying import rules
 from sessionizer.lib.windows.sliding.rule import SlidingRule
 from sessionizer.tables.event_outputs import WHOLE
+from sessionizer.tables.manifest import Manifest, emptied_since
 from sessionizer.tables.position import position_of
 from sessionizer.tables.queries.local import LocalTableSet
 from sessionizer.tables.queries.spread import Part, check_read, part_within
@@ -55,7 +56,7 @@ def plan(tables: LocalTableSet, of: Ruled, asked: Asked) -> Plan:
         part_within(tables, versions, _spans(tables, of, asked)),
         by_status(tables, of, [*touching(of, asked.low, asked.high), *left]),
         rules.is_recomputed(rule) if of.name == "sessions" else rule.lateness == "event",
-        _checks(tables, of, rule, whole=asked == Asked(), forgotten=done.forgotten is not None),
+        _checks(tables, of, rule, whole=asked == Asked(), done=done),
         unfinished(tables, of, position),
     )
 
@@ -107,15 +108,16 @@ def _spans(tables: LocalTableSet, of: Ruled, asked: Asked) -> Spans | None:
     return None if reaches_far(of.rule) else [outermost(tables, of, *around(asked, of.rule))]
 
 
-def _checks(tables: LocalTableSet, of: Ruled, rule: Rule, *, whole: bool, forgotten: bool) -> list[str]:
+def _checks(tables: LocalTableSet, of: Ruled, rule: Rule, *, whole: bool, done: Manifest) -> list[str]:
     """The rules that are looked at."""
     of_sessions = of.name == "sessions"
     found = [*(rules.of_sessions(rule) if of_sessions else rules.of_windows()), rules.ADDS_UP]
+    found += [rules.EMPTIED] if of_sessions and emptied_since([done], tables.sessions.columns) else []
     for output in tables.event_outputs if of_sessions and whole else ():
         has_all = output.setting(WHOLE) is not None and bool(output.files())
         found += rules.of_trace(output.field.removeprefix("outputs."), rule, whole=has_all)
     rejects = tables.rejected_events if of_sessions else tables.of_windows["rejected_window_events"]
     found += rules.of_the_source(rule) if whole else []
     found += rules.of_rejects(rule, whole=whole) if rejects.files() else []
-    counts_all = of_sessions and whole and not rules.is_recomputed(rule) and not forgotten
+    counts_all = of_sessions and whole and not rules.is_recomputed(rule) and done.forgotten is None
     return [*found, *([rules.IN_ONE] if counts_all else [])]

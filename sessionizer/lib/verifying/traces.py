@@ -45,7 +45,6 @@ def wrong_members(
     late = sessions.where(C.col(C.IS_LATE)).select(C.SESSION_ID, F.lit(True).alias("__apart"))
     told = joined(trace, late, (C.SESSION_ID,), "left").withColumn("__apart", F.col("__apart").isNotNull())
     names = (*C.cols((*by, C.EVENT_TIME)), F.col("__apart"))
-    events = hashed(events).withColumn(C.EVENT_HASH, C.col(C.HASH)) if C.EVENT_HASH in by else events
     accepted = events.select(*C.cols(by), time, C.col(C.POPULATION).isNotNull().alias("__apart"))
     both = told.select(*names, F.lit(1).alias("__rows")).unionByName(accepted.withColumn("__rows", F.lit(-1)))
     young = both.where(C.col(C.EVENT_TIME) >= timestamp(since))
@@ -57,6 +56,11 @@ def order_of(trace: DataFrame, rule: Rule) -> list[str]:
     simple = {f.name.lower() for f in trace.schema.fields if isinstance(f.dataType, T.AtomicType)}
     known = {name.lower() for name in (*rule.key, *rule.origin, C.EVENT_TIME)}
     return [name for name in rule.order_by if name.lower() in simple - known]
+
+
+def with_hashes(events: DataFrame) -> DataFrame:
+    """The events with the `event_hash` that a table has of each."""
+    return hashed(events).withColumn(C.EVENT_HASH, C.col(C.HASH))
 
 
 def wrong_results(

@@ -146,7 +146,12 @@ def by_all_cores() -> dict[str, str]:
     }
 
 
-def writing(rows: DataFrame, mode: str) -> DataFrameWriter:
-    """Of rows without what columns of a source say of themselves: CHAR(3), a default and comments are theirs alone."""
+def bare(rows: DataFrame) -> DataFrame:
+    """The rows without what columns of a source say of themselves: CHAR(3), a default and comments are theirs alone."""
     told = {f.name: F.coalesce(C.col(f.name)) for f in rows.schema.fields if f.metadata}
-    return (rows.withColumns(told) if told else rows).write.format("delta").mode(mode)
+    return rows.withColumns(told) if told else rows
+
+
+def writing(rows: DataFrame, mode: str) -> DataFrameWriter:
+    """To write them, bare, by Delta."""
+    return bare(rows).write.format("delta").mode(mode)

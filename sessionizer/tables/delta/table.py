@@ -81,7 +81,8 @@ class Table(Reading):
     def check_names(self, made: T.StructType) -> None:
         """Raise where a column, or a part of one, has a name that cannot come to the table. Errors: ConfigError."""
         there = {name.lower() for name in every_name(self.schema)}
-        self.check_addable([name for name in every_name(made) if name.lower() not in there])
+        new = [name for name in every_name(made) if name.lower() not in there]
+        self.check_addable([name for name in new if name in made.names or UNUSUAL_IN_NAMES & set(name)])
 
     def change_setting(self, name: str, value: str, metadata: str | None = None) -> None:
         """Set a table property."""
@@ -257,7 +258,7 @@ class Table(Reading):
         self, source: DataFrame, condition: str, clauses: Sequence[str], commit: Commit, *, add_columns: bool = False
     ) -> None:
         name = f"__source_of_{uuid4().hex}"
-        source.createOrReplaceTempView(name)
+        settings.bare(source).createOrReplaceTempView(name)
         evolving = "WITH SCHEMA EVOLUTION " if add_columns else ""
         text = f"MERGE {evolving}INTO {self.sql_name()} AS t USING {name} AS s ON {condition} {' '.join(clauses)}"
         try:
