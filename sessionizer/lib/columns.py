@@ -47,6 +47,7 @@ WATERMARK = "watermark"
 HORIZON = "horizon"
 EVENT = "event"
 EVENT_HASH = "event_hash"
+LENGTH = "__CHAR_VARCHAR_TYPE_STRING"  # in which columns say that they are CHAR(n), a STRING for all else
 ORDINAL = "ordinal"
 KEPT = "kept"
 SOURCE_VERSION = "source_version"

@@ -199,6 +199,16 @@ def _by_text(parsed: Column, frame: DataFrame) -> Analysis:
     )
 
 
+def pads(parsed: Column, frame: DataFrame) -> list[str]:
+    """The columns that are CHAR(n), where the expression would be another one if they were texts like others."""
+    padded = [f.name for f in frame.schema.fields if str(f.metadata.get(C.LENGTH, "")).startswith("char(")]
+    if not padded:
+        return []
+    plain = frame.withColumns({name: F.coalesce(C.col(name)) for name in padded})
+    texts = [_without_ids(analysis(parsed, one).text) for one in (frame, plain)]
+    return padded if texts[0] != texts[1] else []
+
+
 def _without_ids(plan: str) -> str:
     return _IDS.sub("#", plan)
 

@@ -14,7 +14,7 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.bags import own_columns
 from sessionizer.lib.config import MadeKey
 from sessionizer.lib.config.key import parts_of
-from sessionizer.lib.engine import VALUE, analysis, attempt
+from sessionizer.lib.engine import VALUE, analysis, attempt, pads
 from sessionizer.lib.errors import ConfigError, SourceMismatch
 
 _RESHAPING = re.compile("window|_metadata", re.IGNORECASE)
@@ -125,6 +125,12 @@ def _check_repeatable(parsed: Column, text: str, frame: DataFrame, field: str) -
             remedy="name them, as in struct(user, at)",
         )
     found = analysis(parsed, frame)
+    if padded := pads(parsed, frame):
+        raise ConfigError(
+            f"{field} must not compare CHAR(n) as it is: Spark pads the other text, as long as it knows the length",
+            value=text,
+            remedy=f"of {', '.join(padded)} write rtrim(…), as in rtrim({padded[0]}) = 'x'",
+        )
     if found.elsewhere or (_RESHAPING.search(text) and found.reshapes()):
         raise ConfigError(
             f"{field} must be computed from each row by itself, as it is",

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Protocol
 
 from sessionizer.lib.errors import TableError
-from sessionizer.tables.delta import Entry
+from sessionizer.tables.delta import Entry, Table
 from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.source import names_before
 
@@ -88,6 +89,37 @@ def changed_by_others(log: Log, since: int) -> bool:
     return len(later) < log.version - since or any(
         Manifest.parse(entry.metadata) is None and entry.operation not in HARMLESS for entry in later
     )
+
+
+def is_other(table: Table, manifest: Manifest) -> bool:
+    """Whether somebody has put another table in the place of the one of this run; by a name it may have the same id."""
+    return manifest.home != table.id if manifest.home is not None else _is_replaced(table, manifest.run_seq)
+
+
+def _is_replaced(log: Log, since: int) -> bool:
+    """Whether that was done by CREATE OR REPLACE after a version, and no RESTORE has undone it."""
+    reach = log.version
+    for entry in log.history(log.version - since):
+        if entry.version > reach:
+            continue
+        if entry.operation == "RESTORE":
+            reach = restored_version(entry)
+        replaces = entry.operation.startswith(("CREATE OR REPLACE", "REPLACE"))
+        if replaces and Manifest.parse(entry.metadata) is None:  # else it is a rebuild's
+            return True
+    return False
+
+
+def check_can_follow(table: Table, run_seq: int, name: str, rebuild: str) -> None:
+    """Raise where runs after this one, which a RESTORE has undone, were of a table that was put in its place."""
+    runs = (Manifest.parse(entry.metadata) for entry in table.history())
+    undone = takewhile(lambda run: run is None or run.run_seq > run_seq, runs)
+    if {run.home for run in undone if run is not None} - {None, table.id}:
+        raise TableError(
+            f"{name} was restored to before it was replaced, and the tables beside it cannot follow there",
+            value=table.location,
+            remedy=f"a RESTORE to a version behind that (DESCRIBE HISTORY tells), or `{rebuild}`",
+        )
 
 
 def restored_version(entry: Entry) -> int:

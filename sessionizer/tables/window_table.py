@@ -18,7 +18,7 @@ from sessionizer.lib.windows.windows import DELETE, apply
 from sessionizer.tables.delta import CHANGE_FEED, STATISTICS, Commit, Entry, Superseded, Table, cores_of
 from sessionizer.tables.layout import Layout
 from sessionizer.tables.manifest import Manifest
-from sessionizer.tables.position import HARMLESS, Position, in_force, position_of
+from sessionizer.tables.position import HARMLESS, Position, changed_by_others, in_force, position_of
 
 KEPT = "sessionizer.lastRunSeq"  # a property that changes where a commit is needed only for what it says
 MADE_FOR = "sessionizer.madeFor"  # a property: the hash of the rule and the source that gave the table its columns
@@ -83,12 +83,13 @@ class WindowTable:
         """The latest version and the last manifest in force, with the number of live rows after it."""
         with self.table.one_look():
             at = position_of(self.table)
-        if at.manifest is None or at.manifest.live_sessions is not None:
+            is_own = at.manifest is None or not changed_by_others(self.table, at.manifest.run_seq)
+        if (run := at.manifest) is None or (is_own and run.live_sessions is not None):
             return at
-        made = self.committed(at.manifest)
-        told = None if made is None else self.table.rows_added(made.version, (C.IS_FINAL, "false"))
-        live = self.live(at.version).count() if told is None else told
-        return replace(at, manifest=at.manifest.model_copy(update={"live_sessions": live}))
+        made = self.committed(run) if is_own else None
+        live = None if made is None else self.table.rows_added(made.version, (C.IS_FINAL, "false"))
+        live = self.live(at.version).count() if live is None else live
+        return replace(at, manifest=run.model_copy(update={"live_sessions": live}))
 
     def counts_of_new(self, version: int) -> dict[str, int]:
         """What was counted as its rows were written, all of them as new ones."""
@@ -220,10 +221,9 @@ class WindowTable:
         return ",".join(C.quoted(name) for name in names if _has_statistics(schema[name].dataType))
 
     def committed(self, manifest: Manifest) -> Entry | None:
-        """The commit of this very run, or None if another one stands in its place."""
+        """The commit of this very run, which what is harmless may repeat, or None if another stands in its place."""
         since = self.table.history(self.table.version - manifest.sessions_version)
-        own = (e for e in since if e.operation not in HARMLESS and _has(e, manifest))  # what is harmless may repeat it
-        return next(own, None)
+        return next((e for e in since if e.operation not in HARMLESS and _has(e, manifest)), None)
 
     def recent(self, since: int | None) -> str:
         """The partitions whose files are worth compacting: live rows and, where there are dates, those from one on.

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from sessionizer.lib.errors import ConfigError
 from tests.exactness.play import Play, SourceError, minute
 
 pytestmark = pytest.mark.slow
@@ -192,3 +193,36 @@ def test_a_column_that_is_named_as_one_of_a_change_feed_is_refused(spark: SparkS
     done = somebody_elses(spark, tmp_path, f"{EVENTS}, _Change_Type STRING").add("a@0")
     with pytest.raises(SourceError, match=r"named like one of Delta's change feed: got '_Change_Type'"):
         done.init()
+
+
+def test_an_empty_text_of_a_partition_is_a_text_as_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    done = somebody_elses(spark, tmp_path, "p STRING, at TIMESTAMP, n INT", "PARTITIONED BY (p)")
+    done.change(source=APPENDS | {"key": ["p"]}, aggregates=[])
+    place = done.config.source.table
+    for at in (0, 5):
+        done.source(f"INSERT INTO {{}} SELECT 'x', TIMESTAMP'{minute(at)}', 1")
+        entry = sorted((Path(place) / "_delta_log").glob("*.json"))[-1]
+        entry.write_text(entry.read_text().replace('"p":"x"', '"p":""'))
+        entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)  # Hadoop's sum of what was there before
+        (done.run if at else done.init().run)()
+    assert [(row["p"], row["event_count"]) for row in done.tables.sessions.table.read().collect()] == [("", 2)]
+    done.assert_clean()
+
+
+def test_texts_of_a_fixed_length_are_compared_without_what_pads_them(spark: SparkSession, tmp_path: Path) -> None:
+    done = somebody_elses(spark, tmp_path, "u CHAR(3), at TIMESTAMP, n INT, kind CHAR(5)")
+    row = "('a', TIMESTAMP'{}', {}, 'buy')"
+    for sections in (
+        {"source": APPENDS | {"where": "kind = 'buy'"}},
+        {"source": APPENDS, "session": {"gap": "10m", "starts_when": "kind IN ('a', 'b')"}},
+    ):
+        done.change(**sections)
+        with pytest.raises(ConfigError, match=r"must not compare CHAR\(n\) as it is") as told:
+            done.init().run()
+        assert told.value.remedy == "of u, kind write rtrim(…), as in rtrim(u) = 'x'"
+    done.change(source=APPENDS | {"where": "rtrim(kind) = 'buy'"}, session={"gap": "10m"})
+    for at in (0, 5):
+        done.source(f"INSERT INTO {{}} VALUES {row.format(minute(at), 1)}")
+        (done.run if at else done.init().run)()
+    assert [(row["u"], row["event_count"]) for row in done.tables.sessions.table.read().collect()] == [("a  ", 2)]
+    done.assert_clean()

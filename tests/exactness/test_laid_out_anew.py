@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from sessionizer.lib.config import Config
 from sessionizer.lib.errors import SourceError, TableError
 from sessionizer.tables.delta.settings import having
 from tests.exactness.play import WAITING, Play
@@ -127,3 +128,47 @@ def test_a_column_that_is_written_over_with_another_type_has_no_changes_that_can
     done.change(aggregates=[])
     with pytest.raises(SourceError, match="cannot be read"):
         done.run()
+
+
+def test_a_restore_to_before_it_was_replaced_and_rebuilt_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path, outputs={"event_sessions": str(tmp_path / "event_sessions")})
+    done.runs("tick@100 a@100 | a@5")
+    version = done.tables.sessions.table.version
+    replaced(done)
+    rebuilt = done.rebuild().tables.sessions.table.version
+    done.damage(f"RESTORE {{}} TO VERSION AS OF {version}")
+    with pytest.raises(TableError, match="restored to before it was replaced"):
+        done.run()
+    done.damage(f"RESTORE {{}} TO VERSION AS OF {rebuilt}")
+    done.runs("a@101").assert_sessions("u | start | count \n a | 5 | 1 \n a | 100 | 2 \n tick | 100 | 1")
+    done.assert_rejected("u | event_time | reason")
+    done.assert_clean()
+    done.damage(f"RESTORE {{}} TO VERSION AS OF {version}")
+    done.rebuild().assert_clean()
+
+
+def test_one_by_name_that_is_replaced_has_nothing_written_twice(spark: SparkSession, tmp_path: Path) -> None:
+    spark.sql(f"CREATE DATABASE anew LOCATION '{tmp_path / 'anew'}'")
+    places = {name: str(tmp_path / name) for name in ("event_sessions", "rejected_events", "runs")}
+    done = Play(spark, tmp_path, outputs=places)
+    done.sections["sessions"] = {"table": "anew.sessions"}
+    done.config = Config.model_validate(done.config.model_dump(mode="json", exclude_unset=True) | done.sections)
+    try:
+        done.runs("tick@100 a@100 | a@5 b@101")
+        select = "USING delta PARTITIONED BY (is_final) AS SELECT * FROM anew.sessions"
+        spark.sql(f"CREATE OR REPLACE TABLE anew.sessions {select}")
+        with pytest.raises(TableError, match="has been replaced since its last run"):
+            done.run()
+        done.assert_rejected("u | event_time | reason \n a | 5 | late")
+        assert [row["run_seq"] for row in done.kind.runs.table.read().orderBy("run_seq").collect()] == [1, 2]
+    finally:
+        spark.sql("DROP DATABASE anew CASCADE")
+
+
+def test_rows_that_were_made_live_by_hand_hide_no_others(play: Plays) -> None:
+    done = play("a@0 tick@100")
+    done.damage("UPDATE {} SET is_final = false WHERE u = 'a'")
+    assert not done.verify().clean
+    done.backfill(0, 60).assert_clean()
+    done.runs("tick@105").assert_sessions("u | start | end | count \n a | 0 | 0 | 1 \n tick | 100 | 105 | 2")
+    done.assert_clean()

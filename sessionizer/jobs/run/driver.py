@@ -34,7 +34,7 @@ from sessionizer.lib.time.watermarks import WatermarkState, advance_each
 from sessionizer.tables.delta import Superseded
 from sessionizer.tables.increments import Increments
 from sessionizer.tables.manifest import Manifest
-from sessionizer.tables.position import Position
+from sessionizer.tables.position import Position, check_can_follow, is_other
 from sessionizer.tables.runs import Timing
 
 SHUFFLES, MOST_TASKS = "spark.sql.shuffle.partitions", 16  # of more, a look at one day would open too many files
@@ -94,7 +94,7 @@ def repair(kind: Kind, position: Position, say: Say) -> Manifest | None:
     manifest = position.manifest
     if manifest is None:
         side_tables.check_no_rows(kind, [kind.home.table])
-    elif manifest.home not in (None, kind.home.table.id):
+    elif is_other(kind.home.table, manifest):
         raise TableError(
             f"the {kind.name} table has been replaced since its last run, which the tables beside it go by",
             value=kind.home.table.location,
@@ -102,7 +102,9 @@ def repair(kind: Kind, position: Position, say: Say) -> Manifest | None:
             f"{kind.option}`",
         )
     if position.restored is not None:
-        side_tables.undo_after(kind, manifest.run_seq if manifest else 0, position.restored)
+        last = manifest.run_seq if manifest else 0
+        check_can_follow(kind.home.table, last, kind.name, f"sessionizer rebuild{kind.option}")
+        side_tables.undo_after(kind, last, position.restored)
     if manifest is None:
         side_tables.check_no_rows(kind, side_tables.of_runs(kind))
         return None

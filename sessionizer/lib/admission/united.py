@@ -52,6 +52,8 @@ def together(schemas: Sequence[T.StructType], *, widest: bool = False) -> T.Stru
     found: dict[str, T.StructField] = {}
     for field in (field for schema in schemas for field in schema.fields):
         known = found.setdefault(field.name.lower(), T.StructField(field.name, field.dataType))
+        if C.LENGTH in field.metadata and not known.metadata:
+            known.metadata = {C.LENGTH: field.metadata[C.LENGTH]}
         wider = _of_both(known.dataType, field.dataType) if widest and known.name == field.name else None
         if wider is not None:
             known.dataType = wider
@@ -137,7 +139,12 @@ def name_problems(columns: T.StructType) -> Iterator[SourceMismatch]:
 
 def _as(frame: DataFrame, field: T.StructField) -> Column:
     then = frame.schema[field.name].dataType
-    return as_type(C.col(field.name), then, field.dataType).alias(field.name)
+    return _named(as_type(C.col(field.name), then, field.dataType), field)
+
+
+def _named(value: Column, field: T.StructField) -> Column:
+    """By the name of a column, and with the length that it has in some source: what compares it is refused in all."""
+    return value.alias(field.name, metadata=field.metadata) if field.metadata else value.alias(field.name)
 
 
 def _with_all(frame: DataFrame, fields: Sequence[T.StructField]) -> DataFrame:
@@ -147,10 +154,7 @@ def _with_all(frame: DataFrame, fields: Sequence[T.StructField]) -> DataFrame:
         return "insert" if field.name == C.CHANGE_TYPE else None
 
     return frame.select(
-        *[
-            _as(frame, f) if f.name.lower() in there else F.lit(lacking(f)).cast(f.dataType).alias(f.name)
-            for f in fields
-        ]
+        *[_as(frame, f) if f.name.lower() in there else _named(F.lit(lacking(f)).cast(f.dataType), f) for f in fields]
     )
 
 

@@ -16,7 +16,6 @@ from sessionizer.lib.schema.evolution import physical
 from sessionizer.tables.delta.changes import check_partitions
 from sessionizer.tables.delta.read import Reading, takes_rows_away
 
-CHAR = "__CHAR_VARCHAR_TYPE_STRING"  # in which columns say that they are CHAR(n), a STRING for all else
 Values = tuple[tuple[str, str | None], ...]  # of the partition columns, by their names in the log
 
 
@@ -51,8 +50,10 @@ def appended(table: Reading, first: int, last: int) -> DataFrame:
 
 
 def _value(field: T.StructField, told: str | None) -> Column:
-    """Of a partition, as the log tells it."""
-    is_char = re.fullmatch(r"char\((\d+)\)", field.metadata.get(CHAR, ""))
+    """Of a partition, as the log tells it. An empty text, which some writers put for null, Spark takes for a text."""
+    if told == "" and not isinstance(field.dataType, T.StringType):
+        told = None
+    is_char = re.fullmatch(r"char\((\d+)\)", field.metadata.get(C.LENGTH, ""))
     value = F.lit(told).cast(field.dataType)
     return F.rpad(value, int(is_char[1]), " ") if is_char else value
 
@@ -67,8 +68,8 @@ def _by_partition(table: Reading, first: int, last: int) -> dict[Values, list[st
 
 
 def _values(added: dict[str, Any]) -> Values:
-    """Of an added file. An empty text is null, as Delta's protocol has it: some writers put the one, some the other."""
-    return tuple(sorted((name, value or None) for name, value in added["partitionValues"].items()))
+    """Of an added file."""
+    return tuple(sorted(added["partitionValues"].items()))
 
 
 def _added(table: Reading, version: int) -> Iterator[dict[str, Any]]:
@@ -89,7 +90,7 @@ def _located(path: str, root: str) -> str:
 
 
 def _in_file(field: T.StructField) -> T.StructField:
-    kept = {CHAR: field.metadata[CHAR]} if CHAR in field.metadata else {}  # else Spark pads no values
+    kept = {C.LENGTH: field.metadata[C.LENGTH]} if C.LENGTH in field.metadata else {}  # else Spark pads no values
     return T.StructField(physical(field), _shape(field.dataType, physical), True, kept)
 
 
