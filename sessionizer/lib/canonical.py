@@ -172,12 +172,22 @@ def with_nulls(value: Column, of: T.DataType) -> Column:
     """The value, with what tells where nulls lie within it, and how many values there are: a hash passes over nulls."""
     match of:
         case T.StructType():  # of which two parts may have one name
-            kinds = {f"_{number}": f.dataType for number, f in enumerate(of.fields)}
+            kinds = {f"_{number}": _may_be_null(f.dataType) for number, f in enumerate(of.fields)}
             parts = value.cast(T.StructType([T.StructField(name, kind) for name, kind in kinds.items()]))
             return F.struct(*[_told_apart(parts[name], kind).alias(name) for name, kind in kinds.items()])
         case T.ArrayType():
             return F.struct(F.size(value), F.transform(value, lambda one: _told_apart(one, of.elementType)))
     return value
+
+
+def _may_be_null(of: T.DataType) -> T.DataType:
+    """The type, in which each part may be null, as rows of one table have it in some ways of reading."""
+    match of:
+        case T.StructType():
+            return T.StructType([T.StructField(f.name, _may_be_null(f.dataType)) for f in of.fields])
+        case T.ArrayType():
+            return T.ArrayType(_may_be_null(of.elementType))
+    return of
 
 
 def _told_apart(value: Column, of: T.DataType) -> Column:

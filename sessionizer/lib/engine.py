@@ -205,8 +205,17 @@ def pads(parsed: Column, frame: DataFrame) -> list[str]:
     if not padded:
         return []
     plain = frame.withColumns({name: F.coalesce(C.col(name)) for name in padded})
-    texts = [_without_ids(analysis(parsed, one).text) for one in (frame, plain)]
+    texts = [_without_ids(_as_computed(parsed, one)) for one in (frame, plain)]
     return padded if texts[0] != texts[1] else []
+
+
+def _as_computed(parsed: Column, frame: DataFrame) -> str:
+    """An expression with what functions such as `decode` stand for; over Connect as it is told."""
+    if is_remote(frame.sparkSession):
+        return analysis(parsed, frame).text
+    rule = getattr(frame.sparkSession._jvm, "org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions$")
+    plan = getattr(rule, "MODULE$").apply(frame.select(parsed)._jdf.queryExecution().analyzed())
+    return str(plan.toString()).partition("\n+- ")[0]
 
 
 def _without_ids(plan: str) -> str:

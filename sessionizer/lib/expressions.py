@@ -125,12 +125,6 @@ def _check_repeatable(parsed: Column, text: str, frame: DataFrame, field: str) -
             remedy="name them, as in struct(user, at)",
         )
     found = analysis(parsed, frame)
-    if padded := pads(parsed, frame):
-        raise ConfigError(
-            f"{field} must not compare CHAR(n) as it is: Spark pads the other text, as long as it knows the length",
-            value=text,
-            remedy=f"of {', '.join(padded)} write rtrim(…), as in rtrim({padded[0]}) = 'x'",
-        )
     if found.elsewhere or (_RESHAPING.search(text) and found.reshapes()):
         raise ConfigError(
             f"{field} must be computed from each row by itself, as it is",
@@ -145,6 +139,13 @@ def _check_repeatable(parsed: Column, text: str, frame: DataFrame, field: str) -
             value=text,
             remedy="write it without rand(), uuid(), now(), current_user(), 'today', aes_encrypt(…) without a vector "
             "and the like; sha2(…) hides a value and stays the same",
+        )
+    if padded := pads(parsed, frame):
+        used = [name for name in padded if re.search(rf"\b{re.escape(name)}\b", text, re.IGNORECASE)] or padded
+        raise ConfigError(
+            f"{field} must not compare CHAR(n) as it is: Spark pads the other text, as long as it knows the length",
+            value=text,
+            remedy=f"write rtrim({used[0]}) = 'x', and so of {', '.join(used)}",
         )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Protocol
 
+from sessionizer.lib import columns as C
 from sessionizer.lib.errors import TableError
 from sessionizer.tables.delta import Entry, Table
 from sessionizer.tables.manifest import Manifest
@@ -91,6 +92,12 @@ def changed_by_others(log: Log, since: int) -> bool:
     )
 
 
+def counts_hold(table: Table, run: Manifest) -> bool:
+    """Whether nobody else has changed rows since this run, or there is no such table any more, to be counted."""
+    is_there = f"{C.IS_FINAL}:boolean" in table.schema.simpleString()
+    return not is_there or not changed_by_others(table, run.run_seq)
+
+
 def is_other(table: Table, manifest: Manifest) -> bool:
     """Whether somebody has put another table in the place of the one of this run; by a name it may have the same id."""
     return manifest.home != table.id if manifest.home is not None else _is_replaced(table, manifest.run_seq)
@@ -112,7 +119,7 @@ def _is_replaced(log: Log, since: int) -> bool:
 
 def check_can_follow(table: Table, run_seq: int, name: str, rebuild: str) -> None:
     """Raise where runs after this one, which a RESTORE has undone, were of a table that was put in its place."""
-    runs = (Manifest.parse(entry.metadata) for entry in table.history())
+    runs = (Manifest.parse(entry.metadata) for entry in table.history() if entry.operation not in HARMLESS)
     undone = takewhile(lambda run: run is None or run.run_seq > run_seq, runs)
     if {run.home for run in undone if run is not None} - {None, table.id}:
         raise TableError(

@@ -18,7 +18,7 @@ from sessionizer.lib.windows.windows import DELETE, apply
 from sessionizer.tables.delta import CHANGE_FEED, STATISTICS, Commit, Entry, Superseded, Table, cores_of
 from sessionizer.tables.layout import Layout
 from sessionizer.tables.manifest import Manifest
-from sessionizer.tables.position import HARMLESS, Position, changed_by_others, in_force, position_of
+from sessionizer.tables.position import HARMLESS, Position, counts_hold, in_force, position_of
 
 KEPT = "sessionizer.lastRunSeq"  # a property that changes where a commit is needed only for what it says
 MADE_FOR = "sessionizer.madeFor"  # a property: the hash of the rule and the source that gave the table its columns
@@ -83,7 +83,7 @@ class WindowTable:
         """The latest version and the last manifest in force, with the number of live rows after it."""
         with self.table.one_look():
             at = position_of(self.table)
-            is_own = at.manifest is None or not changed_by_others(self.table, at.manifest.run_seq)
+            is_own = at.manifest is None or counts_hold(self.table, at.manifest)
         if (run := at.manifest) is None or (is_own and run.live_sessions is not None):
             return at
         made = self.committed(run) if is_own else None
@@ -100,8 +100,8 @@ class WindowTable:
 
     def manifests(self, version: int | None = None) -> Iterator[Manifest]:
         """The manifests in force, as of a version or the latest, newest first, as far back as the history goes."""
-        as_of = self.table.version if version is None else version
-        return (manifest for manifest, _ in in_force(self.table, as_of) if manifest is not None)
+        found = in_force(self.table, self.table.version if version is None else version)
+        return (manifest for manifest, _ in found if manifest is not None)
 
     def live(self, version: int | None = None) -> DataFrame:
         """The rows that may still change, as of a version or the latest."""

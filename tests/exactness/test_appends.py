@@ -214,15 +214,29 @@ def test_texts_of_a_fixed_length_are_compared_without_what_pads_them(spark: Spar
     row = "('a', TIMESTAMP'{}', {}, 'buy')"
     for sections in (
         {"source": APPENDS | {"where": "kind = 'buy'"}},
+        {"source": APPENDS | {"where": "decode(kind, 'buy', true, false)"}},
         {"source": APPENDS, "session": {"gap": "10m", "starts_when": "kind IN ('a', 'b')"}},
     ):
         done.change(**sections)
         with pytest.raises(ConfigError, match=r"must not compare CHAR\(n\) as it is") as told:
             done.init().run()
-        assert told.value.remedy == "of u, kind write rtrim(…), as in rtrim(u) = 'x'"
+        assert told.value.remedy == "write rtrim(kind) = 'x', and so of kind"
     done.change(source=APPENDS | {"where": "rtrim(kind) = 'buy'"}, session={"gap": "10m"})
     for at in (0, 5):
         done.source(f"INSERT INTO {{}} VALUES {row.format(minute(at), 1)}")
         (done.run if at else done.init().run)()
     assert [(row["u"], row["event_count"]) for row in done.tables.sessions.table.read().collect()] == [("a  ", 2)]
+    done.assert_clean()
+
+
+def test_parts_that_are_never_null_are_told_apart_in_whatever_way_they_are_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    done = somebody_elses(spark, tmp_path, "u STRING, at TIMESTAMP, s STRUCT<x: STRUCT<a: INT NOT NULL>>")
+    done.change(source=APPENDS, aggregates=[{"name": "kinds", "fn": "approx_count_distinct", "of": "s"}])
+    for at in (0, 5):
+        value = f"named_struct('x', named_struct('a', {at}))"
+        done.source(f"INSERT INTO {{}} SELECT 'a', TIMESTAMP'{minute(at)}', {value}")
+        (done.run if at else done.init().run)()
+    done.assert_sessions("u | count | kinds \n a | 2 | 2")
     done.assert_clean()

@@ -172,3 +172,12 @@ def test_rows_that_were_made_live_by_hand_hide_no_others(play: Plays) -> None:
     done.backfill(0, 60).assert_clean()
     done.runs("tick@105").assert_sessions("u | start | end | count \n a | 0 | 0 | 1 \n tick | 100 | 105 | 2")
     done.assert_clean()
+
+
+def test_another_table_altogether_in_its_place_is_named_and_rebuilt(play: Plays) -> None:
+    done = play("tick@100 a@100 | a@101")
+    done.damage("CREATE OR REPLACE TABLE {} USING delta AS SELECT 1 AS x")
+    with pytest.raises(TableError, match="has been replaced since its last run"):
+        done.run()
+    done.rebuild().assert_sessions("u | start | end | count \n a | 100 | 101 | 2 \n tick | 100 | 100 | 1")
+    done.assert_clean()
