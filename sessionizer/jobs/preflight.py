@@ -20,7 +20,7 @@ from sessionizer.lib.errors import ConfigError, SessionizerError, SourceMismatch
 from sessionizer.tables.delta import Commit
 from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.places.object_store import is_stored
-from sessionizer.tables.position import position_of
+from sessionizer.tables.position import changed_by_others, position_of
 from sessionizer.tables.queries.local import LocalTable, LocalTableSet, NeedsSpark
 from sessionizer.tables.source import naming, require_source
 from sessionizer.tables.stitch.mapping import require_mapping, with_stitched
@@ -96,6 +96,7 @@ def nothing_new(tables: LocalTableSet, of: Ruled, at: int | None = None) -> Mani
         is_same = is_same and done.rule_fingerprint == of.fingerprint
         is_whole = runs.has_fence(Commit(fence(home.id, RUNS), done.run_seq))
         is_whole = is_whole and not (is_stored(home.location) and _is_another(runs, done))
+        is_whole = is_whole and (done.live_sessions != 0 or not changed_by_others(home, done.run_seq))
     except (NeedsSpark, SessionizerError, OSError):
         return None
     follows_the_clock = of.rule.watermark_idle_after is not None and done.live_sessions != 0

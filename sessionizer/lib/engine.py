@@ -23,7 +23,7 @@ from sessionizer.lib import columns as C
 
 VALUE = "value"
 _ALL_FIELDS = 2**31 - 1
-_IDS = re.compile(r"#\d+L?")
+_IDS = re.compile(r"#\d+L?|(?<=CommonExpressionId\()\d+")
 _SUBQUERIES = re.compile(r"\b(?:scalar-subquery|exists|list|lateral-subquery|multi-subquery|functiontable)#\d+ \[")
 _PRESENT = re.compile(r"\b(?:now|localtimestamp|current_\w+)\(")
 # What no value makes fail: where an expression is of these alone, Spark may skip files by it.

@@ -111,7 +111,7 @@ def _is_replaced(log: Log, since: int) -> bool:
             continue
         if entry.operation == "RESTORE":
             reach = restored_version(entry)
-        replaces = entry.operation.startswith(("CREATE OR REPLACE", "REPLACE"))
+        replaces = entry.operation.startswith(("CREATE OR REPLACE TABLE", "REPLACE TABLE"))
         if replaces and Manifest.parse(entry.metadata) is None:  # else it is a rebuild's
             return True
     return False

@@ -221,7 +221,8 @@ def test_texts_of_a_fixed_length_are_compared_without_what_pads_them(spark: Spar
         with pytest.raises(ConfigError, match=r"must not compare CHAR\(n\) as it is") as told:
             done.init().run()
         assert told.value.remedy == "write rtrim(kind) = 'x', and so of kind"
-    done.change(source=APPENDS | {"where": "rtrim(kind) = 'buy'"}, session={"gap": "10m"})
+    others = "n BETWEEN 1 AND 5 AND nullif(n, 0) = 1 AND kind LIKE 'b%' AND length(kind) = 5"
+    done.change(source=APPENDS | {"where": f"rtrim(kind) = 'buy' AND {others}"}, session={"gap": "10m"})
     for at in (0, 5):
         done.source(f"INSERT INTO {{}} VALUES {row.format(minute(at), 1)}")
         (done.run if at else done.init().run)()

@@ -52,7 +52,7 @@ def together(schemas: Sequence[T.StructType], *, widest: bool = False) -> T.Stru
     found: dict[str, T.StructField] = {}
     for field in (field for schema in schemas for field in schema.fields):
         known = found.setdefault(field.name.lower(), T.StructField(field.name, field.dataType))
-        if C.LENGTH in field.metadata and not known.metadata:
+        if C.LENGTH in field.metadata and not str(known.metadata.get(C.LENGTH)).startswith("char("):
             known.metadata = {C.LENGTH: field.metadata[C.LENGTH]}
         wider = _of_both(known.dataType, field.dataType) if widest and known.name == field.name else None
         if wider is not None:
