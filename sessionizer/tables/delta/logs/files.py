@@ -51,11 +51,13 @@ class FilesLog(ByState):
         self.by_spark.read_ahead()
 
     def checkpoint(self) -> None:
-        """Sum it up; behind a server Spark does not let itself be asked to."""
-        if is_remote(self.place.spark):
+        """Sum it up; a server does not let itself be asked to, and does so by itself where this cannot be done."""
+        if not is_remote(self.place.spark):
+            return self.by_spark.checkpoint()
+        with suppress(DeltaError):
             deltalake.DeltaTable(self.folder.parent).create_checkpoint()
-        else:
-            self.by_spark.checkpoint()
+        (self.folder / "._last_checkpoint.crc").unlink(missing_ok=True)  # Hadoop's sum of what was there before
+        return None
 
     def lines(self, version: int, *, whole: bool) -> list[str] | None:
         """Of a commit; None: it is not there."""
