@@ -162,10 +162,8 @@ def judged_rejects(
     young = [run for run in runs if anew is None or run.run_seq > anew.run_seq]
     told_by, scopes = horizons_of_scopes(young, rule, context.sample())
     known = [(*_known(run, rule, columns_now, anew), run.run_seq in told_by) for run in runs]
-    numbers, are = (
-        (C.RUN_SEQ, rejections.OF_RUN, rejections.FORGOTTEN, rejections.LIMIT),
-        (rejections.SAME_COLUMNS, rejections.WAITS, rejections.STAYS, rejections.HAS_SCOPES),
-    )
+    numbers = (C.RUN_SEQ, rejections.OF_RUN, rejections.FORGOTTEN, rejections.LIMIT)
+    are = (rejections.SAME_COLUMNS, rejections.WAITS, rejections.STAYS, rejections.HAS_SCOPES)
     columns = ", ".join([*(f"{name} BIGINT" for name in numbers), *(f"{name} BOOLEAN" for name in are)])
     told = rejects.sparkSession.createDataFrame(known, columns)
     began = [name for name, first in context.began.items() if first]

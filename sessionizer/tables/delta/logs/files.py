@@ -11,10 +11,9 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame
 
 from sessionizer.lib.engine import is_remote
-from sessionizer.tables.delta.commits import FIRST_LINES
 from sessionizer.tables.delta.logs.jvm import JvmLog
 from sessionizer.tables.delta.logs.public import PublicLog
-from sessionizer.tables.delta.logs.state import TOLD, ByState, State, last_checkpoint, versions
+from sessionizer.tables.delta.logs.state import TOLD, ByState, State, last_checkpoint, of_interest, versions
 from sessionizer.tables.delta.place import LOG
 
 
@@ -52,22 +51,21 @@ class FilesLog(ByState):
 
     def checkpoint(self) -> None:
         """Sum it up; a server does not let itself be asked to, and does so by itself where this cannot be done."""
-        if not is_remote(self.place.spark):
-            return self.by_spark.checkpoint()
-        with suppress(DeltaError):
-            deltalake.DeltaTable(self.folder.parent).create_checkpoint()
-        (self.folder / "._last_checkpoint.crc").unlink(missing_ok=True)  # Hadoop's sum of what was there before
-        return None
+        if is_remote(self.place.spark):
+            with suppress(DeltaError):
+                deltalake.DeltaTable(self.folder.parent).create_checkpoint()
+            (self.folder / "._last_checkpoint.crc").unlink(missing_ok=True)  # Hadoop's sum of what was there before
+        else:
+            self.by_spark.checkpoint()
 
     def lines(self, version: int, *, whole: bool) -> list[str] | None:
         """Of a commit; None: it is not there."""
         try:
-            lines = _text(self._entry(version))
+            return of_interest(_text(self._entry(version)), whole=whole)
         except FileNotFoundError:
             return None
         except UnicodeDecodeError as error:
             raise self.place.damaged(version) from error
-        return lines if whole or not lines or not lines[0].startswith('{"commitInfo"') else lines[:FIRST_LINES]
 
     def _caught_up(self) -> State:
         if self.known is None or self._stamp(self.known.version) != self.newest:  # a table in the place of another
@@ -80,9 +78,8 @@ class FilesLog(ByState):
         state = State(-1, {}, {})
         names, before = self._names(), version
         while (found := last_checkpoint(names, before)) is not None:
-            with suppress(
-                OSError, ValueError
-            ):  # of one that is damaged, as of Arrow's own errors: an older one will do
+            # One that is damaged is passed over, as Delta does; Arrow's own errors are such, too.
+            with suppress(OSError, ValueError):
                 state.take(_summed_up([self.folder / name for name in found[1]]))
                 state.version = found[0]
                 break

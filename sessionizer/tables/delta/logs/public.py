@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, DataFrameReader, Row
 from pyspark.sql import functions as F
 
 from sessionizer.lib.schema.evolution import physical
-from sessionizer.tables.delta.commits import CUT_OFF, FIRST_LINES, told
-from sessionizer.tables.delta.logs.state import TOLD, ByState, State, last_checkpoint
+from sessionizer.tables.delta.commits import CUT_OFF, told
+from sessionizer.tables.delta.logs.state import TOLD, ByState, State, last_checkpoint, of_interest
 from sessionizer.tables.delta.place import LOG, Place
 
 NO_TABLE = (
@@ -69,12 +69,12 @@ class PublicLog(ByState):
     def lines(self, version: int, *, whole: bool) -> list[str] | None:
         """Of a commit; None: it is not there."""
         try:
-            lines = [row[0] for row in self._reader().text(self._entry(version)).collect()]
+            rows = self._reader().text(self._entry(version)).collect()
         except AnalysisException as error:
             if "PATH_NOT_FOUND" in str(error):
                 return None
             raise
-        return lines if whole or not lines or not lines[0].startswith('{"commitInfo"') else lines[:FIRST_LINES]
+        return of_interest([row[0] for row in rows], whole=whole)
 
     def _caught_up(self) -> State:
         try:

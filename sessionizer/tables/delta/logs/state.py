@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
+from sessionizer.tables.delta.commits import FIRST_LINES
 from sessionizer.tables.delta.place import Looking, Place
 
 # How long Delta keeps files and the log where a table does not say.
@@ -100,6 +101,11 @@ class ByState(Looking):
     @abstractmethod
     def _replayed(self, version: int) -> State:
         """As of a version, from the last checkpoint before it on."""
+
+
+def of_interest(lines: list[str], *, whole: bool) -> list[str]:
+    """The lines of a commit; unless it is asked for whole the first alone, enough for what Spark says of one."""
+    return lines if whole or not lines or not lines[0].startswith('{"commitInfo"') else lines[:FIRST_LINES]
 
 
 def versions(names: Iterable[str]) -> list[int]:
