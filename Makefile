@@ -49,7 +49,7 @@ test-catalogs: setup java ## run the tests upon tables by name in a metastore of
 	$(BIN)/python -m pytest tests/catalogs
 
 test-airflow: setup java .venv-airflow/.stamp ## run the DAGs by a real Airflow, in an environment of its own
-	$(BIN)/python -m pytest tests/airflow
+	$(PYTEST) tests/airflow
 
 test-versions: setup java .venv-oldest/.stamp ## commits, the demo and conformance by the oldest and the newest Spark and Delta; half an hour or more
 	@for bin in .venv-oldest/bin $(BIN); do \

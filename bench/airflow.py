@@ -72,8 +72,7 @@ def measured(folder: Path, rounds: int) -> dict[str, list[float]]:
         of_each = {DAGS[name]: command for name, command in commands.items()}
         config = deployment.environment["SESSIONIZER_CONFIG"]
         (deployment.home / "dags" / "of_each.py").write_text(OF_EACH.format(commands=of_each, config=config))
-        for service in ("api-server", "dag-processor", "scheduler"):
-            running.enter_context(deployment.service(service))
+        running.enter_context(deployment.scheduling())
         until(lambda: len(deployment.rows(DAGS_READ)) == len(DAGS), "the DAGs are read")
         hours = count(1)
         for warm_up in [True] * WARM_UP + [False] * rounds:

@@ -142,10 +142,11 @@ def _check_repeatable(parsed: Column, text: str, frame: DataFrame, field: str) -
         )
     if padded := pads(parsed, frame):
         used = [name for name in padded if re.search(rf"\b{re.escape(name)}\b", text, re.IGNORECASE)] or padded
+        more = f", and so of {', '.join(used[1:])}" if used[1:] else ""
         raise ConfigError(
             f"{field} must not compare CHAR(n) as it is: Spark pads the other text, as long as it knows the length",
             value=text,
-            remedy=f"write rtrim({used[0]}) = 'x', and so of {', '.join(used)}",
+            remedy=f"write rtrim({used[0]}) = 'x'{more}",
         )
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,15 +47,15 @@ class Deployment:
         (self.home / "dags").mkdir(parents=True)
         (self.home / "dags" / "airflow_dags").symlink_to(ROOT / "airflow_dags")
         (folder / "sessionizer.yaml").write_text(CONFIG)
-        port = free_port()
+        self.port = free_port()
         clean = {n: v for n, v in os.environ.items() if not n.startswith(("AIRFLOW", "SESSIONIZER", "PYTEST"))}
         self.environment = clean | {
             "AIRFLOW_HOME": str(self.home),
             "AIRFLOW__API__HOST": "127.0.0.1",
-            "AIRFLOW__API__PORT": str(port),
+            "AIRFLOW__API__PORT": str(self.port),
             "AIRFLOW__API__WORKERS": "1",
             "AIRFLOW__API_AUTH__JWT_SECRET": "for this test alone, and nobody else",
-            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{self.port}/execution/",
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__PARALLELISM": "2",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
@@ -136,6 +136,16 @@ class Deployment:
             return [dict(row) for row in database.execute(query, values)]
 
     @contextmanager
+    def scheduling(self) -> Iterator[None]:
+        """With an API server, a DAG processor and a scheduler: tasks that start before the first answers fail."""
+        with ExitStack() as running:
+            running.enter_context(self.service("api-server"))
+            until(lambda: is_open(self.port), "the API server answers")
+            for service in ("dag-processor", "scheduler"):
+                running.enter_context(self.service(service))
+            yield
+
+    @contextmanager
     def service(self, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator["Service"]:
         """A command of Airflow that runs as long as the block; nothing that it has started outlives it."""
         service = Service(self, arguments, environment or {})
@@ -177,6 +187,12 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
+def is_open(port: int) -> bool:
+    """Whether somebody listens there."""
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
 def until(holds: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
     """What `holds` returns as soon as it is true."""
     end = time.monotonic() + seconds
@@ -196,9 +212,9 @@ def deployed(folder: Path) -> Deployment:
     return made
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """A deployment, and a source with two users' events of three hours."""
+    """A deployment of the file's own, and a source with two users' events of three hours."""
     if not AIRFLOW.exists():
         pytest.fail(f"there is no Airflow at {AIRFLOW}: `make test-airflow` installs it")
     made = deployed(tmp_path_factory.mktemp("deployment"))

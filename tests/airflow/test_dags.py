@@ -1,21 +1,17 @@
-"""Every DAG by `airflow dags test`, end to end: Airflow calls the command line, which writes Delta tables.
+"""The DAGs by `airflow dags test`, end to end: Airflow calls the command line, which writes Delta tables.
 
 The tests are one story, told in order: each goes on from the tables that the one before has left.
 """
 
-import json
 import shlex
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 
 from airflow_dags.chunks import edges
 from airflow_dags.settings import Settings
-from tests.airflow.conftest import QUICK, ROOT, Deployment
+from tests.airflow.conftest import Deployment
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -171,44 +167,3 @@ def test_maintain_takes_care_of_every_table(deployment: Deployment) -> None:
     assert set(tables) == {"sessions", "rejected_events", "runs"}
     assert tables["runs"]["compacted_files"] == 5
     assert tables["runs"]["files"] == 1
-
-
-def test_verify_by_spark_submit(deployment: Deployment) -> None:
-    cache = subprocess.run(
-        [sys.executable, "-c", "from sessionizer.jobs.spark import cache_folder; print(cache_folder())"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    jars = ",".join(str(jar) for jar in sorted((Path(cache.stdout.strip()) / "jars").glob("*.jar")))
-    submit = Path(sys.executable).with_name("spark-submit")
-    command = (
-        f"env PYTHONPATH={ROOT} PYSPARK_PYTHON={sys.executable} {submit} --master local[1] --driver-memory 1g "
-        f"--driver-java-options '{QUICK}' --conf spark.ui.enabled=false --jars {jars} "
-        f"{ROOT / 'sessionizer' / 'jobs' / 'cli.py'}"
-    )
-    deployment.environment["SESSIONIZER_COMMAND"], local = command, deployment.environment["SESSIONIZER_COMMAND"]
-    try:
-        done = deployment.test_dag("verify", sample="100%")
-    finally:
-        deployment.environment["SESSIONIZER_COMMAND"] = local
-    assert done["state"] == "success", done["said"]
-    verdict = done["xcoms"]["verify"]
-    assert (verdict["clean"], verdict["sessions"], verdict["events"]) == (True, 5, 7)
-
-
-def test_verify_fails_at_once_and_says_what_is_wrong(deployment: Deployment) -> None:
-    sessions = DeltaTable(deployment.folder / "lake" / "sessions")
-    one = "\"user\" = 'ann' AND event_count = 3"
-    sessions.update(predicate=one, new_values={"total": 99.0})
-    deployment.environment["SESSIONIZER_RETRIES"] = "3"
-    try:
-        done = deployment.test_dag("verify", sample="100%")
-    finally:
-        deployment.environment["SESSIONIZER_RETRIES"] = "0"
-        sessions.update(predicate=one, new_values={"total": 67.0})
-    assert (done["state"], done["tasks"]) == ("failed", {"verify": ["failed"]})
-    assert "sessionizer verify ended with exit code 1: 1 of 5 sessions differ from their events" in done["said"]
-    (wrong,) = done["xcoms"]["verify.failed"]["differences"]
-    assert "total" in json.dumps(wrong)

@@ -5,7 +5,6 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ def before_backfill(deployment: Deployment) -> int:
     They are asked for while nobody else writes to Airflow's database: the command reads and writes in one transaction,
     which SQLite refuses at once beside another writer, and what it has written before that stays.
     """
+    deployment.sessionizer("run")
     hours = ["--from-date", "2026-01-01T10:00:00+00:00", "--to-date", "2026-01-01T12:00:00+00:00"]
     for arguments in (
         ["dags", "reserialize"],
@@ -48,11 +48,9 @@ def before_backfill(deployment: Deployment) -> int:
 
 @pytest.fixture(scope="module")
 def scheduled(deployment: Deployment, before_backfill: int) -> Iterator[Deployment]:
-    """The deployment, with a scheduler, a DAG processor and an API server running."""
+    """The deployment, scheduling."""
     (deployment.home / "dags" / "load.py").write_text(LOADER)
-    with ExitStack() as running:
-        for service in ("api-server", "dag-processor", "scheduler"):
-            running.enter_context(deployment.service(service))
+    with deployment.scheduling():
         until(lambda: deployment.rows("SELECT 1 FROM dag WHERE dag_id = 'load'"), "the DAGs are read")
         yield deployment
 

@@ -220,7 +220,7 @@ def test_texts_of_a_fixed_length_are_compared_without_what_pads_them(spark: Spar
         done.change(**sections)
         with pytest.raises(ConfigError, match=r"must not compare CHAR\(n\) as it is") as told:
             done.init().run()
-        assert told.value.remedy == "write rtrim(kind) = 'x', and so of kind"
+        assert told.value.remedy == "write rtrim(kind) = 'x'"
     others = "n BETWEEN 1 AND 5 AND nullif(n, 0) = 1 AND kind LIKE 'b%' AND length(kind) = 5"
     done.change(source=APPENDS | {"where": f"rtrim(kind) = 'buy' AND {others}"}, session={"gap": "10m"})
     for at in (0, 5):
