@@ -6,9 +6,10 @@ BIN := .venv/bin
 # Two processes, each with a JVM of its own: a job over a few rows keeps hardly more than one core busy. A process takes
 # whole files, as what a file's tests share is made once in each process; tests/conftest.py says in which order.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
-# Pins of the oldest Spark and Delta that are taken (sessionizer/jobs/starting/versions.py); constraints.txt has the newest.
-OLDEST := pyspark==4.0.1 delta_spark==4.0.1
-OLD_PINS := grep -v -e ^pyspark= -e ^delta_spark= constraints.txt; printf "%s\n" $(OLDEST)
+# Pins of the oldest Spark and Delta that are taken (sessionizer/jobs/starting/versions.py), and of the oldest pyarrow,
+# which platforms bring along as well; constraints.txt has the newest.
+OLDEST := pyspark==4.0.1 delta_spark==4.0.1 pyarrow==18.0.0
+OLD_PINS := grep -v -e ^pyspark= -e ^delta_spark= -e ^pyarrow= constraints.txt; printf "%s\n" $(OLDEST)
 # PySpark 4.0 leaves sockets that it has read to the garbage collector, which is a warning, and warnings are errors.
 SOCKETS_STAY := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 CAN_RUN := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
@@ -54,7 +55,7 @@ test-airflow: setup java .venv-airflow/.stamp ## run the DAGs by a real Airflow,
 test-versions: setup java .venv-oldest/.stamp ## commits, the demo and conformance by the oldest and the newest Spark and Delta; half an hour or more
 	@for bin in .venv-oldest/bin $(BIN); do \
 	    $$bin/sessionizer --version && \
-	    $$bin/python -m pytest $(SOCKETS_STAY) tests/tables/test_commit_protocol.py tests/jobs/test_versions.py && \
+	    $$bin/python -m pytest $(SOCKETS_STAY) tests/tables/test_commit_protocol.py tests/tables/test_logs.py tests/jobs/test_versions.py tests/jobs/test_status.py && \
 	    $$bin/sessionizer demo >/dev/null && \
 	    $$bin/python -m tests.conformance || exit 1; \
 	done

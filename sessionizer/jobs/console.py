@@ -1,6 +1,7 @@
 """What people and machines see: progress on stderr, results on stdout."""
 
 import csv
+import io
 import json
 import re
 import sys
@@ -86,7 +87,10 @@ def print_json(value: object) -> None:
 
 def print_csv(rows: Iterable[Sequence[Any]]) -> None:
     """Rows as CSV on stdout; null is nothing."""
-    csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
+    for row in rows:
+        line = io.StringIO()
+        csv.writer(line, lineterminator="\r\n").writerow(row)  # it quotes what has either of the two
+        sys.stdout.write(line.getvalue().removesuffix("\r\n") + "\n")
 
 
 def iso(us: int | None) -> str | None:

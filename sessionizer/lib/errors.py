@@ -13,12 +13,13 @@ _IN_SHORT.maxdict = _IN_SHORT.maxlist = _IN_SHORT.maxtuple = 10
 _NOT_PRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 _PASSWORD = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]*@")
+_TOKEN = re.compile(r"(\bsc://[^\s;]*;)[^\s'\"]*")  # what a Spark server is told beside its place
 MASK = "*****"
 
 
 def without_passwords(text: str) -> str:
-    """The text, and of each URL in it the user and the password hidden."""
-    return _PASSWORD.sub(f"{MASK}@", text)
+    """The text, and of each URL in it the user and the password hidden, and what follows that of a Spark server."""
+    return _TOKEN.sub(rf"\g<1>{MASK}", _PASSWORD.sub(f"{MASK}@", text))
 
 
 def printable(text: str) -> str:

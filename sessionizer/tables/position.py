@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from typing import Protocol
 
 from sessionizer.lib import columns as C
@@ -103,29 +102,58 @@ def is_other(table: Table, manifest: Manifest) -> bool:
 
 
 def _is_replaced(log: Log, since: int) -> bool:
-    """Whether that was done by CREATE OR REPLACE after a version, and no RESTORE has undone it."""
+    """Whether that was done after a version, and no RESTORE has undone it."""
     reach = log.version
     for entry in log.history(log.version - since):
         if entry.version > reach:
             continue
         if entry.operation == "RESTORE":
             reach = restored_version(entry)
-        replaces = entry.operation.startswith(("CREATE OR REPLACE TABLE", "REPLACE TABLE"))
-        if replaces and Manifest.parse(entry.metadata) is None:  # else it is a rebuild's
+        if _replaces(entry):
             return True
     return False
 
 
+def _replaces(entry: Entry) -> bool:
+    """Whether somebody has made another table there by CREATE OR REPLACE; that of a rebuild is the same."""
+    is_made = entry.operation.startswith(("CREATE OR REPLACE TABLE", "REPLACE TABLE"))
+    return is_made and Manifest.parse(entry.metadata) is None
+
+
+def check_is_its_own(table: Table, manifest: Manifest, name: str, rebuild: str) -> None:
+    """Raise where the table is not the one of its last run."""
+    if is_other(table, manifest):
+        raise TableError(
+            f"the {name} table has been replaced since its last run, which the tables beside it go by",
+            value=table.location,
+            remedy=f"a RESTORE to a version of before (DESCRIBE HISTORY tells) brings it back; or `{rebuild}`",
+        )
+
+
 def check_can_follow(table: Table, run_seq: int, name: str, rebuild: str) -> None:
     """Raise where runs after this one, which a RESTORE has undone, were of a table that was put in its place."""
-    runs = (Manifest.parse(entry.metadata) for entry in table.history() if entry.operation not in HARMLESS)
-    undone = takewhile(lambda run: run is None or run.run_seq > run_seq, runs)
-    if {run.home for run in undone if run is not None} - {None, table.id}:
+    later = [entry for entry in table.history(table.version - run_seq) if entry.operation not in HARMLESS]
+    homes = {run.home for entry in later if (run := Manifest.parse(entry.metadata)) is not None}
+    if homes - {None, table.id} or _ran_replaced(later):
         raise TableError(
             f"{name} was restored to before it was replaced, and the tables beside it cannot follow there",
             value=table.location,
             remedy=f"a RESTORE to a version behind that (DESCRIBE HISTORY tells), or `{rebuild}`",
         )
+
+
+def _ran_replaced(later: list[Entry]) -> bool:
+    """Whether a run was of another table, as by a name it may have the same id. In: what came later, newest first."""
+    replaced, is_other = dict[int, bool](), False  # by version
+    for entry in reversed(later):
+        if entry.operation == "RESTORE" and (version := entry.parameters.get("version")):
+            before = [of for of in replaced if of <= int(version)]
+            is_other = replaced[max(before)] if before else False
+        is_other = is_other or _replaces(entry)
+        if is_other and Manifest.parse(entry.metadata) is not None:
+            return True
+        replaced[entry.version] = is_other
+    return False
 
 
 def restored_version(entry: Entry) -> int:

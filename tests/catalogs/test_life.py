@@ -69,6 +69,31 @@ def test_a_life_by_name(made: Made, prefix: str) -> None:
     assert lake.tables() == TABLES | WINDOWS
 
 
+@pytest.mark.broad
+def test_a_restore_to_before_it_was_replaced_and_rebuilt_is_refused(made: Made) -> None:
+    lake = made()
+    lake.ingest("first.csv", FIRST)
+    lake("init")
+    lake("run")
+    lake.ingest("second.csv", SECOND)
+    lake("run")
+    (then, *_), *_ = lake.sql(f"DESCRIBE HISTORY {DATABASE}.sessions")
+    lake.sql(
+        f"CREATE OR REPLACE TABLE {DATABASE}.sessions USING delta PARTITIONED BY (is_final) "
+        f"AS SELECT * FROM {DATABASE}.sessions"
+    )
+    assert "has been replaced since its last run" in lake.refused("run")
+    lake("rebuild", "--yes")
+    (rebuilt, *_), *_ = lake.sql(f"DESCRIBE HISTORY {DATABASE}.sessions")
+    lake.sql(f"RESTORE TABLE {DATABASE}.sessions TO VERSION AS OF {then}")
+    assert "was restored to before it was replaced" in lake.refused("run")
+    lake.sql(f"RESTORE TABLE {DATABASE}.sessions TO VERSION AS OF {rebuilt}")
+    lake.ingest("third.csv", THIRD)
+    lake("run")
+    assert lake.totals() == [*AFTER_SECOND, "cat,1,7", "eve,1,6"]
+    assert "The table is right" in lake("verify")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_deaths_are_mended_by_the_next_run(made: Made) -> None:

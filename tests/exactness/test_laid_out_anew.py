@@ -1,5 +1,6 @@
 """Tables that others lay out anew between two runs: partitioned by other columns, replaced, with other properties."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from pyspark.sql import SparkSession
 from sessionizer.lib.config import Config
 from sessionizer.lib.errors import SourceError, TableError
 from sessionizer.tables.delta.settings import having
-from tests.exactness.play import WAITING, Play
+from tests.exactness.play import WAITING, Play, at
 
 pytestmark = pytest.mark.broad
 
@@ -130,6 +131,33 @@ def test_a_column_that_is_written_over_with_another_type_has_no_changes_that_can
         done.run()
 
 
+@pytest.mark.parametrize("day", ["CAST(at AS DATE)", "date_format(at, 'yyyy-MM')"])
+def test_a_partition_made_of_a_time_by_another_zone_hides_no_event(
+    spark: SparkSession, tmp_path: Path, day: str
+) -> None:
+    kind = "DATE" if "DATE" in day else "STRING"
+    done = Play(spark, tmp_path, late_events="amend")
+    columns = f"u STRING, at TIMESTAMP, n INT, pad STRING, d {kind} GENERATED ALWAYS AS ({day})"
+    many = "array_join(collect_list(sha2(CAST(id AS STRING), 256)), '')"  # or all of it is read at once
+    with having(spark, {"spark.sql.session.timeZone": "America/Los_Angeles"}):
+        done.source(
+            f"CREATE TABLE {{}} ({columns}) USING delta PARTITIONED BY (d) TBLPROPERTIES ("
+            "'delta.enableChangeDataFeed' = 'true')"
+        )
+        done.source(f"INSERT INTO {{}} (u, at, n, pad) SELECT 'tick', {us_of(200)}, 1, {many} FROM range(150000)")
+        done.source(f"INSERT INTO {{}} (u, at, n) VALUES ('a', {us_of(100)}, 1), ('a', {us_of(105)}, 1)")
+    done.init().run()
+    with having(spark, {"spark.sql.session.timeZone": "America/Los_Angeles"}):
+        done.source(f"INSERT INTO {{}} (u, at, n) VALUES ('a', {us_of(107)}, 1)")
+    done.run()
+    done.assert_sessions("u | start | end | count \n a | 100 | 107 | 3 \n tick | 200 | 200 | 1")
+    done.assert_clean()
+
+
+def us_of(minutes: int) -> str:
+    return f"timestamp_micros({at(minutes)})"
+
+
 def test_a_restore_to_before_it_was_replaced_and_rebuilt_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     done = Play(spark, tmp_path, outputs={"event_sessions": str(tmp_path / "event_sessions")})
     done.runs("tick@100 a@100 | a@5")
@@ -145,6 +173,34 @@ def test_a_restore_to_before_it_was_replaced_and_rebuilt_is_refused(spark: Spark
     done.assert_clean()
     done.damage(f"RESTORE {{}} TO VERSION AS OF {version}")
     done.rebuild().assert_clean()
+
+
+def test_an_older_copy_in_its_place_is_refused_where_the_tables_beside_it_are_newer(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    done, copy = Play(spark, tmp_path / "made").runs("tick@100 a@100"), tmp_path / "copy"
+    shutil.copytree(tmp_path / "made", copy)
+    done.runs("tick@200 | a@150")
+    shutil.rmtree(done.config.sessions.table)
+    shutil.copytree(copy / "sessions", done.config.sessions.table)
+    for _ in range(2):
+        with pytest.raises(TableError, match="is older than its ledger"):
+            done.run()
+    done.assert_rejected("u | event_time | reason \n a | 150 | late")
+    for name in ("rejected_events", "runs"):
+        shutil.rmtree(tmp_path / "made" / name)
+    done.init().rebuild().assert_sessions(
+        "u | start | count \n a | 100 | 1 \n a | 150 | 1 \n tick | 100 | 1 \n tick | 200 | 1"
+    )
+    done.runs("c@10").assert_rejected("u | event_time | reason \n c | 10 | late")
+    done.assert_clean()
+    for name in ("sessions", "rejected_events", "runs"):
+        shutil.rmtree(tmp_path / "made" / name)
+        shutil.copytree(copy / name, tmp_path / "made" / name)
+    done.run()
+    done.assert_rejected("u | event_time | reason \n c | 10 | late")
+    done.runs("c@11").assert_rejected("u | event_time | reason \n c | 10 | late \n c | 11 | late")
+    done.assert_clean()
 
 
 def test_one_by_name_that_is_replaced_has_nothing_written_twice(spark: SparkSession, tmp_path: Path) -> None:

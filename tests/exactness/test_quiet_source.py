@@ -48,6 +48,16 @@ def test_events_that_come_with_a_run_are_not_judged_by_its_clock(play: Plays) ->
     done.assert_sessions("u | end | status \n a | 6 | open \n b | 5 | open")
 
 
+def test_a_copy_that_takes_the_place_of_its_original_is_an_event_that_is_read(play: Plays) -> None:
+    copies = {"dedupe": {"by": ["n"], "within": "1d"}}
+    done = play("a@0=7 | a@5=7", now=10, source={"key": ["u"]} | copies, time=quiet())
+    done.at(60).source(f"DELETE FROM {{}} WHERE at = timestamp_micros({at(0)})").run()
+    assert done.at(75).run() == []
+    done.assert_sessions("u | start | status \n a | 5 | open")
+    done.at(121).run()
+    done.assert_sessions("u | start | status \n a | 5 | final")
+
+
 def test_a_run_that_was_cut_off_goes_by_the_clock_that_it_had(play: Plays) -> None:
     done = play("a@0", now=10, time=quiet()).at(100)
     with killed_at(side_tables, "enter"):

@@ -182,6 +182,8 @@ def test_names_of_files_are_no_markup(capsys: pytest.CaptureFixture[str]) -> Non
 def test_an_error_is_fit_for_a_terminal_and_names_no_password() -> None:
     error = str(RunFailed("it \x1b[31m failed", value="jdbc:x://ann:hunter2@host/db", remedy="ask ftp://b:hunter2@h"))
     assert error == "it \\x1b[31m failed: got 'jdbc:x://*****@host/db'. ask ftp://*****@h."
+    server = str(RunFailed("no server", value="sc://host:1/;token=hunter2;user_id=ann", remedy="ask ann"))
+    assert server == "no server: got 'sc://host:1/;*****'. ask ann."
     assert "hunter2" not in str(RunFailed("long", value="x" * 100 + "://ann:hunter2" + "2" * 200 + "@host"))
 
 

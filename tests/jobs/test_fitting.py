@@ -1,6 +1,7 @@
 """A value of a file that the table's type does not hold tears its row: it is not rounded, cut or taken for another."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.jobs.ingest.file_columns import fitting
+from sessionizer.jobs.ingest.time_formats import parse_time
 from sessionizer.lib.errors import SourceError, UsageError
 from tests.jobs.test_ingest import AT, CSV, JSON, Lake, lake_at
+from tests.oracle import us
 
 PARQUET = replace(CSV, format="parquet")
 COLUMNS = "user string, event_time timestamp, n bigint, day date, price decimal(10,2), seen timestamp, x double"
@@ -35,6 +38,10 @@ VALUES = [
     ("2.0D", "bigint", True),
     ("9007199254740993L", "double", False),
     ("9007199254740992L", "double", True),
+    ("'9007199254740993'", "double", False),
+    ("' +9007199254740992 '", "double", True),
+    ("'16777217'", "float", False),
+    ("'16777217.5'", "float", True),
     ("2", "boolean", False),
     ("1", "boolean", True),
     ("TIMESTAMP'2024-05-01 12:00:00'", "date", False),
@@ -116,6 +123,37 @@ def test_a_value_fits_where_it_would_come_back_as_it_was(spark: SparkSession) ->
         found.append(fitting(F.col(f"v{n}"), frame.schema[n].dataType, wanted["c"].dataType).isNotNull())
     (row,) = frame.select(*found).collect()
     assert [(value, kind, fits) for (value, kind, _), fits in zip(VALUES, row, strict=True)] == VALUES
+
+
+def test_a_zone_that_several_places_go_by_is_none_by_a_pattern_either(spark: SparkSession) -> None:
+    texts = [("31.07.2026 08:00 BST",), ("31.07.2026 08:00 IST",), ("31.07.2026 08:00 UTC",)]
+    time = parse_time(F.col("t"), T.StringType(), "dd.MM.yyyy HH:mm zzz")
+    found = spark.createDataFrame(texts, "t STRING").select(F.unix_micros(time)).collect()
+    assert [row[0] for row in found] == [None, None, us(datetime(2026, 7, 31, 8, tzinfo=UTC))]
+
+
+def test_times_of_parquet_are_of_the_years_1_to_9999(lake: Lake) -> None:
+    good = f"TIMESTAMP'{AT}'"
+    rows = [
+        f"SELECT '{n}' AS user, {good} AS event_time, {seen} AS seen, {day} AS day, {local} AS local"
+        for n, (seen, day, local) in enumerate(
+            [
+                (good, "DATE'2024-05-01'", "TIMESTAMP_NTZ'2024-05-01'"),
+                (f"timestamp_micros({2**62})", "DATE'2024-05-01'", "TIMESTAMP_NTZ'2024-05-01'"),
+                (good, "DATE'2024-05-01'", "TIMESTAMP_NTZ'+12024-05-01'"),
+            ]
+        )
+    ]
+    file = lake.folder / "a.parquet"
+    lake.spark.sql(" UNION ALL ".join(rows)).coalesce(1).write.parquet(str(lake.folder / "rows"))
+    (part,) = (lake.folder / "rows").glob("*.parquet")
+    part.rename(file)
+    (report,) = lake.ingest(PARQUET, file)
+    assert (report.added, report.unreadable) == (1, 2)
+    assert [(column, reason) for _, column, reason, _ in lake.reasons()] == [
+        ("seen", "no TIMESTAMP"),
+        ("local", "no TIMESTAMP_NTZ"),
+    ]
 
 
 def test_a_json_number_is_the_same_with_a_point_and_a_bare_nan_is_one(lake: Lake) -> None:

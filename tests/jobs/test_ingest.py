@@ -618,6 +618,24 @@ def test_a_quoted_field_may_hold_newlines(lake: Lake) -> None:
     assert lake.torn() == [f'u3,{AT},"torn']
 
 
+def test_lines_that_cannot_be_read_are_kept_as_the_rule_for_invalid_events_says(lake: Lake) -> None:
+    file = lake.file("a.csv", f"user,event_time\nu1,{AT}\nu2,soon\n")
+    for rule in ("fail", "drop"):
+        lake = replace(lake, config=lake.config.model_copy(update={"invalid_events": rule}))
+        if rule == "fail":
+            assert "not every line" in lake.refused(SourceError, CSV, file)
+            assert not lake.source.exists()
+    assert lake.ingest(CSV, file) == [IngestReport(str(file), lines=2, added=1, unreadable=1)]
+    ((reason, event, hashed),) = lake.rejected("reason", "event", "event_hash")
+    assert (reason, event, len(hashed)) == ("unreadable", None, 64)
+
+
+def test_where_no_quote_is_special_nul_is_a_letter(lake: Lake) -> None:
+    file = lake.file("a.csv", f'user,event_time,note\n\0ann,{AT},\0x\0\nbob,{AT},"a"\n')
+    lake.ingest(replace(CSV, csv_quote=""), file)
+    assert lake.rows("user", "note") == [("\0ann", "\0x\0"), ("bob", '"a"')]
+
+
 NESTED = {"user": {"id": "u1", "plan": {"name": "pro"}}, "meta": {"ts": AT}, "items": [{"sku": "a"}], "amount": 1.5}
 
 

@@ -124,17 +124,20 @@ def test_keys_and_times_by_sql_are_looked_at_as_events_have_them(spark: SparkSes
 
 @pytest.mark.slow
 @pytest.mark.parametrize("windows", [False, True], ids=["sessions", "windows"])
-def test_a_key_column_with_a_dot_in_its_name_is_looked_at(spark: SparkSession, tmp_path: Path, windows: bool) -> None:
-    spark.sql(f"CREATE TABLE delta.`{tmp_path / 'events'}` (`user.id` STRING, at TIMESTAMP, n INT) USING delta")
+@pytest.mark.parametrize("name", ["user.id", "user\u00a0\"id'\\"], ids=["a dot", "what Python escapes"])
+def test_a_key_column_with_an_odd_name_is_looked_at(
+    spark: SparkSession, tmp_path: Path, name: str, windows: bool
+) -> None:
+    spark.sql(f"CREATE TABLE delta.`{tmp_path / 'events'}` (`{name}` STRING, at TIMESTAMP, n INT) USING delta")
     table = str(tmp_path / "windows")
     sliding = {"sliding": {"table": table, "time_difference": "10m"}} if windows else {}
-    made = Warehouse(spark, tmp_path, source={"key": ["user.id"]}, **sliding)
+    made = Warehouse(spark, tmp_path, source={"key": [name]}, **sliding)
     made.init()
     spark.sql(f"INSERT INTO delta.`{tmp_path / 'events'}` VALUES ('ann', TIMESTAMP'2026-01-01 10:00', 1)")
     kind, asked = kind_of(spark, made.config, windows=windows), Asked(NOW, 1.0, None, (), tmp_path / "docs")
     increments(kind, RunOptions(now=NOW))
     assert [v for v in check(kind, asked, lambda _: None).verdicts if not v.holds] == []
-    spark.sql(f"UPDATE delta.`{table if windows else made.config.sessions.table}` SET `user.id` = NULL")
+    spark.sql(f"UPDATE delta.`{table if windows else made.config.sessions.table}` SET `{name}` = NULL")
     whose = f"whose {'window' if windows else 'session'} it is"
     assert [v.why for v in check(kind, asked, lambda _: None).verdicts if not v.holds] == [whose]
 

@@ -1,5 +1,7 @@
 """Commands that are quick, because they start no JVM, say what Spark says, and leave to Spark what only Spark reads."""
 
+import csv
+import io
 import json
 import os
 import subprocess
@@ -8,11 +10,12 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from sessionizer.jobs.commands.status import show, status, status_without_spark
 from sessionizer.jobs.config_file import load_config
-from sessionizer.jobs.console import print_json
+from sessionizer.jobs.console import print_csv, print_json
 from sessionizer.jobs.queries import listing, lookups, lookups_duckdb, sql_duckdb
 from sessionizer.jobs.queries import sql as by_spark
 from sessionizer.jobs.queries.lookups import LookUp
@@ -132,6 +135,36 @@ def test_times_that_python_lacks_are_told_alike(lake_to_see: Warehouse) -> None:
     far = times.replace("('10000", "('+10000")
     frame = by_spark.query_frame(lake_to_see.spark, lake_to_see.config, query.format("x", "", far))
     assert sql_duckdb.documents(checked) == by_spark.documents(frame)
+
+
+def test_a_text_that_is_none_in_utf8_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    spark.sql(f"CREATE TABLE delta.`{tmp_path / 'events'}` (user STRING, at TIMESTAMP, n INT, page STRING) USING delta")
+    made = Warehouse(spark, tmp_path, aggregates=[{"name": "entry", "fn": "first", "of": "page"}])
+    made.init()
+    row = "'ann', TIMESTAMP'2026-01-01 10:00', 1, CAST(X'636166E9' AS STRING)"
+    spark.sql(f"INSERT INTO delta.`{tmp_path / 'events'}` VALUES ({row})")
+    made.run()
+    query = lookups_duckdb.look_up(made.config, LookUp(key=("ann",)), whole=True)
+    for told in (sql_duckdb.documents, lambda of: next(iter(sql_duckdb.text_rows(of)))):
+        with pytest.raises(NeedsSpark, match="UTF-8"):
+            told(query)
+
+
+def test_csv_quotes_what_would_end_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    rows: list[list[str | None]] = [["a", "b"], ["x\ry", None], ["x\ny", "1"]]
+    print_csv(rows)
+    told = capsys.readouterr().out
+    assert (told, [*csv.reader(io.StringIO(told, newline=""))]) == ('a,b\n"x\ry",\n"x\ny",1\n', [*map(blank, rows)])
+
+
+def blank(row: list[str | None]) -> list[str]:
+    return [value or "" for value in row]
+
+
+def test_a_view_whose_tables_are_not_there_is_told(lake_to_see: Warehouse, tmp_path: Path) -> None:
+    config = lake_to_see.configured(outputs={"runs": str(tmp_path / "none")})
+    with pytest.raises(UsageError, match="final_sessions has no table to read yet"):
+        by_spark.query_frame(lake_to_see.spark, config, "SELECT * FROM final_sessions")
 
 
 def test_json_has_no_numbers_that_json_has_not(lake_to_see: Warehouse) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from sessionizer.lib.durations import DAY, MINUTE
 from sessionizer.lib.errors import TableError
 from sessionizer.tables.delta import Commit, Table
 from sessionizer.tables.delta.logs.files import FilesLog
@@ -52,6 +53,16 @@ def test_a_log_says_the_same_by_its_files_and_by_the_jvm(table: Table) -> None:
         for whole in (True, False):
             assert files.lines(version, whole=whole) == jvm.lines(version, whole=whole)
     assert type(table._log) is FilesLog
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/Los_Angeles"])
+def test_how_long_a_log_is_kept_depends_on_no_zone(table: Table, zone: str) -> None:
+    table.change_setting("delta.logRetentionDuration", "interval 100 days 1 minute", None)
+    table.spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        assert by_files(table).kept_us() == JvmLog(table).kept_us() == (7 * DAY, 100 * DAY + MINUTE)
+    finally:
+        table.spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
 def test_what_comes_to_a_log_is_found_and_what_takes_its_place(table: Table) -> None:

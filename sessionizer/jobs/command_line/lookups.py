@@ -94,14 +94,13 @@ def changes(
     before = opt.ready(config, windows=windows)
     try:
         last, query = changes_duckdb.changes(before.config, asked, windows=windows, whole=quiet)
+        found = by_spark.as_document(asked, last, sql_duckdb.documents(query)) if as_json else None
+        opt.result(found, as_json, lambda: changes_duckdb.show(last, query, limit, as_csv=as_csv, wide=wide))
     except NeedsSpark as reason:
         with opt.session(before, f"starting Spark, since {reason}", quiet=quiet) as (spark, loaded, _):
             kind = kind_of(spark, loaded, windows=windows)
             found = by_spark.document(kind, asked) if as_json else None
             opt.result(found, as_json, lambda: by_spark.show(kind, asked, limit, as_csv=as_csv, wide=wide))
-    else:
-        found = by_spark.as_document(asked, last, sql_duckdb.documents(query)) if as_json else None
-        opt.result(found, as_json, lambda: changes_duckdb.show(last, query, limit, as_csv=as_csv, wide=wide))
 
 
 @app.command(
@@ -149,11 +148,10 @@ def _find(config: Path, asked: "LookUp | WindowLookUp", *, as_json: bool, wide: 
     before = opt.ready(config)
     try:
         query = lookups_duckdb.look_up(before.config, asked, whole=as_json)
+        document = sql_duckdb.documents(query) if as_json else None
+        opt.result(document, as_json, lambda: lookups_duckdb.show(query, asked, wide=wide))
     except NeedsSpark as reason:
         with opt.session(before, f"starting Spark, since {reason}", quiet=as_json) as (spark, loaded, _):
             tables = TableSet(spark, loaded)
             document = lookups.as_documents(tables, asked) if as_json else None
             opt.result(document, as_json, lambda: lookups.show(tables, asked, wide=wide))
-    else:
-        document = sql_duckdb.documents(query) if as_json else None
-        opt.result(document, as_json, lambda: lookups_duckdb.show(query, asked, wide=wide))

@@ -52,11 +52,9 @@ def sql(
         from sessionizer.tables.queries.local import NeedsSpark
 
         try:
-            rows = sql_duckdb.checked_query(load_config(config), query)
+            return answer(sql_duckdb, sql_duckdb.checked_query(load_config(config), query))
         except NeedsSpark as reason:
             begin = f"starting Spark, since {reason}"
-        else:
-            return answer(sql_duckdb, rows)
     from sessionizer.jobs.queries import sql as by_spark
 
     with opt.session(config, begin, quiet=as_json or as_csv) as (spark, loaded, _):

@@ -1,6 +1,6 @@
 """check: are the tables as they promise to be?"""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -114,8 +114,20 @@ def _suite_name(file: Path, own: Sequence[Path]) -> str:
 
 def _named(frame: DataFrame, suites: Sequence[Suite], named_by: tuple[str, ...]) -> DataFrame:
     """The columns that suites may mean: a look into their arguments, which finds too many rather than too few."""
-    text = f"{named_by} {[e.kwargs for suite in suites for e in suite]}".lower()
-    return frame.select(*C.cols(tuple(name for name in frame.columns if name.lower() in text)))
+    text = " ".join(_texts((named_by, [e.kwargs for suite in suites for e in suite]))).lower()
+    named = [name for name in frame.columns if name.lower() in text or C.quoted(name).lower() in text]
+    return frame.select(*C.cols(tuple(named)))
+
+
+def _texts(value: object) -> Iterator[str]:
+    """All texts within lists and objects."""
+    if isinstance(value, Mapping):
+        value = [*value.items()]
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from _texts(one)
+    elif isinstance(value, str):
+        yield value
 
 
 def as_document(checked: Checked) -> dict[str, Any]:

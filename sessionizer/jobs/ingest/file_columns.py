@@ -29,6 +29,7 @@ _PLACES = T.DecimalType(38, 18)
 _WITH_POINT = r"(?i)^\s*[+-]?\d{1,20}\.\d{0,18}(e\+?\d{1,2})?\s*$"
 _EXACT = 2**52  # from here on a DOUBLE has no fraction, whatever was said
 # What Java takes for a number beside these, 30d or 0x1p3, is none; a bare NaN of JSON arrives in quotes.
+_DIGITS = r"^[\x00-\x20]*[+-]?\d+[\x00-\x20]*$"
 _NUMBER = r"(?i)^[\x00-\x20]*([+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?nan|\"nan\")[\x00-\x20]*$"
 _INFINITE = r"(?i)^\s*[+-]?inf(inity)?\s*$"
 _TIME_OF_DAY, _MIDNIGHT = r"\d[T ]+\S", r"\d[T ]+0?0:00(:00(\.0*)?)?\s*(Z|UTC|GMT|[+-][\d:]+)?\s*$"
@@ -148,6 +149,8 @@ def conform(parsed: DataFrame, columns: Sequence[FileColumn], time_format: str) 
 def _converted(given: Column, given_type: T.DataType, column: FileColumn, time_format: str) -> Column:
     if column.is_time:
         given, given_type = parse_time(given, given_type, time_format), T.TimestampType()
+    if given_type == column.type and isinstance(given_type, T.DateType | T.TimestampNTZType | T.TimestampType):
+        return parse_time(given, given_type, ISO) if isinstance(given_type, T.TimestampType) else _in_years(given)
     if given_type == column.type or (isinstance(given_type, _COMPLEX) and isinstance(column.type, _COMPLEX)):
         return given  # Delta fits the fields within a column by their names, which no cast does
     return fitting(given, given_type, column.type)
@@ -158,7 +161,7 @@ def fitting(given: Column, found: T.DataType, wanted: T.DataType) -> Column:
 
     No BIGINT holds 1.5 (2.0 it does), no DATE 10 o'clock, no DECIMAL(10,2) 19.999; and whether a number that is to be a
     time counts seconds or milliseconds nobody has said. A text or a decimal that is to be a DOUBLE is as near to it as
-    that can be, and a DOUBLE that is to be a FLOAT.
+    that can be, unless it is a whole number, and a DOUBLE that is to be a FLOAT.
     """
     value = given.try_cast(wanted)
     match found, wanted:
@@ -186,7 +189,8 @@ def fitting(given: Column, found: T.DataType, wanted: T.DataType) -> Column:
             return F.when(F.abs(value.cast("double") - given) <= F.abs(given) * _NOISE, value)
         case T.StringType(), T.FloatType() | T.DoubleType():
             number = F.translate(given, '"', "").try_cast(wanted)
-            return F.when((given.rlike(_NUMBER) & _is_finite(number)) | given.rlike(_INFINITE), number)
+            is_number = given.rlike(_NUMBER) & _is_finite(number) & (~given.rlike(_DIGITS) | _is_exact(given, number))
+            return F.when(is_number | given.rlike(_INFINITE), number)
         case (T.StringType() | T.NullType(), _) | (_, T.StringType()):
             return value
         case (T.DoubleType() | T.DecimalType(), T.FloatType() | T.DoubleType()):
@@ -202,6 +206,12 @@ def _in_years(day: Column) -> Column:
 def _is_finite(number: Column) -> Column:
     """Whether a number is not beyond what its type holds, nor said to be; NaN is neither."""
     return F.abs(number) != F.lit(float("inf"))
+
+
+def _is_exact(text: Column, number: Column) -> Column:
+    """Whether a whole number comes back as it was: of one of a text of digits those that tell it are told apart."""
+    whole = T.DecimalType(_MOST_DIGITS, 0)
+    return F.coalesce(number.try_cast(whole) == text.try_cast(whole), F.lit(False))
 
 
 def _has_no_more_digits(text: Column, value: Column, wanted: T.DecimalType) -> Column:

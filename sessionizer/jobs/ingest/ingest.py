@@ -186,9 +186,11 @@ class Ingestion:
         with self._rows(part, table) as (rows, added, torn, which):
             if rows is None:
                 return 0
-            if added == 0 and part.start == 0:
+            fails = torn > 0 and self.config.invalid_events == "fail"
+            if fails or (added == 0 and part.start == 0):
+                what = "not every line, as `invalid_events: fail` has it," if fails else "no line"
                 raise SourceError(
-                    f"no line of the file can be read as {self.reader.options.format}, so nothing was ingested",
+                    f"{what} of the file can be read as {self.reader.options.format}, so nothing was ingested",
                     value=str(part.file),
                     remedy="check --format, --time-format, --schema and the --csv options. "
                     + "; ".join(examples(rows.rows, rows.number(), 1)),
@@ -240,9 +242,8 @@ class Ingestion:
             RejectedEvents(config, self.rejected.table).create_if_missing(read.schema)
         # It may be of another key, or without `source`, until a rebuild: a line is of no key.
         schema, number = self.rejected.table.schema, rows.number()
-        lines = unreadable_rows(
-            rows.rows, number, part.file.name, f"ingest-{part.end.sha256[:12]}", schema, source=label
-        )
+        run_id, drops = f"ingest-{part.end.sha256[:12]}", config.invalid_events == "drop"
+        lines = unreadable_rows(rows.rows, number, part.file.name, run_id, schema, source=label, hash_only=drops)
         said += examples(rows.rows, number, SHOWN - len(said))
         self.rejected.table.append(lines, Commit(self._torn_lines(part.end), 1))
 

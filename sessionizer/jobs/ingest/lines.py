@@ -69,12 +69,13 @@ def parse_csv(lines: DataFrame, names: tuple[str, ...], sep: str, quote: str) ->
     A quote within a quoted field is doubled (RFC 4180); an empty field is null; no quote: none is special.
     In: `__line`, `__number`, `__torn`. Out: the same and the named columns, STRING.
     """
+    special = quote or "\uffff"  # which is no letter; of nothing Spark makes NUL, which texts may have
     options = {
         "mode": "PERMISSIVE",
         "columnNameOfCorruptRecord": _CORRUPT,
         "sep": sep,
-        "quote": quote,
-        "escape": quote,
+        "quote": special,
+        "escape": special,
         "maxColumns": str(max(20480, len(names) + 1)),
     }
     schema = ", ".join(f"{C.quoted(name)} STRING" for name in (*names, _CORRUPT))
@@ -149,12 +150,19 @@ def _misfits(line: Column, schema: T.StructType) -> list[Column]:
 
 
 def unreadable_rows(  # noqa: PLR0913
-    torn: DataFrame, number: Column, file: str, run_id: str, schema: T.StructType, *, source: str = ""
+    torn: DataFrame,
+    number: Column,
+    file: str,
+    run_id: str,
+    schema: T.StructType,
+    *,
+    source: str = "",
+    hash_only: bool = False,
 ) -> DataFrame:
     """Torn lines as rows of `rejected_events`, whose schema this is; columns that are not known are null.
 
     In: `__torn` as `conform` leaves it, null for rows that could be read. number: of the line, of `NUMBER`. source: its
-    name, where there are several.
+    name, where there are several. hash_only: without the event.
     The event is {"column": …, "file": …, "line": …, "number": …, "reason": …, "value": …}, of which column and value
     are there if one column is to blame.
     """
@@ -164,7 +172,7 @@ def unreadable_rows(  # noqa: PLR0913
     )
     known = {
         C.REASON: F.lit(UNREADABLE),
-        C.EVENT: C.col(C.EVENT),
+        C.EVENT: F.lit(None) if hash_only else C.col(C.EVENT),
         C.EVENT_HASH: C.col(C.EVENT_HASH),
         C.ORDINAL: F.lit(1),
         C.RUN_ID: F.lit(run_id),

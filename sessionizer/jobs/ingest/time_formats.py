@@ -53,7 +53,8 @@ _SHORT_ZONES = (
     *("ACT", "AET", "AGT", "ART", "AST", "BET", "BST", "CAT", "CNT", "CST", "CTT", "ECT", "IET", "IST"),
     *("MIT", "NET", "NST", "PLT", "PNT", "PRT", "PST", "SST", "VST"),
 )
-_IN_SHORT_ZONE = rf"(?<![A-Za-z/])({'|'.join(_SHORT_ZONES)})\s*$"
+_SHORT_ZONE = rf"(?<![A-Za-z/])({'|'.join(_SHORT_ZONES)})(?![A-Za-z/])"
+_TELLS_ZONE = re.compile(r"[zvO]")  # a pattern, beside its literals
 _NANOS_AS_NUMBERS = {"spark.sql.legacy.parquet.nanosAsLong": "true"}  # which Spark refuses else
 # Years 1 to 9999, in microseconds since the epoch: what SQL and every reader of Parquet can show.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
@@ -100,8 +101,10 @@ def _moment(value: Column, data_type: T.DataType, time_format: str) -> Column:
         us = F.floor(value.try_cast(T.DecimalType(29, 9)) * F.lit(factor))
         return F.timestamp_micros(us.try_cast("bigint"))
     if time_format == ISO:
-        dated = F.when(value.rlike(DATED) & ~value.rlike(_IN_SHORT_ZONE), value)
+        dated = F.when(value.rlike(DATED) & ~value.rlike(rf"{_SHORT_ZONE}\s*$"), value)
         return F.regexp_replace(dated, _MINUTES, "$1:00").try_cast("timestamp")
+    if _TELLS_ZONE.search(re.sub("'[^']*'", "", time_format)):
+        value = F.when(~value.rlike(rf"(?i){_SHORT_ZONE}"), value)
     return F.try_to_timestamp(F.trim(value), F.lit(time_format))
 
 

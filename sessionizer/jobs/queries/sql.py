@@ -86,7 +86,7 @@ def views(spark: SparkSession, config: Config, query: str) -> set[str]:
     if "sessions" not in frames:
         return names
     for view in views_named_in(query, [C.quoted(name) for name in tables.config.source.key]):
-        if "windows" in view.reads and "windows" not in frames:
+        if not {*view.reads} - {"feed"} <= frames.keys():  # `lacks` says which table there is not
             continue
         if "feed" in view.reads:
             frames["feed"] = History(tables.sessions, tables.runs).recorded(time.time_ns() // 1000)

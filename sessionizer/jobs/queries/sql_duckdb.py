@@ -5,6 +5,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import MAXYEAR, date, datetime
+from itertools import chain, islice
 from math import isfinite, isnan
 from typing import Any
 
@@ -14,7 +15,7 @@ from sessionizer.jobs.queries.sql import ONE_QUERY, csv_text, lacks, show_rows
 from sessionizer.lib.config import Config
 from sessionizer.lib.errors import UsageError
 from sessionizer.tables.queries.duckdb import connect
-from sessionizer.tables.queries.local import LocalTableSet
+from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
 from sessionizer.tables.queries.oldest import single
 
 WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
@@ -59,15 +60,23 @@ def checked_query(config: Config, query: str, frames: Mapping[str, Any] | None =
 
 
 def documents(query: Query) -> list[Any]:
-    """Row objects, columns in order, nulls kept; times as ISO-8601 UTC, decimals with all their digits."""
+    """Row objects, columns in order, nulls kept; times as ISO-8601 UTC, decimals with all their digits.
+
+    Errors: NeedsSpark for texts that are none in UTF-8 (here and below).
+    """
     return [dict(zip(query.names, _values(query, row), strict=True)) for row in _rows(query, query.text)]
 
 
 def text_rows(query: Query) -> Iterator[Sequence[str | None]]:
-    """The names of the columns, then the rows as text for CSV."""
+    """The names of the columns, then the rows as text for CSV. Errors: NeedsSpark before the first is told."""
+    found = _rows(query, query.text)
+    first = [*islice(found, 1)]
     yield query.names
-    for row in _rows(query, query.text):
-        yield [csv_text(value) for value in _values(query, row)]
+    try:
+        for row in chain(first, found):
+            yield [csv_text(value) for value in _values(query, row)]
+    except NeedsSpark as reason:
+        raise UsageError("the query cannot be answered to its end", remedy=f"Spark can: {reason}") from reason
 
 
 def show(query: Query, limit: int, *, wide: bool = False) -> None:
@@ -87,6 +96,8 @@ def _rows(query: Query, text: str) -> Iterator[tuple[Any, ...]]:
         while batch := result.fetchmany(10_000):
             yield from batch
     except duckdb.Error as error:
+        if "unicode" in str(error):
+            raise NeedsSpark("a text is none in UTF-8, which DuckDB cannot tell") from error
         raise UsageError("the query cannot be answered", value=query.text, remedy=_said(error)) from error
 
 

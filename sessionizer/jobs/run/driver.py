@@ -34,7 +34,7 @@ from sessionizer.lib.time.watermarks import WatermarkState, advance_each
 from sessionizer.tables.delta import Superseded
 from sessionizer.tables.increments import Increments
 from sessionizer.tables.manifest import Manifest
-from sessionizer.tables.position import Position, check_can_follow, is_other
+from sessionizer.tables.position import Position, check_can_follow, check_is_its_own
 from sessionizer.tables.runs import Timing
 
 SHUFFLES, MOST_TASKS = "spark.sql.shuffle.partitions", 16  # of more, a look at one day would open too many files
@@ -91,26 +91,21 @@ def repair(kind: Kind, position: Position, say: Say) -> Manifest | None:
     watermarks it judged, so the same result is computed again. The rows of runs that a RESTORE has undone are removed.
     Errors: TableError where there are rows and no manifest: they would come twice.
     """
-    manifest = position.manifest
+    manifest, restored, rebuild = position.manifest, position.restored, f"sessionizer rebuild{kind.option}"
     if manifest is None:
         side_tables.check_no_rows(kind, [kind.home.table])
-    elif is_other(kind.home.table, manifest):
-        raise TableError(
-            f"the {kind.name} table has been replaced since its last run, which the tables beside it go by",
-            value=kind.home.table.location,
-            remedy="a RESTORE to a version of before (DESCRIBE HISTORY tells) brings it back; or `sessionizer rebuild"
-            f"{kind.option}`",
-        )
-    if position.restored is not None:
+    else:
+        check_is_its_own(kind.home.table, manifest, kind.name, rebuild)
+    if restored is not None:
         last = manifest.run_seq if manifest else 0
-        check_can_follow(kind.home.table, last, kind.name, f"sessionizer rebuild{kind.option}")
-        side_tables.undo_after(kind, last, position.restored)
+        check_can_follow(kind.home.table, last, kind.name, rebuild)
+        side_tables.undo_after(kind, last, restored)
     if manifest is None:
         side_tables.check_no_rows(kind, side_tables.of_runs(kind))
         return None
-    restored = position.restored
     if side_tables.is_entered(kind, manifest, restored):
         side_tables.check_is_own(kind, manifest)
+        check_is_last(kind, manifest, restored)
         check_outputs(kind, manifest, restored)
         return None
     say(f"finishing run {manifest.run_id}, which was cut off after its commit")
@@ -127,6 +122,23 @@ def repair(kind: Kind, position: Position, say: Say) -> Manifest | None:
         manifest = with_counts(manifest, kind.home.counts_of_new(position.version))
     side_tables.enter(kind, manifest, Timing(), restored)
     return manifest
+
+
+def check_is_last(kind: Kind, manifest: Manifest, restored: int | None) -> None:
+    """Raise where the ledger has later runs and no RESTORE has undone them: an older copy lies in the table's place."""
+    later = manifest.model_copy(update={"run_seq": manifest.run_seq + 1})
+    if restored is not None or not side_tables.is_entered(kind, later, None):
+        return
+    now = kind.home.position().manifest
+    if now is None or now.run_seq > manifest.run_seq:  # another process has gone on
+        raise Superseded(f"{kind.name} has moved on since run {manifest.run_id}")
+    beside = ", ".join(table.location for table in kind.side_tables())
+    raise TableError(
+        f"the {kind.name} table is older than its ledger, which has runs behind the table's last one",
+        value=manifest.run_id,
+        remedy=f"where a copy was brought back, those of the tables beside it must be of the same time: {beside}. "
+        f"Without them remove these, then `sessionizer init` and `sessionizer rebuild{kind.option}`",
+    )
 
 
 def lasting(kind: Kind, position: Position) -> Position:

@@ -32,7 +32,7 @@ def manifest_of(context: RunContext, result: RunResult, started_at: int) -> Mani
     position, increment, rule, kind = context.position, context.increment, context.rule, context.kind
     before, after, counts, override = context.clock, result.clock, result.events, context.override
     done = position.manifest if context.mode != "rebuild" else None
-    comes = context.mode in ("run", "rebuild") and counts.read
+    comes = context.mode in ("run", "rebuild") and (counts.read or counts.readmitted)  # a freed copy, too
     came_at = None if position.manifest is None else position.manifest.events_came_at
     back = {} if done is None else brought_back(kind.tables.events, done, context.columns)
     live_before = 0 if done is None else done.live_sessions or 0

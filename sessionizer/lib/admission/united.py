@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
+from sessionizer.lib.canonical import holds_map, sorted_maps
 from sessionizer.lib.config import EventSource
 from sessionizer.lib.errors import SourceMismatch
 from sessionizer.lib.expressions import key_field, made_problems, of_event
@@ -20,9 +21,12 @@ WHOLE = [T.ByteType, T.ShortType, T.IntegerType, T.LongType]
 def of_one(rows: DataFrame, source: EventSource) -> DataFrame:
     """Rows of one of several sources with its name in `source`, and the key columns that it has not itself.
 
-    Those of the only source stay as they are. A key is null where its SQL has no value.
+    Those of the only source stay as they are, but for the entries of maps: a change feed has them in another order than
+    the table, and expressions may tell it. A key is null where its SQL has no value.
     Errors: SourceMismatch, ConfigError for what does not fit the source.
     """
+    maps = {f.name: sorted_maps(C.col(f.name), f.dataType) for f in rows.schema.fields if holds_map(f.dataType)}
+    rows = rows.withColumns(maps) if maps else rows
     if not source.label:
         return rows
     for problem in (*name_problems(rows.schema), *made_problems(source.made, rows.schema)):

@@ -100,7 +100,7 @@ class Place:
             f"{self.field} has a damaged log: "
             + ("an entry is cut off" if version is None else f"the entry of version {version} is cut off"),
             value=self.location,
-            remedy="bring it back from a copy of the table; without one, name a new table",
+            remedy="bring it back from a copy, and those beside it from copies of that time; or name a new table",
         )
 
     def forgotten(self, version: int) -> TableError:

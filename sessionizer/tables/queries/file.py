@@ -1,6 +1,6 @@
 """A file of a table, on the disk or in an object store, read without Spark."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,12 +8,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class File:
-    """A file of a table, the values of its partition, and its rows as the log counts them (None: it does not)."""
+    """A file of a table, and its rows as the log counts them (None: it does not).
+
+    is_final: of which partition of sessions or windows it is; None: of another table.
+    """
 
     path: str
-    partition: Mapping[str, Any]
     rows: int | None
     store: Any = None  # the file system that it lies in; None: the disk
+    is_final: bool | None = None
 
     def exists(self) -> bool:
         """Whether it is still there."""

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyspark.sql import types as T
 
+from sessionizer.lib import columns as C
 from sessionizer.lib.config import Config, events_of, field_of, location_kind
 from sessionizer.lib.errors import TableError
 from sessionizer.tables.delta.commits import Commit, Entry, entry_of
@@ -129,7 +130,7 @@ class LocalTable:
 
     def _entry(self, commit: dict[str, Any]) -> Entry:
         found = entry_of(commit["version"], commit)
-        log = File(f"{self._root}/_delta_log/{found.version:020d}.json", {}, None, self._files)
+        log = File(f"{self._root}/_delta_log/{found.version:020d}.json", None, self._files)
         if found.tells_rows or not log.exists():
             return found
         return found.with_rows_of(json.loads(line) for line in log.text().splitlines())  # of another writer
@@ -138,16 +139,11 @@ class LocalTable:
         """The files of the latest version."""
         self._check_readable()
         actions = self.actions()
-        listed = {name: list(actions.column(name).to_pylist()) for name in actions.column_names}
-        partitions = [name for name in listed if name.startswith(PARTITION)]
+        # No more of it: there may be times in it that Python has none of.
+        paths, rows, final = (_told(actions, name) for name in ("path", "num_records", f"partition.{C.IS_FINAL}"))
         return [
-            File(
-                os.path.join(self._root, unquote(path)),
-                {name.removeprefix(PARTITION): listed[name][i] for name in partitions},
-                listed["num_records"][i] if "num_records" in listed else None,
-                self._files,
-            )
-            for i, path in enumerate(listed["path"])
+            File(os.path.join(self._root, unquote(path)), n, self._files, is_final=is_final)
+            for path, n, is_final in zip(paths, rows, final, strict=True)
         ]
 
     @property
@@ -287,6 +283,11 @@ class LocalTableSet:
             "runs": self.runs,
         }
         return {name: table for name, table in (found | self.of_windows).items() if table.exists()}
+
+
+def _told(actions: Any, name: str) -> list[Any]:
+    """What the log says of each file; None where it says nothing of it."""
+    return actions.column(name).to_pylist() if name in actions.column_names else [None] * actions.num_rows
 
 
 def as_numbers(times: Any) -> Any:

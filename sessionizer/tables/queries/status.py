@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.durations import DAY, HOUR, MINUTE, SECOND
@@ -216,12 +217,12 @@ def _counts(
 ) -> tuple[dict[str, int], dict[str, Oldest]]:
     """Rows by status, and the oldest live ones. Of final ones the log knows how many: history stays closed."""
     files = home.files()
-    final = sum(file.count() for file in files if file.partition[C.IS_FINAL])
+    final = sum(file.count() for file in files if file.is_final)
     statuses: Counter[str] = Counter()
     first: dict[str, tuple[int, ...]] = {}
     holders: dict[str, list[File]] = {}
     for file in files:
-        if not file.partition[C.IS_FINAL]:
+        if not file.is_final:
             has_status = C.SESSION_START in span
             rows = file.read([*([C.STATUS] if has_status else []), *span])
             found = rows[C.STATUS].to_pylist() if has_status else [OPEN] * rows.num_rows
@@ -246,8 +247,10 @@ def _rows(table: LocalTable) -> list[dict[str, Any]]:
         rows = file.read()
         for name in set(TIMES) & set(rows.column_names):
             rows = rows.set_column(rows.column_names.index(name), name, as_numbers(rows[name]))
-        found += rows.to_pylist(maps_as_pydicts="strict")
-    return [{name: row.get(name) for name in table.columns} for row in found]
+        found += rows.to_pylist()
+    maps = {field.name for field in table.schema.fields if isinstance(field.dataType, T.MapType)}  # told as pairs
+    told = [{name: row.get(name) for name in table.columns} for row in found]
+    return [{name: dict(v) if name in maps and v is not None else v for name, v in row.items()} for row in told]
 
 
 def _waiting(manifest: Manifest | None, events: Mapping[str, Table] | Mapping[str, LocalTable]) -> dict[str, int]:
@@ -271,7 +274,7 @@ def is_small(tables: LocalTableSet, *, whole: bool = False) -> bool:
             return False
         live = manifest.live_sessions
         if live is None:  # the commit's files know
-            live = sum(file.count() for file in tables.sessions.files() if not file.partition[C.IS_FINAL])
+            live = sum(file.count() for file in tables.sessions.files() if not file.is_final)
         if live > SMALL_LIVE:
             return False
         waiting = _waiting(manifest, tables.events)

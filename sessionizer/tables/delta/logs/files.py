@@ -135,5 +135,8 @@ def _summed_up(paths: list[Path]) -> list[str]:
         file = pq.ParquetFile(path)
         for name in {"metaData", "txn"} & set(file.schema_arrow.names):
             table = file.read([name])
-            found += table.filter(pc.is_valid(table[name])).to_pylist(maps_as_pydicts="strict")
+            found += table.filter(pc.is_valid(table[name])).to_pylist()
+    for row in found:
+        if told := row.get("metaData"):
+            told["configuration"] = dict(told["configuration"] or ())  # of pairs
     return [json.dumps(row) for row in found]

@@ -132,7 +132,8 @@ def _is_whole(parts: list[str]) -> bool:
 def kept_us(spark: SparkSession, setting: Callable[[str], str | None]) -> tuple[int, int]:
     """How long, in microseconds, removed files and the log are kept, by these settings."""
     kept = [interval_of(setting(name) or usual) for name, usual in USUALLY_KEPT.items()]
-    ends = [f"TIMESTAMP '1970-01-01' + {interval}" for interval in kept]
+    # In UTC, whatever the zone of the session is: a day has 24 hours, and the first one begins at zero.
+    ends = [f"CAST(TIMESTAMP_NTZ '1970-01-01' + {interval} || 'Z' AS TIMESTAMP)" for interval in kept]
     removed, log = spark.sql(f"SELECT {', '.join(f'unix_micros({end})' for end in ends)}").collect()[0]
     return int(removed), int(log)
 
