@@ -52,7 +52,9 @@ def test_a_map_is_the_same_by_the_table_and_by_its_changes(spark: SparkSession, 
     entries = "map('page', 1, 'ref', 2, 'lang', 3, 'os', 4, 'ua', 5, 'ip', 6)"
     done.source(f"CREATE TABLE {{}} (u STRING, at TIMESTAMP, n INT, m MAP<STRING, INT>, l {nested}) USING delta")
     for minutes in (0, 5, 7):
-        done.source(f"INSERT INTO {{}} SELECT 'a', timestamp_micros({at(minutes)}), 1, {entries}, array(struct({entries}))")
+        done.source(
+            f"INSERT INTO {{}} SELECT 'a', timestamp_micros({at(minutes)}), 1, {entries}, array(struct({entries}))"
+        )
         (done.run if minutes else done.init().run)()
     done.assert_sessions("u | start | end | count | kinds_m | kinds_l \n a | 0 | 7 | 3 | 1 | 1")
     done.assert_clean()

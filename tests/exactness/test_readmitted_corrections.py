@@ -42,6 +42,23 @@ def test_a_correction_that_another_key_brings_along_takes_its_late_session_with_
     done.assert_clean()
 
 
+@pytest.mark.broad
+@pytest.mark.parametrize("policy", ["quarantine", {"deletes": "ignore"}], ids=["waits", "is ignored"])
+def test_a_delete_of_an_event_that_has_no_time_by_now_is_made_too(play: Plays, policy: Any) -> None:
+    events = "u | at | n | at2 \n a | 5 | 1 | - \n b | 7 | 2 | 7"
+    done = play(events, schema="u STRING, at TIMESTAMP, n INT, at2 TIMESTAMP", corrections=policy)
+    done.source("DELETE FROM {} WHERE n = 1").run()
+    done.change(source={"event_time": "at2"}).rebuild()
+    assert done.told_rejected("u | event_time | kept") == [{"u": "a", "event_time": "-", "kept": "in"}]
+    (done.readmit(300, 310) if policy == "quarantine" else done.readmit_deletes("b")).assert_clean()
+    (done.readmit() if policy == "quarantine" else done.readmit_deletes("a")).assert_rejected("u | reason")
+    done.assert_sessions("u | start | count \n b | 7 | 1")
+    done.assert_clean()
+    done.change(corrections="apply").source("DELETE FROM {} WHERE n = 2").run()
+    done.assert_sessions("u | start | count")
+    done.assert_clean()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("anew", [False, True])
 def test_an_update_is_readmitted_whole_wherever_it_moved_its_event(play: Plays, anew: bool) -> None:

@@ -24,7 +24,7 @@ from sessionizer.jobs.run.retries import with_retries
 from sessionizer.jobs.run.scopes import keys_from_json
 from sessionizer.jobs.run.side_tables import check_told
 from sessionizer.lib import columns as C
-from sessionizer.lib.admission.freed import Readmission, asked_for
+from sessionizer.lib.admission.freed import Readmission, asked_for, is_inside
 from sessionizer.lib.admission.verdicts import IN_THE_FUTURE, LATE
 from sessionizer.lib.config import DynamicGap
 from sessionizer.lib.errors import UsageError
@@ -145,11 +145,13 @@ def readmit(kind: Kind, asked: LookBack, say: Say = lambda _: None) -> list[RunR
     all_in_span = Readmission(asked.low, asked.high, keys, not asked.deletes, forgotten, asked.deletes)
     wanted = asked_for(rejects, all_in_span, kind.rule, Checkpoints())
     time = F.unix_micros(C.col(C.EVENT_TIME))
-    inside = wanted.where((time >= asked.low) & (time < asked.high))
-    bounds = inside.agg(F.min(time).alias("low"), F.max(time).alias("high")).collect()[0]
-    if bounds["low"] is None:
+    inside = wanted.where(is_inside(asked.low, asked.high))
+    low, last, rows = inside.agg(F.min(time), F.max(time), F.count(F.lit(1))).collect()[0]
+    if not rows:
         return []
-    low, high = int(bounds["low"]), int(bounds["high"]) + 1
+    if low is None:  # what has no time lies in any span
+        low = last = min(max(asked.low, 0), asked.high - 1)
+    high = last + 1
     whole = replace(asked, low=low, high=high, chunk=high - low)
     step = partial(_taken_in, kind, whole.arguments(low, high), whole, say)
     report = with_retries(step, say, kind.name)

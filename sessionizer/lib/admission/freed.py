@@ -54,6 +54,12 @@ class Readmission:
     deletes: bool = False
 
 
+def is_inside(low: int, high: int) -> Column:
+    """Whether a row of rejected_events lies in a span; in any, where it is kept in and has no time by today's rule."""
+    time = F.unix_micros(C.col(C.EVENT_TIME))
+    return F.coalesce((time >= low) & (time < high), C.col(C.KEPT) == IN, F.lit(False))
+
+
 def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule, compute: Compute) -> DataFrame:
     """The rows of rejected_events that are judged again.
 
@@ -64,7 +70,7 @@ def asked_for(rejects: DataFrame, asked: Readmission, rule: Rule, compute: Compu
     """
     time = F.unix_micros(C.col(C.EVENT_TIME))
     mine = rejects if asked.keys is None else joined(rejects, F.broadcast(asked.keys), rule.key, "left_semi")
-    inside = (time >= asked.low) & (time < asked.high)
+    inside = is_inside(asked.low, asked.high)
     young = F.lit(True) if asked.forgotten is None else time >= asked.forgotten
     found = mine.where(C.col(C.REASON).isin(LATE, IN_THE_FUTURE, *BY_COLUMNS) & inside & young)
     if asked.deletes:
