@@ -85,8 +85,14 @@ def from_text(text: Column, data_type: T.DataType) -> Column:
 
 
 def sorted_maps(value: Column, data_type: T.DataType) -> Column:
-    """The value with the entries of its maps in the order of their keys."""
-    return _with_maps(value, data_type, lambda one, of: _sorted_map(one, of, lambda key, _: key, sorted_maps))
+    """The value with the entries of its maps in the order of their keys; one with a key twice is left as it is."""
+
+    def made(one: Column, of: T.MapType) -> Column:
+        keys = F.map_keys(one)
+        is_fit = F.size(keys) == F.size(F.array_distinct(keys))
+        return F.when(is_fit, _sorted_map(one, of, lambda key, _: key, sorted_maps)).otherwise(one)
+
+    return _with_maps(value, data_type, made)
 
 
 def for_json(value: Column, data_type: T.DataType) -> Column:
@@ -110,8 +116,10 @@ def _with_maps(value: Column, data_type: T.DataType, made: Callable[[Column, T.M
         case T.ArrayType() if holds_map(data_type.elementType):
             return F.transform(value, lambda element: _with_maps(element, data_type.elementType, made))
         case T.StructType() if holds_map(data_type):
-            fields = [_with_maps(value[f.name], f.dataType, made).alias(f.name) for f in data_type.fields]
-            return F.when(value.isNotNull(), F.struct(*fields))
+            for f in data_type.fields:  # by which Spark still reads no more parts of it than are asked for
+                if holds_map(f.dataType):
+                    value = value.withField(C.quoted(f.name), _with_maps(value[f.name], f.dataType, made))
+            return value
         case _:
             return value
 

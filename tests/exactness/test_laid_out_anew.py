@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from sessionizer.jobs.commands.rebuild_plan import plan
 from sessionizer.lib.config import Config
 from sessionizer.lib.errors import SourceError, TableError
 from sessionizer.tables.delta.settings import having
@@ -186,6 +187,9 @@ def test_an_older_copy_in_its_place_is_refused_where_the_tables_beside_it_are_ne
     for _ in range(2):
         with pytest.raises(TableError, match="is older than its ledger"):
             done.run()
+    for command in (done.rebuild, lambda: plan(done.kind, lambda _: None)):
+        with pytest.raises(TableError, match="is older than its ledger"):
+            command()
     done.assert_rejected("u | event_time | reason \n a | 150 | late")
     for name in ("rejected_events", "runs"):
         shutil.rmtree(tmp_path / "made" / name)
@@ -200,6 +204,21 @@ def test_an_older_copy_in_its_place_is_refused_where_the_tables_beside_it_are_ne
     done.run()
     done.assert_rejected("u | event_time | reason \n c | 10 | late")
     done.runs("c@11").assert_rejected("u | event_time | reason \n c | 10 | late \n c | 11 | late")
+    done.assert_clean()
+
+
+def test_a_ledger_that_followed_a_restore_is_none_of_a_later_table(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path).runs("tick@100 a@95")
+    done.damage("UPDATE {} SET total = 99")
+    done.damage("RESTORE {} TO VERSION AS OF 1")
+    assert done.run() == []
+    home = done.kind.home
+    home.table.change_setting("some.property", "x", done.position().text())  # as upkeep repeats it
+    home.table.checkpoint()
+    for entry in Path(home.table.location, "_delta_log").glob("*.json"):
+        if int(entry.stem) < home.table.version:
+            entry.unlink()
+    done.runs("a@101").assert_sessions("u | start | count \n a | 95 | 2 \n tick | 100 | 1")
     done.assert_clean()
 
 

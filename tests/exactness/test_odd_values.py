@@ -1,16 +1,21 @@
 """Values at the ends of their types, keys and times of odd kinds, results that no table holds."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from sessionizer.jobs.commands.forget import forget
 from sessionizer.jobs.commands.rebuild_plan import plan
 from sessionizer.jobs.reporting.run_output import show
 from sessionizer.lib import columns as C
+from sessionizer.lib.canonical import sorted_maps
 from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import (
     ConfigError,
@@ -58,6 +63,33 @@ def test_a_map_is_the_same_by_the_table_and_by_its_changes(spark: SparkSession, 
         (done.run if minutes else done.init().run)()
     done.assert_sessions("u | start | end | count | kinds_m | kinds_l \n a | 0 | 7 | 3 | 1 | 1")
     done.assert_clean()
+
+
+@pytest.mark.broad
+def test_a_map_that_has_a_key_twice_is_as_spark_reads_it(spark: SparkSession, tmp_path: Path) -> None:
+    first = [{"name": "first", "fn": "first", "of": "m['x']"}]
+    done = Play(spark, tmp_path, "u STRING, at TIMESTAMP, n INT, m MAP<STRING, INT>", aggregates=first)
+    texts = pa.map_(pa.string(), pa.int32())
+    kinds = pa.schema({"u": pa.string(), "at": pa.timestamp("us", "UTC"), "n": pa.int32(), "m": texts})
+    row = {"u": "a", "at": at(0), "n": 1, "m": [("x", 1), ("y", 3), ("x", 2)]}
+    write_deltalake(done.config.source.table, pa.Table.from_pylist([row], kinds))
+    done.init().run()
+    done.assert_sessions("u | count | first \n a | 1 | 1")
+    done.assert_clean()
+
+
+def test_parts_of_structs_with_maps_are_still_read_alone(spark: SparkSession, tmp_path: Path) -> None:
+    kind = "STRUCT<who: STRING, `a.b`: STRUCT<props: MAP<STRING, INT>, k: INT>, pad: STRING>"
+    spark.sql(f"CREATE TABLE delta.`{tmp_path}` (p {kind}) USING delta")
+    rows = spark.read.format("delta").load(str(tmp_path))
+    inner = "named_struct('props', map('b', 1, 'a', 2), 'k', 3)"
+    spark.sql(f"INSERT INTO delta.`{tmp_path}` SELECT named_struct('who', 'ann', 'a.b', {inner}, 'pad', 'x')")
+    told = rows.select(sorted_maps(F.col("p"), rows.schema["p"].dataType).alias("p"))
+    read = str(told.select("p.who")._jdf.queryExecution().executedPlan().toString())
+    assert "ReadSchema: struct<p:struct<who:string>>" in read
+    (row,) = told.select(F.to_json("p")).collect()
+    assert json.loads(row[0]) == {"who": "ann", "a.b": {"props": {"a": 2, "b": 1}, "k": 3}, "pad": "x"}
+    assert row[0].index('"a":2') < row[0].index('"b":1')
 
 
 @pytest.mark.broad

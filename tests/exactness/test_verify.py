@@ -249,6 +249,13 @@ def test_a_wrong_session_of_late_events_is_found_where_places_are_judged(play: P
     assert not done.verify().clean
 
 
+def test_a_wrong_end_of_its_reach_is_found_where_no_session_is_recomputed(play: Plays) -> None:
+    done = play("tick@100 | a@98", time={"lateness": "session"})
+    done.assert_clean()
+    done.damage("UPDATE {} SET expires_at = expires_at - INTERVAL 1 SECOND WHERE u = 'a'")
+    assert done.verify().broken["a session expires a gap behind its end"] == 1
+
+
 def test_a_live_session_that_the_watermark_of_its_key_has_passed_is_found(play: Plays) -> None:
     by_key = {"watermark": {"per": "key"}, "idle_timeout": {"after": "30d", "clock": "processing_time"}}
     done = play("a@5 a@50", time=by_key | {"allowed_lateness": "1h"})

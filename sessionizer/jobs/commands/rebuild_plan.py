@@ -16,6 +16,7 @@ from sessionizer.jobs.run.compute import Checkpoints, outlasting
 from sessionizer.jobs.run.context import RunContext
 from sessionizer.jobs.run.driver import repair
 from sessionizer.jobs.run.kinds import Kind
+from sessionizer.jobs.run.manifests import check_is_last
 from sessionizer.jobs.run.phases import Phases, Say, wall_clock
 from sessionizer.jobs.run.policies import check_expectations, check_filter, check_policies
 from sessionizer.lib import columns as C
@@ -56,6 +57,7 @@ def plan(kind: Kind, say: Say, now: int | None = None) -> Plan:
     """Compute what `rebuild` would write, and compare it with the table. Errors: as for a rebuild."""
     kind.require()
     position = side_tables.as_followed(kind, kind.home.position())
+    check_is_last(kind, position)
     side_tables.check_told(kind, position, of_rebuild=True)
     context = RunContext.anew(kind, position, wall_clock() if now is None else now)
     check_filter(context)
@@ -95,6 +97,7 @@ def repair_if_possible(kind: Kind, position: Position, say: Say) -> Position:
 
     The position that it goes on from. Errors: UsageError where that is not known.
     """
+    check_is_last(kind, position)  # else what it writes beside the table would be taken for written
     done = position.manifest
     try:
         repair(kind, position, say)

@@ -188,9 +188,10 @@ class Ingestion:
                 return 0
             fails = torn > 0 and self.config.invalid_events == "fail"
             if fails or (added == 0 and part.start == 0):
-                what = "not every line, as `invalid_events: fail` has it," if fails else "no line"
+                none = f"no line of the file can be read as {self.reader.options.format}"
+                some = "not every line of the file can be read, and `invalid_events: fail` asks for that"
                 raise SourceError(
-                    f"{what} of the file can be read as {self.reader.options.format}, so nothing was ingested",
+                    f"{some if fails else none}, so nothing was ingested",
                     value=str(part.file),
                     remedy="check --format, --time-format, --schema and the --csv options. "
                     + "; ".join(examples(rows.rows, rows.number(), 1)),

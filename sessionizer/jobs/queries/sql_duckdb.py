@@ -96,7 +96,7 @@ def _rows(query: Query, text: str) -> Iterator[tuple[Any, ...]]:
         while batch := result.fetchmany(10_000):
             yield from batch
     except duckdb.Error as error:
-        if "unicode" in str(error):
+        if "nvalid unicode" in str(error):
             raise NeedsSpark("a text is none in UTF-8, which DuckDB cannot tell") from error
         raise UsageError("the query cannot be answered", value=query.text, remedy=_said(error)) from error
 

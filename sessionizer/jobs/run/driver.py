@@ -13,7 +13,7 @@ from sessionizer.jobs.run import side_tables
 from sessionizer.jobs.run.compute import outlasting
 from sessionizer.jobs.run.context import RunContext
 from sessionizer.jobs.run.kinds import Kind, kind_of
-from sessionizer.jobs.run.manifests import manifest_of, stands, with_counts
+from sessionizer.jobs.run.manifests import check_is_last, manifest_of, stands, with_counts
 from sessionizer.jobs.run.phases import Beginning, Phases, RunOptions, RunReport, Say, wall_clock
 from sessionizer.jobs.run.pipeline import NO_OVERRIDE, RunResult
 from sessionizer.jobs.run.policies import (
@@ -28,7 +28,6 @@ from sessionizer.jobs.run.retries import may_start_over, with_retries
 from sessionizer.jobs.run.scopes import moves
 from sessionizer.lib.config import Config
 from sessionizer.lib.durations import HOUR
-from sessionizer.lib.errors import TableError
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.watermarks import WatermarkState, advance_each
 from sessionizer.tables.delta import Superseded
@@ -91,6 +90,7 @@ def repair(kind: Kind, position: Position, say: Say) -> Manifest | None:
     watermarks it judged, so the same result is computed again. The rows of runs that a RESTORE has undone are removed.
     Errors: TableError where there are rows and no manifest: they would come twice.
     """
+    check_is_last(kind, position)
     manifest, restored, rebuild = position.manifest, position.restored, f"sessionizer rebuild{kind.option}"
     if manifest is None:
         side_tables.check_no_rows(kind, [kind.home.table])
@@ -105,7 +105,6 @@ def repair(kind: Kind, position: Position, say: Say) -> Manifest | None:
         return None
     if side_tables.is_entered(kind, manifest, restored):
         side_tables.check_is_own(kind, manifest)
-        check_is_last(kind, manifest, restored)
         check_outputs(kind, manifest, restored)
         return None
     say(f"finishing run {manifest.run_id}, which was cut off after its commit")
@@ -122,23 +121,6 @@ def repair(kind: Kind, position: Position, say: Say) -> Manifest | None:
         manifest = with_counts(manifest, kind.home.counts_of_new(position.version))
     side_tables.enter(kind, manifest, Timing(), restored)
     return manifest
-
-
-def check_is_last(kind: Kind, manifest: Manifest, restored: int | None) -> None:
-    """Raise where the ledger has later runs and no RESTORE has undone them: an older copy lies in the table's place."""
-    later = manifest.model_copy(update={"run_seq": manifest.run_seq + 1})
-    if restored is not None or not side_tables.is_entered(kind, later, None):
-        return
-    now = kind.home.position().manifest
-    if now is None or now.run_seq > manifest.run_seq:  # another process has gone on
-        raise Superseded(f"{kind.name} has moved on since run {manifest.run_id}")
-    beside = ", ".join(table.location for table in kind.side_tables())
-    raise TableError(
-        f"the {kind.name} table is older than its ledger, which has runs behind the table's last one",
-        value=manifest.run_id,
-        remedy=f"where a copy was brought back, those of the tables beside it must be of the same time: {beside}. "
-        f"Without them remove these, then `sessionizer init` and `sessionizer rebuild{kind.option}`",
-    )
 
 
 def lasting(kind: Kind, position: Position) -> Position:

@@ -8,15 +8,17 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from sessionizer.jobs.run.context import RunContext
-from sessionizer.jobs.run.kinds import REJECTED, Kind
+from sessionizer.jobs.run.kinds import REJECTED, Kind, fence
 from sessionizer.jobs.run.pipeline import NO_OVERRIDE, RunResult
 from sessionizer.jobs.run.retelling import brought_back, left_behind
 from sessionizer.jobs.run.scopes import scopes_as_json
+from sessionizer.jobs.run.side_tables import RUNS
 from sessionizer.lib import __version__
 from sessionizer.lib import columns as C
-from sessionizer.lib.errors import ConfigError
+from sessionizer.lib.errors import ConfigError, TableError
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.watermarks import SourceTime, WatermarkState
+from sessionizer.tables.delta import Commit, Superseded
 from sessionizer.tables.events import EventTable
 from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Consumed, Manifest, Read, Since, policy
@@ -195,3 +197,22 @@ def _scopes(clock: WatermarkState, rule: Rule) -> tuple[str, ...] | None:
             remedy="set per: table, or per: key, whose watermarks lie on the sessions themselves",
         )
     return lines
+
+
+def check_is_last(kind: Kind, position: Position) -> None:
+    """Raise where the ledger has the number of the next run: an older copy of the table lies in its place.
+
+    A RESTORE is a version of its own, and so are the runs that it has undone. Errors: TableError; Superseded where
+    another process has gone on.
+    """
+    if not kind.runs.table.has_fence(Commit(fence(kind.home.table.id, RUNS), position.version + 1)):
+        return
+    if kind.home.position().version > position.version:
+        raise Superseded(f"{kind.name} has moved on since version {position.version}")
+    beside = ", ".join(table.location for table in kind.side_tables())
+    raise TableError(
+        f"the {kind.name} table is older than its ledger, which has runs behind the table's last one",
+        value=f"version {position.version}",
+        remedy=f"where a copy was brought back, those of the tables beside it must be of the same time: {beside}. "
+        f"Without them remove these, then `sessionizer init` and `sessionizer rebuild{kind.option}`",
+    )

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.compare import ADDED, same_value, tolerances
+from sessionizer.lib.config import DynamicGap
 from sessionizer.lib.expressions import expression
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.verifying import rules
@@ -124,6 +125,10 @@ def broken_rules(table: DataFrame, rule: Rule) -> dict[str, DataFrame]:
     found[rules.IN_ORDER] = table.where((start > end) | (end >= C.col(C.EXPIRES_AT))).select(
         C.SESSION_ID, C.SESSION_START, C.SESSION_END
     )
+    if not isinstance(rule.gap, DynamicGap):
+        expires = F.try_add(F.unix_micros(end), F.lit(rule.gap))
+        wrong = ~expires.eqNullSafe(F.unix_micros(C.col(C.EXPIRES_AT)))
+        found[rules.EXPIRES] = table.where(wrong).select(C.SESSION_ID, C.SESSION_END, C.EXPIRES_AT)
     lasts = F.unix_micros(end) - F.unix_micros(start)
     if rule.max_duration is not None:
         longer = table.where(lasts > rule.max_duration)

@@ -1,10 +1,12 @@
 """What `verify` holds the tables to beside recomputing them: each rule by its name, and which of them it looks at."""
 
+from sessionizer.lib.config import DynamicGap
 from sessionizer.lib.rule import Rule
 
 # Of every sessions table, by its rows alone.
 ONCE = "each session_id is there once"
 IN_ORDER = "session_start <= session_end < expires_at"
+EXPIRES = "a session expires a gap behind its end"
 NOT_LONGER = "no session lasts longer than max_duration"
 APART = "sessions of a key lie further apart than the gap"
 NO_OVERLAP = "sessions of a key do not overlap"
@@ -38,6 +40,7 @@ def is_recomputed(rule: Rule) -> bool:
 def of_sessions(rule: Rule) -> list[str]:
     """What holds for every sessions table of this rule."""
     told = {
+        EXPIRES: not isinstance(rule.gap, DynamicGap),
         NOT_LONGER: rule.max_duration is not None,
         NO_OVERLAP: rule.by_content,
         APART: is_recomputed(rule) and not rule.by_content,
