@@ -1,5 +1,6 @@
 """When two rows are the same: the one comparison of results (SEMANTICS §3)."""
 
+import re
 from collections.abc import Mapping
 from functools import reduce
 
@@ -27,8 +28,13 @@ def tolerances(rule: Rule) -> dict[str, float]:
     found = {a.name: ADDED for a in rule.aggregates if a.fn in ("sum", "avg", "custom")}
     found |= {a.name: SKETCHED[a.fn] for a in rule.aggregates if a.fn in SKETCHED}
     for made in (a for a in rule.aggregates if a.sql is not None):
-        found[made.name] = max((near for name, near in found.items() if name in str(made.sql)), default=ADDED)
+        named = (near for name, near in found.items() if _is_named(name, str(made.sql)))
+        found[made.name] = max(named, default=ADDED)
     return found
+
+
+def _is_named(name: str, sql: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sql, re.IGNORECASE) is not None
 
 
 def same_row(

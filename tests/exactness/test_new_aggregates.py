@@ -87,6 +87,15 @@ def test_a_backfill_of_columns_fills_what_was_final_and_takes_nothing_in(before:
     assert play.verify().differing == 1
 
 
+def test_an_sql_that_fails_for_what_is_not_filled_yet_is_no_matter_of_verify(play: Plays) -> None:
+    share = {"name": "share", "sql": "event_count / total"}
+    done = play("a@0=0 tick@100=1").change(aggregates=[*TOTAL, share])
+    done.runs("tick@101=1").assert_sessions("u | share \n a | - \n tick | 1.0")
+    done.assert_clean()
+    done.damage("UPDATE {} SET total = 0 WHERE u = 'tick'")
+    assert done.verify().differing == 1
+
+
 def test_no_backfill_of_columns_goes_over_late_sessions_apart_that_it_leaves_as_they_are(play: Plays) -> None:
     done = play("tick@100 | a@5", late_events="separate").change(aggregates=[*TOTAL, KINDS])
     done.run()
@@ -106,8 +115,9 @@ def test_a_dropped_column_stays_and_is_null_in_what_is_written_from_then_on(befo
     dropped = "what is written since an aggregate was dropped holds nothing of it"
     assert {name: rows for name, rows in play.verify().broken.items() if rows} == {dropped: 1}
     play.damage("UPDATE {} SET total = NULL WHERE u = 'b'")
-    with pytest.raises(ConfigError, match="has a column that another definition has filled"):
+    with pytest.raises(ConfigError, match="has a column that another definition has filled") as refused:
         play.change(aggregates=[MOST | {"name": "total"}]).run()
+    assert '"fn": "sum"' in str(refused.value.value)
     play.change(aggregates=[MOST, *TOTAL]).run()
     told = "u | count | total | most \n a | {} \n b | 3 | 9 | 4 \n c | 1 | 7 | 7 \n d | 1 | 1 | 1"
     play.assert_sessions(told.format("2 | 5 | -"))

@@ -249,6 +249,12 @@ def test_a_wrong_session_of_late_events_is_found_where_places_are_judged(play: P
     assert not done.verify().clean
 
 
+def test_a_flush_that_never_was_is_found(play: Plays) -> None:
+    done = play("tick@100 a@5")
+    done.damage("UPDATE {} SET end_reason = 'flush' WHERE u = 'a'")
+    assert not done.verify().clean
+
+
 def test_a_wrong_end_of_its_reach_is_found_where_no_session_is_recomputed(play: Plays) -> None:
     done = play("tick@100 | a@98", time={"lateness": "session"})
     done.assert_clean()

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from sessionizer.jobs.cli import main
 from sessionizer.jobs.commands.look_back import rebuild
+from sessionizer.jobs.queries import changes_duckdb, sql_duckdb
 from sessionizer.jobs.queries.changes import Asked, changes, document
 from sessionizer.jobs.queries.sql import documents, query_frame
 from sessionizer.lib import columns as C
@@ -305,6 +306,16 @@ def test_a_run_that_only_the_ledger_remembers(warehouse: Warehouse, tmp_path: Pa
         told(copy, "update", since_run="1")
     with pytest.raises(TableError, match=r"cleaned up the log of those days.*oldest version it knows is 2"):
         History(copy.tables.sessions, copy.tables.runs).version_at(0)
+
+
+def test_a_ledger_that_was_made_anew_leaves_no_session_out(warehouse: Warehouse, tmp_path: Path) -> None:
+    copy = copied(warehouse, tmp_path)
+    shutil.rmtree(copy.folder / "runs")
+    copy.init()
+    asked = Asked("append", since_run="1")
+    assert told(copy, "append", since_run="1") == ["ann 10:00", "bob 10:00", "bob 12:00"]
+    _, query = changes_duckdb.changes(copy.config, asked, windows=False, whole=True)
+    assert len(sql_duckdb.documents(query)) == 3
 
 
 def optimize_with_manifest(warehouse: Warehouse) -> None:

@@ -128,7 +128,9 @@ def _compared(context: RunContext, rows: DataFrame, events: DataFrame, asked: As
         left(sessions, C.EXPIRES_AT, context.clock.forgotten), {"events": F.sum(C.col(C.EVENT_COUNT))}
     )
     wanted = asked_for(made, asked, rule.key, TIMES)
-    return compute.held(differences(rows, wanted, rule, facts, _since(context))), seen["events"] or 0
+    flushed = bool(rule.scope) or context.clock.flush_mark is not None
+    told = differences(rows, wanted, rule, facts, _since(context), flushed=flushed)
+    return compute.held(told), seen["events"] or 0
 
 
 def _since(context: RunContext) -> dict[str, int]:

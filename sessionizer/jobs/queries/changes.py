@@ -14,7 +14,7 @@ from sessionizer.jobs.run.kinds import Kind
 from sessionizer.lib import columns as C
 from sessionizer.lib.errors import TableError, UsageError
 from sessionizer.lib.reading.lookups import in_order
-from sessionizer.lib.reading.net_changes import CHANGE, net_changes
+from sessionizer.lib.reading.net_changes import CHANGE, net_changes, run_number
 from sessionizer.tables.queries.history import History, RunCommit, versions_behind
 from sessionizer.tables.queries.local_history import LocalHistory
 
@@ -46,13 +46,13 @@ class Asked:
 class Wanted:
     """What is to be read for what was asked, `last` being the last run that is in it.
 
-    The rows of `version`; of `runs` (ids), those that they made final; or the changes of a `span` of versions, both
-    inclusive, which tell what is other than in any of the versions `held`, too.
+    The rows of `version`; of the `runs` behind a number, up to another, those that they made final; or the changes of a
+    `span` of versions, both inclusive, which tell what is other than in any of the versions `held`, too.
     """
 
     last: RunCommit
     version: int
-    runs: Sequence[str] | None = None
+    runs: tuple[int, int] | None = None
     span: tuple[int, int] | None = None
     held: Sequence[int] = ()
 
@@ -70,9 +70,8 @@ def wanted(history: History | LocalHistory, asked: Asked, columns: Sequence[str]
         case "complete":
             return Wanted(last, version if asked.run is None else max(_version(last, history.name), 0))
         case "append":
-            history.runs.require("`sessionizer init` makes it")
-            ids = [str(last.run_id)] if since is None else history.later_runs(since, last)
-            return Wanted(last, version, runs=ids)
+            # By the number in the id of a run: a ledger that was made anew has not all of them.
+            return Wanted(last, version, runs=(last.run_seq - 1 if since is None else since.run_seq, last.run_seq))
     if any(name.lower() == CHANGE for name in columns):
         raise UsageError(
             f"--mode update adds a column named {CHANGE}, and the {history.name} table has one of its own",
@@ -107,7 +106,8 @@ def changes(kind: Kind, asked: Asked) -> tuple[RunCommit, DataFrame]:
         rows = history.read(found.version).drop(C.STATE)  # which may have had fewer columns then
         columns = tuple(rows.columns)
         if found.runs is not None:
-            rows = rows.where(C.col(C.IS_FINAL) & C.col(C.RUN_ID).isin(list(found.runs)))
+            low, high = found.runs
+            rows = rows.where(C.col(C.IS_FINAL) & (run_number() > low) & (run_number() <= high))
     return found.last, in_order(rows.select(*C.cols(columns)), (*kind.rule.key, *layout.order))
 
 

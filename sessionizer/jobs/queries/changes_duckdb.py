@@ -76,7 +76,9 @@ def changes(config: Config, asked: Asked, *, windows: bool, whole: bool) -> tupl
     else:
         rows, text = history.read(found.version), f"SELECT {shown} FROM found"
         if found.runs is not None:
-            text += f" WHERE {C.IS_FINAL} AND {C.RUN_ID} IN ({', '.join(map(_text, found.runs)) or 'NULL'})"
+            low, high = found.runs
+            number = f"TRY_CAST(split_part({C.RUN_ID}, '-', 2) AS BIGINT)"
+            text += f" WHERE {C.IS_FINAL} AND {number} > {low} AND {number} <= {high}"
     text += f" ORDER BY {', '.join(f'{quoted(name)} ASC NULLS FIRST' for name in (*of.rule.key, *layout.order))}"
     return found.last, sql_duckdb.checked_query(config, text, {"found": rows})
 
@@ -92,7 +94,3 @@ def show(last: RunCommit, query: sql_duckdb.Query, limit: int, *, as_csv: bool, 
 
 def _listed(names: Iterable[str] | Sequence[str]) -> str:
     return ", ".join(map(quoted, names))
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"

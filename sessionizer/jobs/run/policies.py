@@ -18,7 +18,7 @@ from sessionizer.jobs.run.context import RunContext
 from sessionizer.jobs.run.kinds import REJECTED, Kind, Ruled
 from sessionizer.jobs.run.phases import Phases
 from sessionizer.jobs.run.pipeline import RunResult
-from sessionizer.jobs.run.retelling import as_before, told_apart, told_otherwise
+from sessionizer.jobs.run.retelling import OF_BEFORE, as_before, told_apart, told_otherwise
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.accepted import accepted, as_rejects
 from sessionizer.lib.admission.verdicts import BEFORE_START, CORRECTION, DUPLICATE, EXPRESSION_FAILED, IN, INVALID, LATE
@@ -64,11 +64,11 @@ def _check_aggregates(kind: Ruled, done: Manifest, *, may_evolve: bool) -> None:
     evolved = done.evolution(kind.summary)
     if evolved.otherwise:
         name, *_ = evolved.otherwise
-        old = {**evolved.left, **by_name(done.rule[AGGREGATES])}.get(name)
+        old = {**done.left, **by_name(done.rule[AGGREGATES])}.get(name)
         raise ConfigError(
             f"aggregates.{name} has a column that another definition has filled, and final {kind.name} would keep its "
             "values",
-            value=None if old is None else json.dumps(old),
+            value=None if old is None or OF_BEFORE in str(old.get("of")) else json.dumps(old),
             remedy="give it another name, which is a column of its own; or set the old definition again; or "
             f"`sessionizer rebuild{kind.option}` makes all {kind.name} anew",
         )
@@ -150,7 +150,7 @@ def check_filter(context: RunContext) -> None:
         raise UsageError(
             "source.where has changed, and corrections in quarantine may move events to where it hides them",
             value=kind.rule.where,
-            remedy=f"`sessionizer readmit{kind.option}` makes them first; or {remedy}",
+            remedy=f"`sessionizer readmit{kind.option}` by the rule as it was makes them first; or {remedy}",
         )
 
 
@@ -201,7 +201,7 @@ def check_policies(result: RunResult, context: RunContext) -> None:
     if context.mode == "run" and rule.corrections == "apply" and corrects:
         _check_none_wait(context, "the source updates or deletes rows")
     for policy, reasons, remedy in (
-        ("late_events", late, f"set a longer {context.kind.lateness}, or late_events: quarantine or amend"),
+        ("late_events", late, "set late_events: quarantine or amend; what has passed stays so by a longer lateness"),
         ("invalid_events", INVALID, "mend the source, or set invalid_events: quarantine"),
     ):
         if getattr(rule, policy) != "fail" or not any(rejects.get(reason) for reason in reasons):

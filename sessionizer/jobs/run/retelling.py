@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from sessionizer.jobs.run.context import RunContext
 
 OF_SOURCES = ("source.where", "source.event_time")  # of several each has its own
+OF_BEFORE = "/* by the columns of before */"  # behind an `of` that names a column which is no longer there
 Columns = tuple[T.StructType, T.StructType]  # before and after
 
 
@@ -99,7 +100,7 @@ def left_behind(
     def told(of: Mapping[str, Any]) -> Mapping[str, Any]:
         mine = [each for name, each in (*changed.items(), *back.items()) if of.get("source") in (None, name)]
         is_of = of.get("of") and any(changes(of["of"], *both) for each in mine for both in each)
-        return {**of, "of": f"{of['of']} /* by the columns of before */"} if is_of else of
+        return {**of, "of": f"{of['of']} {OF_BEFORE}"} if is_of else of
 
     return {name: told(of) for name, of in left.items()}
 

@@ -10,7 +10,9 @@ from pyspark.sql import functions as F
 from sessionizer.lib import columns as C
 from sessionizer.lib.compare import ADDED, same_value, tolerances
 from sessionizer.lib.config import DynamicGap
+from sessionizer.lib.engine import VALUE, attempt
 from sessionizer.lib.expressions import expression
+from sessionizer.lib.reading.net_changes import run_number
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.verifying import rules
 from sessionizer.lib.verifying.content import REASONS
@@ -25,13 +27,13 @@ NEVER: Since = {}
 BY_CLOCK = (C.STATUS, C.END_REASON, C.IS_FINAL)
 
 
-def differences(
-    table: DataFrame, expected: DataFrame, rule: Rule, facts: Sequence[Fact], since: Since = NEVER
+def differences(  # noqa: PLR0913
+    table: DataFrame, expected: DataFrame, rule: Rule, facts: Sequence[Fact], since: Since = NEVER, *, flushed: bool
 ) -> DataFrame:
     """Where the table is not what it should be.
 
     In: rows of the sessions table; the rows that it should have, as `expected_sessions` makes them, with these facts.
-    since: of aggregates that came later, what `unfilled` takes.
+    since: of aggregates that came later, what `unfilled` takes. flushed: whether some run may have ended what was open.
     What only the run's own clock or a flush decides is not compared: status and end_reason of what they ended, and the
     state of sessions with a clock per key.
     Out: session_id, kind STRING (missing, extra or differs), columns ARRAY<STRING>, found and expected: the rows, and
@@ -69,7 +71,7 @@ def differences(
     same |= {name: same[name] | F.col("__final") for name in remembered}
     lacking = {name: F.coalesce(F.array_contains(UNFILLED, name), F.lit(False)) for name in results}
     same |= {name: same[name] | lacks for name, lacks in lacking.items()}
-    same |= {name: same[name] | excused for name, excused in _by_clock(rule).items() if name in same}
+    same |= {name: same[name] | excused for name, excused in _by_clock(rule, flushed=flushed).items() if name in same}
     wrong = [F.when(~equal, F.lit(name)) for name, equal in same.items()]
     told = joined.select(
         F.coalesce(found[C.SESSION_ID], wanted[C.SESSION_ID]).alias(C.SESSION_ID),
@@ -87,7 +89,7 @@ def unfilled(rule: Rule, since: Since) -> dict[str, Column]:
     since: the `run_seq` of the run that took an aggregate up, by name; the `run_id` of a row tells its own.
     """
     return {
-        name: F.coalesce(C.col(name).isNull() & C.col(C.IS_FINAL) & (_number() < since[spec.name]), F.lit(False))
+        name: F.coalesce(C.col(name).isNull() & C.col(C.IS_FINAL) & (run_number() < since[spec.name]), F.lit(False))
         for spec in rule.aggregates
         if spec.name in since
         for name in spec.result_columns
@@ -99,22 +101,22 @@ def not_emptied(table: DataFrame, since: Since) -> DataFrame:
 
     since: the `run_seq` of the run that dropped it, by column.
     """
-    wrong = [C.col(name).isNotNull() & (_number() >= run_seq) for name, run_seq in since.items()]
+    wrong = [C.col(name).isNotNull() & (run_number() >= run_seq) for name, run_seq in since.items()]
     return table.where(reduce(or_, wrong)).select(C.SESSION_ID, C.RUN_ID)
-
-
-def _number() -> Column:
-    """The number of the run that has written a row."""
-    return F.try_element_at(F.split(C.col(C.RUN_ID), "-"), F.lit(2)).try_cast("bigint")
 
 
 def wrong_sql(table: DataFrame, rule: Rule, since: Since = NEVER) -> Column:
     """The columns that the configuration makes in SQL and that are not what the others of their row make."""
     types = {f.name: f.dataType for f in table.schema.fields}
-    made = {a.name: expression(a.sql, table, f"aggregates.{a.name}.sql") for a in rule.aggregates if a.sql is not None}
-    same = {name: same_value(C.col(name), value.cast(types[name]), types[name], ADDED) for name, value in made.items()}
-    lacks = unfilled(rule, since)
-    return _named({name: ~(equal | lacks.get(name, F.lit(False))) for name, equal in same.items()})
+    lacks, wrong = unfilled(rule, since), dict[str, Column]()
+    for name, sql in ((a.name, a.sql) for a in rule.aggregates if a.sql is not None):
+        value = expression(sql, table, f"aggregates.{name}.sql").cast(types[name])
+        is_told = F.lit(True)  # unless it fails for what the row has
+        if (tried := attempt(value, table)) is not None:
+            is_told, value = tried.isNotNull(), tried[VALUE]
+        same = F.when(is_told, same_value(C.col(name), value, types[name], ADDED)).otherwise(F.lit(False))
+        wrong[name] = F.when(lacks.get(name, F.lit(False)), F.lit(False)).otherwise(~same)
+    return _named(wrong)
 
 
 def broken_rules(table: DataFrame, rule: Rule) -> dict[str, DataFrame]:
@@ -170,10 +172,10 @@ def _named(conditions: Mapping[str, Column]) -> Column:
     return F.array_compact(F.array(*named)) if named else F.array().cast("array<string>")
 
 
-def _by_clock(rule: Rule) -> dict[str, Column]:
+def _by_clock(rule: Rule, *, flushed: bool) -> dict[str, Column]:
     """Which columns may differ, as the run's own clock or a flush may have ended the session that was found."""
     reason, status = F.col(FOUND)[C.END_REASON], F.col(FOUND)[C.STATUS]
-    excused = {C.END_REASON: (reason == FLUSH) & (status != OPEN)}
+    excused = {C.END_REASON: (reason == FLUSH) & (status != OPEN) & F.lit(flushed)}
     if rule.idle_after is not None and rule.idle_clock == "processing_time":  # idle, and cut, too
         idle = reason.isin(IDLE, MAX_DURATION, *REASONS) & (status == CLOSED) & (F.col(EXPECTED)[C.STATUS] == OPEN)
         excused = {C.STATUS: idle, C.END_REASON: excused[C.END_REASON] | idle}

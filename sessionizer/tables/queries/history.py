@@ -152,12 +152,6 @@ class History:
                 return RunCommit(row[0], row[1], None)
         raise no_such_run(name)
 
-    def later_runs(self, since: RunCommit, last: RunCommit) -> list[str]:
-        """The ids of the runs after one, up to the last, which may not be in the ledger yet."""
-        later = (C.col(C.RUN_SEQ) > since.run_seq) & (C.col(C.RUN_SEQ) <= last.run_seq)
-        ids = {str(row[0]) for row in self.runs.read().where(later).select(C.RUN_ID).collect()}
-        return sorted(ids | {str(last.run_id)} if last.run_seq > since.run_seq else ids)
-
     def recorded(self, now_us: int) -> DataFrame:
         """The change feed as far back as Delta gives it: of one and the same columns, within the retention of files.
 

@@ -55,11 +55,6 @@ class LocalHistory:
                 return RunCommit(run_id, run_seq, None)
         raise no_such_run(name)
 
-    def later_runs(self, since: RunCommit, last: RunCommit) -> list[str]:
-        """The ids of the runs after one, up to the last, which may not be in the ledger yet."""
-        ids = {run_id for run_id, run_seq in self._ledger() if since.run_seq < run_seq <= last.run_seq}
-        return sorted(ids | {str(last.run_id)} if last.run_seq > since.run_seq else ids)
-
     def _ledger(self) -> list[tuple[str, int]]:
         """The id and the number of each run."""
         read = [file.read([C.RUN_ID, C.RUN_SEQ]) for file in self.runs.files()]
