@@ -85,14 +85,8 @@ def from_text(text: Column, data_type: T.DataType) -> Column:
 
 
 def sorted_maps(value: Column, data_type: T.DataType) -> Column:
-    """The value with the entries of its maps in the order of their keys; one with a key twice is left as it is."""
-
-    def made(one: Column, of: T.MapType) -> Column:
-        keys = F.map_keys(one)
-        is_fit = F.size(keys) == F.size(F.array_distinct(keys))
-        return F.when(is_fit, _sorted_map(one, of, lambda key, _: key, sorted_maps)).otherwise(one)
-
-    return _with_maps(value, data_type, made)
+    """The value with the entries of its maps in the order of their keys."""
+    return _with_maps(value, data_type, lambda one, of: _sorted_map(one, of, lambda key, _: key, sorted_maps))
 
 
 def for_json(value: Column, data_type: T.DataType) -> Column:

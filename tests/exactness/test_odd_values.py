@@ -5,9 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -66,15 +64,18 @@ def test_a_map_is_the_same_by_the_table_and_by_its_changes(spark: SparkSession, 
 
 
 @pytest.mark.broad
-def test_a_map_that_has_a_key_twice_is_as_spark_reads_it(spark: SparkSession, tmp_path: Path) -> None:
-    first = [{"name": "first", "fn": "first", "of": "m['x']"}]
+def test_of_a_key_that_a_map_has_twice_the_last_one_counts(spark: SparkSession, tmp_path: Path) -> None:
+    first = [{"name": "first", "fn": "first", "of": "m['x']"}, {"name": "number", "fn": "max", "of": "size(m)"}]
     done = Play(spark, tmp_path, "u STRING, at TIMESTAMP, n INT, m MAP<STRING, INT>", aggregates=first)
-    texts = pa.map_(pa.string(), pa.int32())
-    kinds = pa.schema({"u": pa.string(), "at": pa.timestamp("us", "UTC"), "n": pa.int32(), "m": texts})
-    row = {"u": "a", "at": at(0), "n": 1, "m": [("x", 1), ("y", 3), ("x", 2)]}
-    write_deltalake(done.config.source.table, pa.Table.from_pylist([row], kinds))
-    done.init().run()
-    done.assert_sessions("u | count | first \n a | 1 | 1")
+    done.source("CREATE TABLE {} (u STRING, at TIMESTAMP, n INT, m MAP<STRING, INT>) USING delta")
+    twice = """from_json('{"x": 1, "y": 3, "x": 2}', 'MAP<STRING, INT>')"""
+    for minutes in (0, 300, 5):
+        done.source(f"INSERT INTO {{}} SELECT 'a', timestamp_micros({at(minutes)}), 1, {twice}")
+        (done.run if minutes else done.init().run)()
+    done.assert_sessions("u | start | count | first | number \n a | 0 | 1 | 2 | 2 \n a | 300 | 1 | 2 | 2")
+    done.assert_clean()
+    done.readmit().assert_rejected("u | reason")
+    done.assert_sessions("u | start | count | first | number \n a | 0 | 2 | 2 | 2 \n a | 300 | 1 | 2 | 2")
     done.assert_clean()
 
 

@@ -20,6 +20,7 @@ ALWAYS = {  # whatever the settings say: an expression has one meaning, and what
     "spark.sql.variable.substitute": "false",  # ${…} is text, not a variable of the machine
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",  # of a key that a file has twice; so do Delta's changes
     # A partition made of a time is in the zone of whoever wrote it: Delta would look for it in ours.
     "spark.databricks.delta.generatedColumn.partitionFilterOptimization.enabled": "false",
 }

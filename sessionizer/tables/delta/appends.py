@@ -46,7 +46,9 @@ def appended(table: Reading, first: int, last: int) -> DataFrame:
         found = {f.name: C.col(physical(f)).cast(_shape(f.dataType, lambda part: part.name)) for f in inside}
         found |= {n: _value(schema[n], given.get(physical(schema[n]))) for n in partition}
         parts.append(rows.select(*[found[name].alias(name) for name in schema.names]))
-    return reduce(DataFrame.unionByName, parts) if parts else table.spark.createDataFrame([], schema)
+    while len(parts) > 1:  # in halves: of one behind the other Spark Connect takes some hundred
+        parts = [reduce(DataFrame.unionByName, parts[n : n + 2]) for n in range(0, len(parts), 2)]
+    return parts[0] if parts else table.spark.createDataFrame([], schema)
 
 
 def _value(field: T.StructField, told: str | None) -> Column:
