@@ -110,10 +110,11 @@ def _with_maps(value: Column, data_type: T.DataType, made: Callable[[Column, T.M
         case T.ArrayType() if holds_map(data_type.elementType):
             return F.transform(value, lambda element: _with_maps(element, data_type.elementType, made))
         case T.StructType() if holds_map(data_type):
+            whole = value
             for f in data_type.fields:  # by which Spark still reads no more parts of it than are asked for
                 if holds_map(f.dataType):
-                    value = value.withField(C.quoted(f.name), _with_maps(value[f.name], f.dataType, made))
-            return value
+                    whole = whole.withField(C.quoted(f.name), _with_maps(value[f.name], f.dataType, made))
+            return whole
         case _:
             return value
 

@@ -151,3 +151,8 @@ def literal(text: str) -> str:
 def cols(names: tuple[str, ...]) -> list[Column]:
     """`col` for each name."""
     return [col(name) for name in names]
+
+
+def run_number() -> Column:
+    """The number of the run that has written a row, as its id has it. BIGINT; null where no run has."""
+    return F.try_element_at(F.split(col(RUN_ID), "-"), F.lit(2)).try_cast("bigint")

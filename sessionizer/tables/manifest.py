@@ -289,3 +289,12 @@ def emptied_since(runs: Iterable[Manifest], columns: Iterable[str]) -> dict[str,
             break
         found |= dict.fromkeys(known, run.run_seq)
     return found
+
+
+def may_have_flushed(runs: Iterable[Manifest]) -> bool:
+    """Whether a run may have ended what was open, as far as the log tells. In: the newest first."""
+    for run in runs:
+        flushes = bool(run.arguments.get("flush"))
+        if flushes or run.mode == "rebuild" or run.run_seq == 1:
+            return flushes
+    return True

@@ -184,7 +184,9 @@ def test_an_older_copy_in_its_place_is_refused_where_the_tables_beside_it_are_ne
     done.runs("tick@200 | a@150")
     shutil.rmtree(done.config.sessions.table)
     shutil.copytree(copy / "sessions", done.config.sessions.table)
-    for _ in range(2):
+    for upkeep in (False, True):
+        if upkeep:
+            done.damage("ALTER TABLE {} SET TBLPROPERTIES ('some.property' = 'x')")
         with pytest.raises(TableError, match="is older than its ledger"):
             done.run()
     for command in (done.rebuild, lambda: plan(done.kind, lambda _: None)):

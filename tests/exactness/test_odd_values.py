@@ -15,6 +15,7 @@ from sessionizer.jobs.reporting.run_output import show
 from sessionizer.lib import columns as C
 from sessionizer.lib.canonical import sorted_maps
 from sessionizer.lib.durations import DAY
+from sessionizer.lib.engine import plan_text
 from sessionizer.lib.errors import (
     ConfigError,
     RunFailed,
@@ -77,6 +78,12 @@ def test_of_a_key_that_a_map_has_twice_the_last_one_counts(spark: SparkSession, 
     done.readmit().assert_rejected("u | reason")
     done.assert_sessions("u | start | count | first | number \n a | 0 | 2 | 2 | 2 \n a | 300 | 1 | 2 | 2")
     done.assert_clean()
+
+
+def test_many_maps_in_a_struct_are_no_larger_a_plan(spark: SparkSession) -> None:
+    kind = f"STRUCT<{', '.join(f'm{n}: MAP<STRING, STRING>' for n in range(20))}>"
+    row = spark.sql(f'SELECT from_json(\'{{"m7": {{"b": 1, "a": 2}}}}\', \'{kind}\') AS p')
+    assert len(plan_text(row.select(sorted_maps(F.col("p"), row.schema["p"].dataType)))) < 100_000
 
 
 def test_parts_of_structs_with_maps_are_still_read_alone(spark: SparkSession, tmp_path: Path) -> None:

@@ -250,7 +250,7 @@ def test_a_wrong_session_of_late_events_is_found_where_places_are_judged(play: P
 
 
 def test_a_flush_that_never_was_is_found(play: Plays) -> None:
-    done = play("tick@100 a@5")
+    done = play("tick@100 a@5 | b@101")
     done.damage("UPDATE {} SET end_reason = 'flush' WHERE u = 'a'")
     assert not done.verify().clean
 

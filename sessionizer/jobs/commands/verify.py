@@ -31,7 +31,7 @@ from sessionizer.lib.verifying.facts import facts_of
 from sessionizer.lib.verifying.plan import expected_sessions
 from sessionizer.tables.delta import Superseded
 from sessionizer.tables.event_outputs import EventOutput
-from sessionizer.tables.manifest import Manifest, are_told_alike, emptied_since
+from sessionizer.tables.manifest import Manifest, are_told_alike, emptied_since, may_have_flushed
 from sessionizer.tables.table_set import TableSet
 
 TIMES = (C.SESSION_START, C.SESSION_END)
@@ -128,7 +128,7 @@ def _compared(context: RunContext, rows: DataFrame, events: DataFrame, asked: As
         left(sessions, C.EXPIRES_AT, context.clock.forgotten), {"events": F.sum(C.col(C.EVENT_COUNT))}
     )
     wanted = asked_for(made, asked, rule.key, TIMES)
-    flushed = bool(rule.scope) or context.clock.flush_mark is not None
+    flushed = may_have_flushed(context.kind.home.manifests(context.position.version))
     told = differences(rows, wanted, rule, facts, _since(context), flushed=flushed)
     return compute.held(told), seen["events"] or 0
 

@@ -14,7 +14,7 @@ from sessionizer.jobs.run.kinds import Kind
 from sessionizer.lib import columns as C
 from sessionizer.lib.errors import TableError, UsageError
 from sessionizer.lib.reading.lookups import in_order
-from sessionizer.lib.reading.net_changes import CHANGE, net_changes, run_number
+from sessionizer.lib.reading.net_changes import CHANGE, net_changes
 from sessionizer.tables.queries.history import History, RunCommit, versions_behind
 from sessionizer.tables.queries.local_history import LocalHistory
 
@@ -107,7 +107,7 @@ def changes(kind: Kind, asked: Asked) -> tuple[RunCommit, DataFrame]:
         columns = tuple(rows.columns)
         if found.runs is not None:
             low, high = found.runs
-            rows = rows.where(C.col(C.IS_FINAL) & (run_number() > low) & (run_number() <= high))
+            rows = rows.where(C.col(C.IS_FINAL) & (C.run_number() > low) & (C.run_number() <= high))
     return found.last, in_order(rows.select(*C.cols(columns)), (*kind.rule.key, *layout.order))
 
 

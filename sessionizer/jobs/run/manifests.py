@@ -200,12 +200,16 @@ def _scopes(clock: WatermarkState, rule: Rule) -> tuple[str, ...] | None:
 
 
 def check_is_last(kind: Kind, position: Position) -> None:
-    """Raise where the ledger has the number of the next run: an older copy of the table lies in its place.
+    """Raise where the ledger has runs behind the last one: an older copy of the table lies in its place.
 
-    A RESTORE is a version of its own, and so are the runs that it has undone. Errors: TableError; Superseded where
-    another process has gone on.
+    What a RESTORE has undone, and bars from then on, is no such run: where the log tells of no RESTORE since the last
+    run, there is nothing behind that, else nothing behind the version. Errors: TableError; Superseded where another
+    process has gone on.
     """
-    if not kind.runs.table.has_fence(Commit(fence(kind.home.table.id, RUNS), position.version + 1)):
+    done, last = position.manifest, position.version
+    if done is not None and position.restored is None and kind.home.table.entry(done.run_seq) is not None:
+        last = done.run_seq
+    if not kind.runs.table.has_fence(Commit(fence(kind.home.table.id, RUNS), last + 1)):
         return
     if kind.home.position().version > position.version:
         raise Superseded(f"{kind.name} has moved on since version {position.version}")

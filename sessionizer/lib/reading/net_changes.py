@@ -52,8 +52,3 @@ def net_changes(
     )
     changed = ends.select(change.alias(CHANGE), F.col("__last.row").alias("__row")).where(F.col(CHANGE).isNotNull())
     return changed.select(CHANGE, *[F.col("__row")[name].alias(name) for name in columns])
-
-
-def run_number() -> Column:
-    """The number of the run that has written a row, as its id has it. BIGINT; null where no run has."""
-    return F.try_element_at(F.split(C.col(C.RUN_ID), "-"), F.lit(2)).try_cast("bigint")

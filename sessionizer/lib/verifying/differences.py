@@ -10,9 +10,7 @@ from pyspark.sql import functions as F
 from sessionizer.lib import columns as C
 from sessionizer.lib.compare import ADDED, same_value, tolerances
 from sessionizer.lib.config import DynamicGap
-from sessionizer.lib.engine import VALUE, attempt
-from sessionizer.lib.expressions import expression
-from sessionizer.lib.reading.net_changes import run_number
+from sessionizer.lib.expressions import of_event
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.verifying import rules
 from sessionizer.lib.verifying.content import REASONS
@@ -89,7 +87,7 @@ def unfilled(rule: Rule, since: Since) -> dict[str, Column]:
     since: the `run_seq` of the run that took an aggregate up, by name; the `run_id` of a row tells its own.
     """
     return {
-        name: F.coalesce(C.col(name).isNull() & C.col(C.IS_FINAL) & (run_number() < since[spec.name]), F.lit(False))
+        name: F.coalesce(C.col(name).isNull() & C.col(C.IS_FINAL) & (C.run_number() < since[spec.name]), F.lit(False))
         for spec in rule.aggregates
         if spec.name in since
         for name in spec.result_columns
@@ -101,7 +99,7 @@ def not_emptied(table: DataFrame, since: Since) -> DataFrame:
 
     since: the `run_seq` of the run that dropped it, by column.
     """
-    wrong = [C.col(name).isNotNull() & (run_number() >= run_seq) for name, run_seq in since.items()]
+    wrong = [C.col(name).isNotNull() & (C.run_number() >= run_seq) for name, run_seq in since.items()]
     return table.where(reduce(or_, wrong)).select(C.SESSION_ID, C.RUN_ID)
 
 
@@ -110,12 +108,10 @@ def wrong_sql(table: DataFrame, rule: Rule, since: Since = NEVER) -> Column:
     types = {f.name: f.dataType for f in table.schema.fields}
     lacks, wrong = unfilled(rule, since), dict[str, Column]()
     for name, sql in ((a.name, a.sql) for a in rule.aggregates if a.sql is not None):
-        value = expression(sql, table, f"aggregates.{name}.sql").cast(types[name])
-        is_told = F.lit(True)  # unless it fails for what the row has
-        if (tried := attempt(value, table)) is not None:
-            is_told, value = tried.isNotNull(), tried[VALUE]
-        same = F.when(is_told, same_value(C.col(name), value, types[name], ADDED)).otherwise(F.lit(False))
-        wrong[name] = F.when(lacks.get(name, F.lit(False)), F.lit(False)).otherwise(~same)
+        value, fails = of_event(sql, table, f"aggregates.{name}.sql")
+        differs = ~same_value(C.col(name), value.cast(types[name]), types[name], ADDED)
+        told = differs if fails is None else fails | differs
+        wrong[name] = F.when(lacks.get(name, F.lit(False)), F.lit(False)).otherwise(told)
     return _named(wrong)
 
 
