@@ -117,10 +117,13 @@ def test_a_dollar_in_an_expression_is_text(spark: SparkSession) -> None:
     assert spark.sql("SELECT '${env:HOME} ${spark.app.name}'").collect()[0][0] == "${env:HOME} ${spark.app.name}"
 
 
+OTHERWISE = {"true": "false", "false": "true", "UTC": "Asia/Tokyo", "LAST_WIN": "EXCEPTION"}
+
+
 def test_what_an_expression_means_no_setting_of_a_session_tells(spark: SparkSession) -> None:
     notebook = spark.newSession()
     for name, value in ALWAYS.items():
-        notebook.conf.set(name, {"true": "false", "false": "true", "UTC": "Asia/Tokyo"}.get(value, "TIMESTAMP_NTZ"))
+        notebook.conf.set(name, OTHERWISE.get(value, "TIMESTAMP_NTZ"))
     taken_over(notebook)
     texts = ('"user"', "'${env:HOME}'", "unix_seconds(try_cast('1970-01-01T02:00:00+02:00' AS TIMESTAMP))", "USER_")
     (row,) = notebook.sql("SELECT 'ann' AS user_").selectExpr(*texts).collect()

@@ -87,6 +87,7 @@ def views(spark: SparkSession, config: Config, query: str) -> set[str]:
         return names
     for view in views_named_in(query, [C.quoted(name) for name in tables.config.source.key]):
         if not {*view.reads} - {"feed"} <= frames.keys():  # `lacks` says which table there is not
+            spark.catalog.dropTempView(view.name)  # of an earlier query
             continue
         if "feed" in view.reads:
             frames["feed"] = History(tables.sessions, tables.runs).recorded(time.time_ns() // 1000)
