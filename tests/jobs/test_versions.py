@@ -71,7 +71,7 @@ def test_what_is_declared_pinned_and_tested_is_what_is_taken() -> None:
     )
     assert in_makefile is not None
     *pair, arrow = in_makefile.groups()
-    assert f"{arrow.removesuffix('.0.0').replace('==', '>=')}" in project["dependencies"]
+    assert arrow.removesuffix(".0.0").replace("==", ">=") in project["dependencies"]
     pins = set((ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines())
     assert set(NEWEST.replace("delta-spark", "delta_spark").split()[2:]) <= pins
     for extra, package in (("spark", "pyspark"), ("connect", "pyspark[connect]")):
