@@ -209,7 +209,7 @@ def _is_finite(number: Column) -> Column:
 
 
 def _is_exact(text: Column, number: Column) -> Column:
-    """Whether a whole number comes back as it was: of one of a text of digits those that tell it are told apart."""
+    """Whether a text of digits comes back as it was from the number that is made of it."""
     whole = T.DecimalType(_MOST_DIGITS, 0)
     return F.coalesce(number.try_cast(whole) == text.try_cast(whole), F.lit(False))
 
