@@ -77,14 +77,15 @@ def test_a_restore_to_before_it_was_replaced_and_rebuilt_is_refused(made: Made) 
     lake("run")
     lake.ingest("second.csv", SECOND)
     lake("run")
-    (then, *_), *_ = lake.sql(f"DESCRIBE HISTORY {DATABASE}.sessions")
+    log = lake.place(DATABASE, "sessions") / "_delta_log"
+    then = max(int(entry.stem) for entry in log.glob("*.json"))
     lake.sql(
         f"CREATE OR REPLACE TABLE {DATABASE}.sessions USING delta PARTITIONED BY (is_final) "
         f"AS SELECT * FROM {DATABASE}.sessions"
     )
     assert "has been replaced since its last run" in lake.refused("run")
     lake("rebuild", "--yes")
-    (rebuilt, *_), *_ = lake.sql(f"DESCRIBE HISTORY {DATABASE}.sessions")
+    rebuilt = max(int(entry.stem) for entry in log.glob("*.json"))
     lake.sql(f"RESTORE TABLE {DATABASE}.sessions TO VERSION AS OF {then}")
     assert "was restored to before it was replaced" in lake.refused("run")
     lake.sql(f"RESTORE TABLE {DATABASE}.sessions TO VERSION AS OF {rebuilt}")
