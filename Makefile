@@ -55,7 +55,7 @@ test-airflow: setup java .venv-airflow/.stamp ## run the DAGs by a real Airflow,
 test-versions: setup java .venv-oldest/.stamp ## commits, the demo and conformance by the oldest and the newest Spark and Delta; half an hour or more
 	@for bin in .venv-oldest/bin $(BIN); do \
 	    $$bin/sessionizer --version && \
-	    $$bin/python -m pytest $(SOCKETS_STAY) tests/tables/test_commit_protocol.py tests/tables/test_logs.py tests/jobs/test_versions.py tests/jobs/test_status.py && \
+	    $$bin/python -m pytest $(SOCKETS_STAY) tests/tables/test_commit_protocol.py tests/tables/test_logs.py tests/jobs/test_versions.py tests/jobs/test_without_spark.py && \
 	    $$bin/sessionizer demo >/dev/null && \
 	    $$bin/python -m tests.conformance || exit 1; \
 	done

@@ -56,3 +56,9 @@ def test_the_messages_of_the_faq_are_those_of_the_product() -> None:
 def test_the_tests_that_a_page_names_are_there(page: Path) -> None:
     for file, _, test in re.findall(r"`(tests/[\w/]+\.py)(::(\w+))?", page.read_text(encoding="utf-8")):
         assert f"def {test}" in (ROOT / file).read_text(encoding="utf-8"), (file, test)
+
+
+def test_the_tests_that_make_names_are_there() -> None:
+    named = set(re.findall(r"tests/[\w/]+\.py", (ROOT / "Makefile").read_text(encoding="utf-8")))
+    assert named
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
