@@ -8,10 +8,9 @@ from typing import Literal
 from pyspark.sql import types as T
 
 from sessionizer.jobs.run.driver import frees, may_idle
-from sessionizer.jobs.run.kinds import Ruled, fence, ruled
+from sessionizer.jobs.run.kinds import RUNS, Ruled, fence, ruled
 from sessionizer.jobs.run.phases import wall_clock
 from sessionizer.jobs.run.policies import check_rejects, check_rule
-from sessionizer.jobs.run.side_tables import RUNS
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.united import name_problems, together
 from sessionizer.lib.admission.validate import source_problems

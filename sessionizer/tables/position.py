@@ -130,11 +130,16 @@ def check_is_its_own(table: Table, manifest: Manifest, name: str, rebuild: str) 
         )
 
 
-def check_can_follow(table: Table, run_seq: int, name: str, rebuild: str) -> None:
-    """Raise where runs after this one, which a RESTORE has undone, were of a table that was put in its place."""
+def can_follow(table: Table, run_seq: int) -> bool:
+    """Whether runs after this one, which a RESTORE has undone, were of this table, and of none put in its place."""
     later = [entry for entry in table.history(table.version - run_seq) if entry.operation not in HARMLESS]
     homes = {run.home for entry in later if (run := Manifest.parse(entry.metadata)) is not None}
-    if homes - {None, table.id} or _ran_replaced(later):
+    return not (homes - {None, table.id} or _ran_replaced(later))
+
+
+def check_can_follow(table: Table, run_seq: int, name: str, rebuild: str) -> None:
+    """Raise where the tables beside it cannot take back what such runs have left."""
+    if not can_follow(table, run_seq):
         raise TableError(
             f"{name} was restored to before it was replaced, and the tables beside it cannot follow there",
             value=table.location,

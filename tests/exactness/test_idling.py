@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,4 +116,23 @@ def test_what_comes_before_and_behind_a_session_does_not_wake_it(play: Plays) ->
         a | 9     | 9   | open   | -
         """
     )
+    done.assert_clean()
+
+
+@pytest.mark.parametrize(
+    ("time", "told"),
+    [
+        ({"idle_timeout": {"after": "3m", "clock": "event_time"}}, "a | 95 | closed | idle \n tick | 100 | open | -"),
+        ({"allowed_lateness": "0s"}, "a | 85 | final | gap \n tick | 100 | open | -"),
+    ],
+    ids=["idle_timeout", "allowed_lateness"],
+)
+def test_times_that_have_changed_end_sessions_though_nothing_comes(
+    play: Plays, time: dict[str, Any], told: str
+) -> None:
+    last = 95 if "idle_timeout" in time else 85
+    done = play(f"tick@100 a@{last}", time={"allowed_lateness": "1h"})
+    done.change(time={"allowed_lateness": "1h"} | time).run()
+    done.assert_sessions(f"u | start | status | why \n {told}")
+    assert done.run() == []
     done.assert_clean()

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from sessionizer.jobs.commands.rebuild_plan import plan
 from sessionizer.lib.config import Config
-from sessionizer.lib.errors import SourceError, TableError
+from sessionizer.lib.errors import SourceError, TableError, UsageError
 from sessionizer.tables.delta.settings import having
 from tests.exactness.play import WAITING, Play, at
 
@@ -187,10 +187,10 @@ def test_an_older_copy_in_its_place_is_refused_where_the_tables_beside_it_are_ne
     for upkeep in (False, True):
         if upkeep:
             done.damage("ALTER TABLE {} SET TBLPROPERTIES ('some.property' = 'x')")
-        with pytest.raises(TableError, match="is older than its ledger"):
+        with pytest.raises(TableError, match="is older than a table beside it"):
             done.run()
     for command in (done.rebuild, lambda: plan(done.kind, lambda _: None)):
-        with pytest.raises(TableError, match="is older than its ledger"):
+        with pytest.raises(TableError, match="is older than a table beside it"):
             command()
     done.assert_rejected("u | event_time | reason \n a | 150 | late")
     for name in ("rejected_events", "runs"):
@@ -258,3 +258,37 @@ def test_another_table_altogether_in_its_place_is_named_and_rebuilt(play: Plays)
         done.run()
     done.rebuild().assert_sessions("u | start | end | count \n a | 100 | 101 | 2 \n tick | 100 | 100 | 1")
     done.assert_clean()
+
+
+def test_tables_beside_it_that_are_newer_than_it_and_its_ledger_are_told(spark: SparkSession, tmp_path: Path) -> None:
+    done, copy = Play(spark, tmp_path / "made").runs("tick@100 a@100"), tmp_path / "copy"
+    shutil.copytree(tmp_path / "made", copy)
+    done.runs("tick@200 | a@150")
+    for name in ("sessions", "runs"):
+        shutil.rmtree(tmp_path / "made" / name)
+        shutil.copytree(copy / name, tmp_path / "made" / name)
+    with pytest.raises(TableError, match="is older than a table beside it") as told:
+        done.run()
+    assert str(told.value.value).endswith("/rejected_events")
+
+
+def restored_to_before_it_was_replaced(spark: SparkSession, folder: Path) -> Play:
+    """A delete waits, until a run of the table that was put in its place makes it, which a RESTORE undoes."""
+    done = Play(spark, folder, corrections="quarantine").runs("tick@100 a@1")
+    done.source("DELETE FROM {} WHERE u = 'a'").run()
+    version = done.tables.sessions.table.version
+    replaced(done)
+    done.rebuild().assert_rejected("u | event_time | reason \n a | 1 | correction")
+    done.readmit(0, 10).assert_rejected("u | event_time | reason")
+    done.damage(f"RESTORE {{}} TO VERSION AS OF {version}")
+    return done
+
+
+def test_what_runs_of_another_table_in_its_place_took_away_is_not_forgotten_behind_a_restore(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    done = restored_to_before_it_was_replaced(spark, tmp_path)
+    for anew in (done.rebuild, lambda: plan(done.kind, lambda _: None)):
+        with pytest.raises(UsageError, match=r"rejected_events tells what stays out .* cannot follow the RESTORE"):
+            anew()
+    done.assert_sessions("u | start | count \n a | 1 | 1 \n tick | 100 | 1")

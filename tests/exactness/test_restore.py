@@ -16,6 +16,7 @@ from sessionizer.jobs.run.phases import wall_clock
 from sessionizer.lib.errors import TableError, UsageError
 from sessionizer.tables.delta.settings import having
 from tests.exactness.play import AT_ONCE, Play, at
+from tests.kills import killed_at
 
 pytestmark = pytest.mark.slow
 
@@ -327,4 +328,23 @@ def test_dry_runs_go_by_rejected_events_as_they_were_before_runs_that_a_restore_
     done.run()
     done.assert_sessions("u | start \n a | 0")
     done.assert_rejected("u | reason")
+    done.assert_clean()
+
+
+def test_a_rebuild_that_the_others_could_not_follow_is_finished_by_what_it_went_by(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    traces = tmp_path / "event_sessions"
+    done = Play(spark, tmp_path, corrections="quarantine", outputs={"event_sessions": str(traces)}).runs("tick@100 a@1")
+    done.source("DELETE FROM {} WHERE u = 'a'").run()
+    done.readmit(0, 10).assert_rejected("u | event_time | reason")
+    with having(spark, AT_ONCE):
+        spark.sql(f"VACUUM delta.`{traces}` RETAIN 0 HOURS")
+    restore(done, 2)
+    with killed_at(side_tables, "write"):
+        done.rebuild()
+    done.run()
+    done.assert_sessions("u | start | count \n a | 1 | 1 \n tick | 100 | 1")
+    done.assert_rejected("u | event_time | reason \n a | 1 | correction")
+    done.assert_rows(done.told_of(str(traces), "u | event_time"), "u | event_time \n a | 1 \n tick | 100")
     done.assert_clean()

@@ -1,5 +1,6 @@
 """A mapping table of Delta's own: its change feed, files that are gone, what is told of it without Spark."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,12 @@ from sessionizer.jobs.preflight import check, nothing_new
 from sessionizer.jobs.reporting.metrics import write_metrics
 from sessionizer.jobs.run.kinds import ruled
 from sessionizer.lib.durations import DAY
-from sessionizer.lib.errors import SourceError, TableError, UsageError
+from sessionizer.lib.errors import SourceError, SourceMismatch, TableError, UsageError
 from sessionizer.tables.delta.settings import having
 from sessionizer.tables.queries.local import LocalTableSet
 from tests import quick_tables
 from tests.exactness.ageing import age
-from tests.exactness.play import AT_ONCE, Play
+from tests.exactness.play import AT_ONCE, Play, at
 from tests.warehouse import SOURCE
 
 pytestmark = pytest.mark.broad
@@ -241,3 +242,20 @@ def test_a_new_version_of_the_mapping_that_moves_no_event_is_nothing_that_a_rebu
             done.rebuild()
     else:
         done.rebuild().assert_clean()
+
+
+@pytest.mark.parametrize("changes", ["feed", "appends"])
+def test_texts_of_two_fixed_lengths_are_no_key_to_each_other(spark: SparkSession, tmp_path: Path, changes: str) -> None:
+    made, columns = Devices(spark, tmp_path, changes=changes), "u CHAR({}), user_id STRING"
+    for name, told in (("events", "u CHAR(3), at TIMESTAMP, n INT"), ("devices", columns.format(5))):
+        feed = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+        spark.sql(f"CREATE TABLE delta.`{tmp_path / name}` ({told}) USING delta {feed}")
+    with pytest.raises(SourceMismatch, match=r"one type in the source and in the mapping.*CHAR\(3\), CHAR\(5\)"):
+        made.init()
+    shutil.rmtree(tmp_path / "devices")
+    made.mapping(f"CREATE TABLE {{}} ({columns.format(3)}) USING delta {feed}")
+    made.mapping("INSERT INTO {} VALUES ('d1', 'ann')").init()
+    for minute in (0, 5):
+        made.source(f"INSERT INTO {{}} VALUES ('d1', timestamp_micros({at(minute)}), 1)").run()
+    made.assert_rows(made.told("who | start | count"), "who | start | count \n ann | 0 | 2")
+    made.assert_clean()

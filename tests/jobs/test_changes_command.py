@@ -23,6 +23,7 @@ from sessionizer.lib.errors import SessionizerError, TableError, UsageError
 from sessionizer.lib.time.watermarks import WatermarkOverride
 from sessionizer.tables.delta import CHANGE_FEED
 from sessionizer.tables.queries.history import History
+from sessionizer.tables.queries.local import NeedsSpark
 from tests.text_tables import DAY
 from tests.warehouse import Warehouse
 
@@ -314,6 +315,9 @@ def test_a_ledger_that_was_made_anew_leaves_no_session_out(warehouse: Warehouse,
     copy.init()
     asked = Asked("append", since_run="1")
     assert told(copy, "append", since_run="1") == ["ann 10:00", "bob 10:00", "bob 12:00"]
+    view = "SELECT count(*) AS n FROM final_sessions WHERE run_seq > 1"
+    assert documents(query_frame(copy.spark, copy.config, view)) == [{"n": 3}]
+    assert sql_duckdb.documents(sql_duckdb.checked_query(copy.config, view)) == [{"n": 3}]
     _, query = changes_duckdb.changes(copy.config, asked, windows=False, whole=True)
     assert len(sql_duckdb.documents(query)) == 3
 
@@ -332,3 +336,21 @@ def optimize_with_manifest(warehouse: Warehouse) -> None:
 def copied(warehouse: Warehouse, folder: Path) -> Warehouse:
     shutil.copytree(warehouse.folder, folder / "copy")
     return Warehouse(warehouse.spark, folder / "copy", time={"allowed_lateness": "1h"})
+
+
+@pytest.mark.broad
+def test_what_a_restore_has_made_final_again_is_told_whoever_saw_the_run_that_it_has_undone(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    copy, early = copied(warehouse, tmp_path), ["ann 10:00", "bob 10:00"]
+    assert told(copy, "append", since_run="0") == [*early, "bob 12:00"]
+    rebuild(Warehouse(copy.spark, copy.folder, session={"gap": "3h"}, time={"allowed_lateness": "24h"}).kind)
+    assert told(copy, "append", since_run="3") == []
+    copy.delta().restoreToVersion(3)
+    undone, asked = str(copy.tables.sessions.table.version - 1), Asked("append", since_run="4")
+    assert undone == "4"
+    assert told(copy, "append", since_run=undone) == [*early, "bob 12:00"]
+    assert told(copy, "append", since_run="3") == []
+    assert told(copy, "append", since_run="0") == [*early, "bob 12:00"]
+    with pytest.raises(NeedsSpark, match="RESTORE"):
+        changes_duckdb.changes(copy.config, asked, windows=False, whole=True)

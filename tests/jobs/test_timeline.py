@@ -4,10 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from sessionizer.jobs.queries.lookups import LookUp
 from sessionizer.jobs.reporting.timeline import FIRST, LAST, Timeline, check_plot, draw, tellable, timeline
 from sessionizer.lib.errors import UsageError
+from tests.exactness.play import Play
 from tests.oracle import us
 from tests.text_tables import clock
 from tests.warehouse import Warehouse
@@ -56,3 +58,11 @@ def test_what_cannot_be_drawn_is_told(lake_to_see: Warehouse, tmp_path: Path) ->
         check_plot(tmp_path / "ann.txt", LookUp(key=("ann",)))
     with pytest.raises(UsageError, match="draws one key"):
         check_plot(tmp_path / "ann.svg", LookUp(key_from=("ann",)))
+
+
+@pytest.mark.broad
+def test_what_waits_or_is_kept_apart_is_in_a_session_and_not_left_out(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path, late_events="separate", corrections="quarantine").runs("tick@100 a@5=3 | a@95=2")
+    done.source("DELETE FROM {} WHERE n = 3").run()
+    done.assert_rejected("u | event_time | reason \n a | 5 | correction \n a | 95 | late")
+    assert timeline(done.config, LookUp(key=("a",))).rejected == []

@@ -8,8 +8,7 @@ from pyspark.sql import types as T
 
 from sessionizer.jobs.queries import sql_duckdb
 from sessionizer.jobs.queries.lookups_duckdb import literal
-from sessionizer.jobs.run.kinds import Ruled, fence
-from sessionizer.jobs.run.side_tables import RUNS
+from sessionizer.jobs.run.kinds import RUNS, Ruled, fence
 from sessionizer.lib import columns as C
 from sessionizer.lib.windows.sessions.lifecycle import CLOSED, FINAL, OPEN
 from sessionizer.tables.delta import Commit

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -13,13 +14,16 @@ from sessionizer.jobs.queries.lookups import NOT_SHOWN
 from sessionizer.jobs.run.kinds import Kind
 from sessionizer.lib import columns as C
 from sessionizer.lib.errors import TableError, UsageError
+from sessionizer.lib.joins import joined
 from sessionizer.lib.reading.lookups import in_order
 from sessionizer.lib.reading.net_changes import CHANGE, net_changes
-from sessionizer.tables.queries.history import History, RunCommit, versions_behind
+from sessionizer.tables.position import Log
+from sessionizer.tables.queries.history import BEFORE_ALL_RUNS, History, RunCommit, versions_behind
 from sessionizer.tables.queries.local_history import LocalHistory
 
 MODES = ("append", "update", "complete")
 START_ANEW = "start anew from `changes --mode complete`, and go on from the last run that it names"
+IS_THERE = f"{START_ANEW}; what turned final is still there: --mode append"
 
 
 @dataclass(frozen=True)
@@ -46,13 +50,15 @@ class Asked:
 class Wanted:
     """What is to be read for what was asked, `last` being the last run that is in it.
 
-    The rows of `version`; of the `runs` behind a number, up to another, those that they made final; or the changes of a
-    `span` of versions, both inclusive, which tell what is other than in any of the versions `held`, too.
+    The rows of `version`; of the `runs` behind a number, up to another, those that they made final; of all that are
+    final those that no run had made so as of another version, `told`; or the changes of a `span` of versions, both
+    inclusive, which tell what is other than in any of the versions `held`, too.
     """
 
     last: RunCommit
     version: int
     runs: tuple[int, int] | None = None
+    told: int | None = None
     span: tuple[int, int] | None = None
     held: Sequence[int] = ()
 
@@ -70,6 +76,8 @@ def wanted(history: History | LocalHistory, asked: Asked, columns: Sequence[str]
         case "complete":
             return Wanted(last, version if asked.run is None else max(_version(last, history.name), 0))
         case "append":
+            if since is not None and since.version != BEFORE_ALL_RUNS.version and _restored(history.table, since):
+                return Wanted(last, version, told=_version(since, history.name, remedy=START_ANEW))
             # By the number in the id of a run: a ledger that was made anew has not all of them.
             return Wanted(last, version, runs=(last.run_seq - 1 if since is None else since.run_seq, last.run_seq))
     if any(name.lower() == CHANGE for name in columns):
@@ -90,7 +98,8 @@ def changes(kind: Kind, asked: Asked) -> tuple[RunCommit, DataFrame]:
     """The rows that a consumer asks for, in order and without `_state`, and the last run that is in them.
 
     complete: all rows, as they are or as the run left them.
-    append: rows that turned final in these runs; a final row that is amended comes again with the run that did it.
+    append: rows that turned final in these runs; a final row that is amended comes again with the run that did it, and
+    one that a RESTORE has brought back where it had been another, or none, as of the run asked for.
     update: what `net_changes` returns. Since a run, it is exactly what makes the table of then the table of now,
     whatever lay in between: merges, RESTORE, OPTIMIZE, changes by hand, and whenever behind that run then was.
     Errors: as of `wanted`; TableError where the change feed is off or gone.
@@ -108,6 +117,9 @@ def changes(kind: Kind, asked: Asked) -> tuple[RunCommit, DataFrame]:
         if found.runs is not None:
             low, high = found.runs
             rows = rows.where(C.col(C.IS_FINAL) & (C.run_number() > low) & (C.run_number() <= high))
+        elif found.told is not None:
+            told = history.read(found.told).where(C.col(C.IS_FINAL))
+            rows = joined(rows.where(C.col(C.IS_FINAL)), told, (*layout.identity, C.RUN_ID), "left_anti")
     return found.last, in_order(rows.select(*C.cols(columns)), (*kind.rule.key, *layout.order))
 
 
@@ -145,11 +157,15 @@ def _reading(kind: Kind) -> AbstractContextManager[None]:
     return History(kind.home, kind.runs).reading(what, START_ANEW)
 
 
-def _version(run: RunCommit, name: str) -> int:
+def _restored(log: Log, since: RunCommit) -> bool:
+    """Whether a RESTORE lies behind a run, so that numbers of runs do not tell which of them its table had."""
+    later = takewhile(lambda entry: since.version is None or entry.version > since.version, log.history())
+    return any(entry.operation == "RESTORE" for entry in later)
+
+
+def _version(run: RunCommit, name: str, remedy: str = IS_THERE) -> int:
     if run.version is None:
         raise TableError(
-            f"the history of {name} does not reach back to this run any more",
-            value=run.run_id,
-            remedy=f"{START_ANEW}; what turned final is still there: --mode append",
+            f"the history of {name} does not reach back to this run any more", value=run.run_id, remedy=remedy
         )
     return run.version

@@ -63,6 +63,8 @@ def changes(config: Config, asked: Asked, *, windows: bool, whole: bool) -> tupl
     history = LocalHistory(table, runs, of.name)
     columns = tuple(name for name in table.columns if name != C.STATE)
     found = wanted(history, asked, columns)
+    if found.told is not None:
+        raise NeedsSpark("a RESTORE lies behind that run")
     shown = _listed(name for name in columns if whole or name not in NOT_SHOWN[of.name])
     check_told_alike(T.StructType([field for field in table.schema.fields if field.name in columns]))
     if found.span is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sessionizer.jobs.queries import lookups_duckdb, sql_duckdb
 from sessionizer.jobs.queries.lookups import LookUp
 from sessionizer.lib import columns as C
+from sessionizer.lib.admission.verdicts import OUT
 from sessionizer.lib.config import Config, events_of
 from sessionizer.lib.errors import UsageError, counted
 from sessionizer.tables.queries.duckdb import quoted
@@ -62,7 +63,8 @@ def timeline(config: Config, asked: LookUp) -> Timeline:
         tables = LocalTableSet(config)
         mine = " AND ".join(lookups_duckdb.of_keys(asked, tables.config.source.key, tables.sessions.schema))
         inside = _inside(sessions)
-        of_rejected = f"SELECT epoch_us({C.EVENT_TIME}), {C.REASON} FROM rejected_events WHERE {mine}"
+        out = f"{C.KEPT} = '{OUT}'"  # the others are in a session
+        of_rejected = f"SELECT epoch_us({C.EVENT_TIME}), {C.REASON} FROM rejected_events WHERE {out} AND {mine}"
         near = inside(f"epoch_us({C.EVENT_TIME})")
         rejected = _rows(config, f"{of_rejected} AND {near} ORDER BY 1 DESC, 2 LIMIT {MOST}")
         events = _events(tables, mine, inside)

@@ -74,7 +74,7 @@ class RunContext:
         events, known = kind.tables.events, manifest.consumed
         read = Increments({name: as_read(of) for name, of in known.items()})
         increment = read if manifest.mode == "run" else events.nothing_new(manifest)
-        rule, before = manifest.as_judged(kind.rule), Position(manifest.sessions_version, kind.run_before(manifest))
+        rule, before = manifest.as_judged(kind.rule), kind.before(manifest)
         clock = WatermarkState(
             manifest.now,
             manifest.watermark_before,

@@ -32,7 +32,7 @@ from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.watermarks import WatermarkState, advance_each
 from sessionizer.tables.delta import Superseded
 from sessionizer.tables.increments import Increments
-from sessionizer.tables.manifest import Manifest
+from sessionizer.tables.manifest import OF_STATES, Manifest
 from sessionizer.tables.position import Position, check_can_follow, check_is_its_own
 from sessionizer.tables.runs import Timing
 
@@ -255,10 +255,11 @@ def _by_clock(kind: Kind, done: Manifest | None, options: RunOptions, now: int) 
 
 
 def may_idle(rule: Rule, done: Manifest | None) -> bool:
-    """Whether sessions may end by the run's clock alone."""
-    if rule.idle_after is None or rule.idle_clock != "processing_time":
+    """Whether sessions may end where nothing comes: by the clock of the run, or as the times that end them have changed."""
+    if done is None or done.live_sessions == 0:
         return False
-    return done is not None and done.live_sessions != 0
+    by_clock = rule.idle_after is not None and rule.idle_clock == "processing_time"
+    return by_clock or any(done.policy.get(name) != getattr(rule, name) for name in OF_STATES)
 
 
 def frees(rule: Rule, done: Manifest | None, now: int) -> bool:

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from sessionizer.jobs.run.compute import Planned
 from sessionizer.lib import columns as C
 from sessionizer.lib.accepted import AcceptedChanges
 from sessionizer.lib.admission.admission import Admission
@@ -14,7 +15,6 @@ from sessionizer.lib.admission.validate import schema_hash
 from sessionizer.lib.admission.verdicts import effect
 from sessionizer.lib.aggregates.binding import OF_WINDOWS, bind
 from sessionizer.lib.aggregates.evolution import Evolution
-from sessionizer.lib.compute import Figures
 from sessionizer.lib.config import Config
 from sessionizer.lib.errors import TableError, UsageError
 from sessionizer.lib.rule import Rule
@@ -28,35 +28,20 @@ from sessionizer.lib.windows.windows import Stored, Windows
 from sessionizer.tables.delta import Commit, Table
 from sessionizer.tables.event_outputs import EventOutput
 from sessionizer.tables.manifest import Manifest
-from sessionizer.tables.position import Position
+from sessionizer.tables.position import Position, can_follow, in_force
 from sessionizer.tables.rejected_events import RejectedEvents
 from sessionizer.tables.runs import Runs
+from sessionizer.tables.source import opens
 from sessionizer.tables.table_set import TableSet
 from sessionizer.tables.window_table import WindowTable
 
-REJECTED = "rejected_events"  # what runs call this side table among others
+REJECTED, RUNS = "rejected_events", "runs"  # what runs call these side tables among others
 NO_TIME = WatermarkState(now=0)
 
 
 def fence(home: str, role: str) -> str:
     """The application that the writes of runs to a side table go by. home: the id of their own table."""
     return f"{home}:{role}"
-
-
-class _Planned:
-    """Computes nothing: for whoever wants to know columns alone."""
-
-    def held(self, frame: DataFrame) -> DataFrame:
-        return frame
-
-    def observed(self, frame: DataFrame, figures: Mapping[str, Column]) -> tuple[DataFrame, Figures]:
-        return frame, dict.fromkeys(figures, 0)
-
-    def counting(self, frame: DataFrame, figures: Mapping[str, Column]) -> tuple[DataFrame, Callable[[], Figures]]:
-        return frame, lambda: dict.fromkeys(figures, 0)
-
-    def rows(self, frame: DataFrame) -> list[Row]:
-        return []
 
 
 @dataclass(frozen=True)
@@ -119,12 +104,16 @@ class Kind(Ruled):
 
     def side_tables(self) -> list[Table]:
         """The tables that a run writes after its own; the ledger is the last."""
-        return [self.rejected_events.table, *[t.table for t in self.outputs.values()], self.runs.table]
+        return [*self.roles().values()]
+
+    def roles(self) -> dict[str, Table]:
+        """The same by what they are to the run."""
+        outputs = {name: of.table for name, of in self.outputs.items()}
+        return {REJECTED: self.rejected_events.table, **outputs, RUNS: self.runs.table}
 
     def side_table_ids(self) -> dict[str, str]:
         """Those of rejected_events and of the optional tables, by name: a table made again has another."""
-        tables = {REJECTED: self.rejected_events.table} | {n: t.table for n, t in self.outputs.items()}
-        return {name: table.id for name, table in tables.items()}
+        return {name: table.id for name, table in self.roles().items() if name != RUNS}
 
     def require(self) -> None:
         """Raise unless every table is there and the source records its changes."""
@@ -148,6 +137,14 @@ class Kind(Ruled):
                 return left
         return self.rejected_events.before(run_seq)
 
+    def follows(self, position: Position) -> bool:
+        """Whether rejected_events tells what it held when the table stood so, where a RESTORE has undone later runs."""
+        if position.restored is None:
+            return True
+        last = 0 if position.manifest is None else position.manifest.run_seq
+        now, number = self.rejected_events.table.read(), position.version + 1
+        return can_follow(self.home.table, last) and opens(lambda: self.rejects_before(number, position) or now)
+
     def as_of(self, done: Manifest) -> "Kind":
         """The same by the aggregates of a run, where the rule differs by these alone."""
         if not self.evolves or done.rule_fingerprint == self.fingerprint or not done.follows(self.summary):
@@ -155,14 +152,20 @@ class Kind(Ruled):
         rule = replace(self.rule, aggregates=done.aggregates())
         return replace(self, rule=rule, shape=rule, summary=dict(done.rule), fingerprint=done.rule_fingerprint)
 
-    def run_before(self, run: Manifest) -> Manifest | None:
-        """The manifest of the run before; where the log has it no longer, what this one tells. None: it was the first.
+    def before(self, run: Manifest) -> Position:
+        """Where the table stood before a run; where the log has the run before no longer, by what this one tells.
 
+        Behind a RESTORE a rebuild alone may have begun before the others have followed.
         Errors: TableError where that is not enough.
         """
-        before = next(self.home.manifests(run.sessions_version), None)
-        if before is not None or (read := self.runs.before(run.run_seq)) is None:
-            return before
+        before, restored = next(in_force(self.home.table, run.sessions_version))
+        if before is None and (read := self.runs.before(run.run_seq)) is not None:
+            before = self._told_by(run, read)
+        position = Position(run.sessions_version, before, restored)
+        return position if run.mode == "rebuild" and self.follows(position) else replace(position, restored=None)
+
+    def _told_by(self, run: Manifest, read: Mapping[str, int]) -> Manifest:
+        """The manifest of the run before. read: how far that had read each source."""
         if run.retold or any(since is not None and since.run_seq == run.run_seq for since in run.filled.values()):
             raise TableError(
                 f"run {run.run_id} was cut off, and the log no longer has the run before it, by whose columns it goes",
@@ -270,10 +273,10 @@ def schema_of(make: Callable[[Rule, DataFrame, int], Windows], rule: Rule, event
     """The columns that windows of such events have as a table, run_id included; reads nothing."""
     windows = make(rule, events, 0)
     housekept(events, rule, None)
-    judged = Admission(events, rule, NO_TIME, None, _Planned(), is_first=True).judged()
+    judged = Admission(events, rule, NO_TIME, None, Planned(), is_first=True).judged()
     partials = windows.fold(judged).withColumn(C.EFFECT, effect())
     changes = AcceptedChanges(partials, lambda _: judged, NO_TIME)
-    rows = windows.settle(windows.merge(changes, Stored(), _Planned()).windows, NO_TIME, NO_TIME)
+    rows = windows.settle(windows.merge(changes, Stored(), Planned()).windows, NO_TIME, NO_TIME)
     fields = rows.select(*C.cols(windows.columns())).schema.fields
     return T.StructType([*fields[:-1], T.StructField(C.RUN_ID, T.StringType()), fields[-1]]).toNullable()
 
@@ -281,7 +284,7 @@ def schema_of(make: Callable[[Rule, DataFrame, int], Windows], rule: Rule, event
 def output_schemas(kind: Kind, events: DataFrame) -> dict[str, T.StructType]:
     """The columns of event_sessions and of session_updates, run_id included; reads nothing."""
     rule = kind.rule
-    judged = Admission(events, rule, NO_TIME, None, _Planned(), is_first=True).judged()
+    judged = Admission(events, rule, NO_TIME, None, Planned(), is_first=True).judged()
     named = judged.withColumn(C.SESSION, C.col(C.VERDICT))
     ids = judged.select(C.col(C.VERDICT).alias("__old_id"), C.col(C.VERDICT).alias(C.SESSION_ID))
     of = Memberships(named, None, ids, None)

@@ -12,7 +12,6 @@ from sessionizer.jobs.run.kinds import REJECTED, Kind, fence
 from sessionizer.jobs.run.pipeline import NO_OVERRIDE, RunResult
 from sessionizer.jobs.run.retelling import brought_back, left_behind
 from sessionizer.jobs.run.scopes import scopes_as_json
-from sessionizer.jobs.run.side_tables import RUNS
 from sessionizer.lib import __version__
 from sessionizer.lib import columns as C
 from sessionizer.lib.errors import ConfigError, TableError
@@ -200,7 +199,7 @@ def _scopes(clock: WatermarkState, rule: Rule) -> tuple[str, ...] | None:
 
 
 def check_is_last(kind: Kind, position: Position) -> None:
-    """Raise where the ledger has runs behind the last one: an older copy of the table lies in its place.
+    """Raise where a table beside it has runs behind the last one: an older copy of the table lies in its place.
 
     What a RESTORE has undone, and bars from then on, is no such run: where the log tells of no RESTORE since the last
     run, there is nothing behind that, else nothing behind the version. Errors: TableError; Superseded where another
@@ -209,14 +208,15 @@ def check_is_last(kind: Kind, position: Position) -> None:
     done, last = position.manifest, position.version
     if done is not None and position.restored is None and kind.home.table.entry(done.run_seq) is not None:
         last = done.run_seq
-    if not kind.runs.table.has_fence(Commit(fence(kind.home.table.id, RUNS), last + 1)):
+    beside, home = kind.roles(), kind.home.table.id
+    if not (newer := [of.location for role, of in beside.items() if of.has_fence(Commit(fence(home, role), last + 1))]):
         return
     if kind.home.position().version > position.version:
         raise Superseded(f"{kind.name} has moved on since version {position.version}")
-    beside = ", ".join(table.location for table in kind.side_tables())
     raise TableError(
-        f"the {kind.name} table is older than its ledger, which has runs behind the table's last one",
-        value=f"version {position.version}",
-        remedy=f"where a copy was brought back, those of the tables beside it must be of the same time: {beside}. "
+        f"the {kind.name} table is older than a table beside it, which has runs behind the last one",
+        value=f"version {position.version}; {', '.join(newer)}",
+        remedy="where a copy was brought back, those of the tables beside it must be of the same time: "
+        f"{', '.join(table.location for table in beside.values())}. "
         f"Without them remove these, then `sessionizer init` and `sessionizer rebuild{kind.option}`",
     )

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from sessionizer.jobs.run.context import RunContext
-from sessionizer.jobs.run.kinds import REJECTED, Kind, fence
+from sessionizer.jobs.run.kinds import REJECTED, RUNS, Kind, fence
 from sessionizer.jobs.run.pipeline import RunResult
 from sessionizer.lib import columns as C
 from sessionizer.lib.aggregates.binding import bind
@@ -24,10 +24,10 @@ from sessionizer.tables.places.object_store import is_stored
 from sessionizer.tables.position import Position
 from sessionizer.tables.rejected_events import BY_MARK, FOR_GOOD, RejectedEvents
 from sessionizer.tables.runs import Timing
-from sessionizer.tables.source import opens, read_through
+from sessionizer.tables.source import read_through
 
 MOST_DIGITS = 38
-RUNS, UPDATES = "runs", "session_updates"
+UPDATES = "session_updates"
 TAKES = ("withdrawn", "forgotten", "moved", "readmitted")  # counts of events whose rows leave rejected_events
 
 
@@ -209,9 +209,9 @@ def as_followed(kind: Kind, position: Position) -> Position:
     Errors: UsageError where it has rows that outlast a rebuild, as runs have told them that are undone, or where runs
     that are not have told some, or nobody knows: the undone ones may have taken these away.
     """
-    done, run_seq, now = position.manifest, position.version + 1, kind.rejected_events.table.read()
-    if position.restored is None or opens(lambda: kind.rejects_before(run_seq, position) or now):
+    if kind.follows(position):
         return position
+    done = position.manifest
     for_good = FOR_GOOD | (BY_MARK if done is not None and done.forgotten is not None else frozenset())
     told = done is not None and _tells(kind, done, for_good, position.restored)
     if not told and _telling(kind, for_good).isEmpty():

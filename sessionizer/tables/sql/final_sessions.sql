@@ -1,5 +1,4 @@
 -- Append mode: each session once, with the run that made it final. New ones since a run: WHERE run_seq > …
-SELECT s.* EXCEPT (_state), r.run_seq
-FROM {sessions} AS s
-LEFT JOIN {runs} AS r ON s.run_id = r.run_id
-WHERE s.is_final
+SELECT * EXCEPT (_state), TRY_CAST(split_part(run_id, '-', 2) AS BIGINT) AS run_seq
+FROM {sessions}
+WHERE is_final

@@ -73,10 +73,13 @@ def stitch_problems(columns: T.StructType, mapping: T.StructType, of: Stitch, fi
                 remedy="write them to a column without a collation",
             )
     here, there = ours.get(of.from_.lower()), theirs.get(of.from_.lower())
-    if here is not None and there is not None and not _meet(here, there):
+    lengths = [length for kinds in (columns, mapping) if (length := _length(kinds, of.from_))]
+    is_padded = len(set(lengths)) > 1  # CHAR(n) of two lengths, which Spark pads only where it knows of both
+    if here is not None and there is not None and (is_padded or not _meet(here, there)):
+        kinds = lengths if is_padded else [kind.simpleString() for kind in (here, there)]
         yield SourceMismatch(
             f"{field}.from must have one type in the source and in the mapping table",
-            value=f"{here.simpleString().upper()}, {there.simpleString().upper()}",
+            value=", ".join(kind.upper() for kind in kinds),
             remedy="write it with the same type into the mapping table",
         )
     if of.column.lower() in ours:
@@ -85,6 +88,12 @@ def stitch_problems(columns: T.StructType, mapping: T.StructType, of: Stitch, fi
             value=of.column,
             remedy=f"give it another one: as: stitched_{of.column}",
         )
+
+
+def _length(columns: T.StructType, name: str) -> str:
+    """What a column is called that is CHAR(n); an empty text: it is none."""
+    told = (str(f.metadata.get(C.LENGTH, "")) for f in columns.fields if f.name.lower() == name.lower())
+    return next((length for length in told if length.startswith("char(")), "")
 
 
 def _meet(one: T.DataType, other: T.DataType) -> bool:
@@ -235,5 +244,5 @@ class MappingTable:
             raise
 
     def _met(self, rows: DataFrame, told: DataFrame, how: str) -> DataFrame:
-        met = rows.join(told, C.col(self.of.from_) == F.col(FROM), how)
-        return met.drop(FROM)
+        from_ = F.coalesce(C.col(self.of.from_))  # bare of its length: a CHAR(n) is compared as any text is
+        return rows.join(told, from_ == F.col(FROM), how).drop(FROM)
