@@ -255,7 +255,7 @@ def _by_clock(kind: Kind, done: Manifest | None, options: RunOptions, now: int) 
 
 
 def may_idle(rule: Rule, done: Manifest | None) -> bool:
-    """Whether sessions may end where nothing comes: by the clock of the run, or as the times that end them have changed."""
+    """Whether sessions may end where nothing comes: by the run's clock, or as the times that end them have changed."""
     if done is None or done.live_sessions == 0:
         return False
     by_clock = rule.idle_after is not None and rule.idle_clock == "processing_time"
