@@ -71,7 +71,7 @@ class SessionizerOperator(BaseOperator):
             raise kind(f"sessionizer {asked[0]} ended with exit code {code}: {reason(document)}")
         self._document = document
         # An earlier try, or a run that was cut off, may have written what nobody has been told of.
-        if isinstance(document, dict) and "runs" in document:
+        if isinstance(document, dict) and isinstance(document.get("runs"), list):  # `status` has their number
             has_told = context["ti"].try_number == 1 and not document.get("finished")
             if self.skip_if_nothing and not document["runs"] and has_told:
                 raise AirflowSkipException("nothing new")

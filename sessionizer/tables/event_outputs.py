@@ -6,6 +6,7 @@ from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.aggregates.evolution import told_by, widened
+from sessionizer.lib.durations import EVER
 from sessionizer.lib.errors import TableError
 from sessionizer.lib.time.watermarks import latest
 from sessionizer.lib.windows.sessions.memberships import INSERT, KIND, OLD_ID, REMOVE
@@ -29,8 +30,10 @@ class EventOutput:
 
     def note_whole(self) -> None:
         """Say so: behind the write that made it so, for a RESTORE to before that takes the mark back, too."""
-        if not self.is_whole:
-            self.table.change_setting(WHOLE, "true")
+        told = {WHOLE: "true"} if not self.is_whole else {}
+        told |= {} if self.complete_from() in (None, -EVER) else {COMPLETE_FROM: str(-EVER)}
+        if told:
+            self.table.change_settings(told)
 
     def check_columns(self, made: T.StructType, remedy: str) -> None:
         """Raise unless the columns that the table has of these are of their types, and the others can come to it.

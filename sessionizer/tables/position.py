@@ -131,10 +131,10 @@ def check_is_its_own(table: Table, manifest: Manifest, name: str, rebuild: str) 
 
 
 def can_follow(table: Table, run_seq: int) -> bool:
-    """Whether runs after this one, which a RESTORE has undone, were of this table, and of none put in its place."""
+    """Whether runs after this one, which a RESTORE has undone, were of the table that is there, and is not replaced."""
     later = [entry for entry in table.history(table.version - run_seq) if entry.operation not in HARMLESS]
     homes = {run.home for entry in later if (run := Manifest.parse(entry.metadata)) is not None}
-    return not (homes - {None, table.id} or _ran_replaced(later))
+    return not (homes - {None, table.id} or _was_replaced(later))
 
 
 def check_can_follow(table: Table, run_seq: int, name: str, rebuild: str) -> None:
@@ -147,8 +147,11 @@ def check_can_follow(table: Table, run_seq: int, name: str, rebuild: str) -> Non
         )
 
 
-def _ran_replaced(later: list[Entry]) -> bool:
-    """Whether a run was of another table, as by a name it may have the same id. In: what came later, newest first."""
+def _was_replaced(later: list[Entry]) -> bool:
+    """Whether another table lies there, or a run was of one: by a name it may have the same id.
+
+    In: what came later, newest first.
+    """
     replaced, is_other = dict[int, bool](), False  # by version
     for entry in reversed(later):
         if entry.operation == "RESTORE" and (version := entry.parameters.get("version")):
@@ -158,7 +161,7 @@ def _ran_replaced(later: list[Entry]) -> bool:
         if is_other and Manifest.parse(entry.metadata) is not None:
             return True
         replaced[entry.version] = is_other
-    return False
+    return is_other
 
 
 def restored_version(entry: Entry) -> int:

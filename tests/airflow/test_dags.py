@@ -69,7 +69,7 @@ from airflow_dags.command import SessionizerOperator
 
 with DAG("own", schedule=None):
     of = dict(config={config!r}, command={command!r})
-    count = SessionizerOperator(task_id="count", arguments=["status"], **of)
+    count = SessionizerOperator(task_id="count", arguments=["status"], outlets=[Asset("seen")], **of)
     upkeep = SessionizerOperator(
         task_id="upkeep", arguments=["maintain"], skip_if_nothing=True, outlets=[Asset("kept")], **of
     )

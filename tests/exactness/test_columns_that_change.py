@@ -450,6 +450,31 @@ def test_a_type_by_which_nobody_knows_what_is_rejected_is_not_gone_on_with(
     done.assert_clean()
 
 
+@pytest.mark.broad
+@pytest.mark.parametrize("column", ["Page STRING", "s STRUCT<Page: STRING>"])
+def test_a_column_whose_capitals_alone_change_has_the_values_that_it_had(
+    spark: SparkSession, tmp_path: Path, column: str
+) -> None:
+    value = "'{}'" if column.startswith("Page") else "named_struct('Page', '{}')"
+    where = {"where": "Page <> 'ping'" if column.startswith("Page") else "s.Page <> 'ping'"}
+    done = Play(spark, tmp_path, f"u STRING, at TIMESTAMP, n INT, {column}", source=where)
+    feed = "USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    spark.sql(f"CREATE TABLE delta.`{done.config.source.table}` (u STRING, at TIMESTAMP, n INT, {column}) {feed}")
+    row = "INSERT INTO {{}} VALUES ('{}', TIMESTAMP'{}', 1, {})"
+    done.source(row.format("tick", minute(100), value.format("x"))).init().run()
+    done.source(row.format("a", minute(5), value.format("y"))).run()
+    done.assert_rejected("u | event_time | reason \n a | 5 | late")
+    rows = spark.read.format("delta").load(done.config.source.table)
+    now = spark.createDataFrame(rows.collect(), "u STRING, at TIMESTAMP, n INT, " + column.replace("Page", "page"))
+    now.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(done.config.source.table)
+    done.run()
+    done.assert_rejected("u | event_time | reason \n a | 5 | late")
+    done.assert_clean()
+    done.source("UPDATE {} SET n = 7 WHERE u = 'tick'").run()
+    done.assert_sessions("u | start | count \n tick | 100 | 1")
+    done.assert_clean()
+
+
 def test_aggregates_that_are_gone_are_others_by_the_columns_that_their_values_are_of() -> None:
     then = {"clicks": "page STRING, count INT", "calls": "page STRING"}
     consumed = {name: Consumed(id=name, from_version=0, to_version=1, columns=_told(of)) for name, of in then.items()}

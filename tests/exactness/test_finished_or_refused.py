@@ -20,7 +20,7 @@ from sessionizer.jobs.run.driver import run
 from sessionizer.jobs.run.phases import RunOptions
 from sessionizer.lib.config import Config
 from sessionizer.lib.durations import DAY
-from sessionizer.lib.errors import ConfigError, UsageError
+from sessionizer.lib.errors import ConfigError, TableError
 from tests.exactness.play import BY_NAME, TOTAL, Play, at, minute
 from tests.warehouse import NOW
 
@@ -54,7 +54,7 @@ def test_a_run_is_finished_though_the_log_has_lost_the_one_before_it(
 def test_what_would_be_nobody_tells_before_it_is_written_what_stays_out(spark: SparkSession, tmp_path: Path) -> None:
     done = Play(spark, tmp_path, source={"start": {"version": 1}}).add("a@0").add("b@0").init()
     done.run_cut_off()
-    with pytest.raises(UsageError, match="the last run was cut off before it wrote which events stay out"):
+    with pytest.raises(TableError, match="the last run has not written yet which events stay out"):
         plan(done.kind, done.said.append, now=done.now)
     done.run()
     assert plan(done.kind, done.said.append, now=done.now).total("comes") == 0

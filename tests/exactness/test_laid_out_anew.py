@@ -242,6 +242,35 @@ def test_one_by_name_that_is_replaced_has_nothing_written_twice(spark: SparkSess
         spark.sql("DROP DATABASE anew CASCADE")
 
 
+def test_what_waits_is_not_forgotten_where_one_by_name_is_replaced_behind_a_restore(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    spark.sql(f"CREATE DATABASE anew LOCATION '{tmp_path / 'anew'}'")
+    places = {name: str(tmp_path / name) for name in ("rejected_events", "runs")}
+    done = Play(spark, tmp_path, outputs=places, corrections="quarantine")
+    done.sections["sessions"] = {"table": "anew.sessions"}
+    done.config = Config.model_validate(done.config.model_dump(mode="json", exclude_unset=True) | done.sections)
+    try:
+        done.runs("tick@100 a@1").source("DELETE FROM {} WHERE u = 'a'").run()
+        done.runs("tick@101").readmit(0, 10).assert_rejected("u | event_time | reason")
+        spark.sql("RESTORE anew.sessions TO VERSION AS OF 3")
+        select = "USING delta PARTITIONED BY (is_final) AS SELECT * FROM anew.sessions"
+        spark.sql(f"CREATE OR REPLACE TABLE anew.sessions {select}")
+        with pytest.raises(UsageError, match=r"rejected_events tells what stays out .* cannot follow the RESTORE"):
+            done.rebuild()
+    finally:
+        spark.sql("DROP DATABASE anew CASCADE")
+
+
+def test_a_plan_is_made_wherever_a_rebuild_goes_on_behind_a_restore(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path).runs("tick@100 | tick@101")
+    replaced(done)
+    done.rebuild()
+    done.damage("RESTORE {} TO VERSION AS OF 1")
+    assert plan(done.kind, lambda _: None).total("changes") == 1
+    done.rebuild().assert_sessions("u | start | count \n tick | 100 | 2")
+
+
 def test_rows_that_were_made_live_by_hand_hide_no_others(play: Plays) -> None:
     done = play("a@0 tick@100")
     done.damage("UPDATE {} SET is_final = false WHERE u = 'a'")

@@ -310,7 +310,7 @@ def test_no_dry_run_goes_by_what_a_run_that_was_cut_off_has_not_rejected_yet(pla
         partial(backfill, done.kind, look),
         partial(readmit, done.kind, look),
     ):
-        with pytest.raises(UsageError, match="cut off before it wrote which events stay out"):
+        with pytest.raises(TableError, match="has not written yet which events stay out"):
             tried()
     done.run()
     assert [report.manifest.sessions.get("updated", 0) for report in backfill(done.kind, look)] == [0]

@@ -7,14 +7,20 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from sessionizer.jobs.commands.maintain import Asked, maintain
 from sessionizer.jobs.commands.status import status
 from sessionizer.jobs.reporting.metrics import write_metrics
 from sessionizer.jobs.run import side_tables
-from sessionizer.jobs.run.driver import increments
+from sessionizer.jobs.run.driver import increments, repair
 from sessionizer.jobs.run.phases import RunOptions
+from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import SourceError, TableError
+from sessionizer.tables.delta import Superseded
 from sessionizer.tables.manifest import Manifest
-from tests.exactness.play import Play
+from sessionizer.tables.rejected_events import RejectedEvents
+from sessionizer.tables.runs import Runs
+from sessionizer.tables.window_table import WindowTable
+from tests.exactness.play import Play, at
 from tests.kills import killed_at
 
 pytestmark = pytest.mark.slow
@@ -153,6 +159,46 @@ def test_a_run_that_was_finished_without_an_optional_table_leaves_no_silent_hole
         done.run()
     done.rebuild().run()
     done.assert_clean()
+
+
+def test_nor_where_that_was_cut_off_again_and_cannot_be_computed_any_more(spark: SparkSession, tmp_path: Path) -> None:
+    full: dict[str, Any] = {"outputs": {"event_sessions": str(tmp_path / "event_sessions")}}
+    done = Play(spark, tmp_path, **full).runs("a@0 tick@200 | a@9")
+    with killed_at(side_tables, "write"):
+        done.readmit(0, 60)
+    done.change(outputs={})
+    with killed_at(side_tables, "enter"):
+        done.run()
+    with pytest.raises(TableError, match="finished by a configuration without event_sessions"):
+        done.change(**full).run()
+    done.rebuild().assert_clean()
+
+
+def test_who_comes_second_to_a_first_run_starts_over(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path).add("a@0 tick@100").init()
+    position = done.kind.home.position()
+    done.run_cut_off()
+    with pytest.raises(Superseded):
+        repair(done.kind, position, done.said.append)
+
+
+def test_rows_that_a_rebuild_has_brought_back_are_missed(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path, outputs={"event_sessions": str(tmp_path / "event_sessions")}).runs("a@0 tick@100")
+    maintain(spark, done.config, Asked(keep={"event_sessions": DAY}, now=at(0) + 40 * DAY))
+    done.assert_clean()
+    done.rebuild().damage("DELETE FROM {} WHERE u = 'a'", "event_sessions")
+    assert not done.verify().clean
+
+
+def test_sliding_windows_of_which_not_all_tables_were_made_stop_no_upkeep(spark: SparkSession, tmp_path: Path) -> None:
+    done = Play(spark, tmp_path).runs("a@0 tick@100")
+    done.change(sliding={"table": str(tmp_path / "windows"), "time_difference": "10m", "grace": "0s"})
+    for owner, step in ((WindowTable, "create"), (Runs, "create_if_missing"), (RejectedEvents, "create_if_missing")):
+        with killed_at(owner, step):
+            done.init()
+        assert {of.table for of in maintain(spark, done.config, Asked())} == {"sessions", "rejected_events", "runs"}
+        assert "windows" not in status(spark, done.config)
+    done.init().slide()
 
 
 def test_a_table_that_came_after_a_run_died_is_not_filled_by_its_repair(spark: SparkSession, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from sessionizer.lib.admission import lateness
 from tests.exactness.play import BY_N, BY_NAME, Play, minute
 
 pytestmark = pytest.mark.slow
@@ -77,6 +78,11 @@ def left_out(of: Play, user: str, reason: str = "late", run_seq: int = 1) -> dic
     values = f"at, '{reason}', 'out', {now}, {now}, e, sha2(e, 256), 1, 1, 'by hand', {run_seq}"
     of.damage(f"INSERT INTO {{}} SELECT {', '.join([*keys, 'u'])}, {values} FROM ({told})", "rejected_events")
     of.damage(f"DELETE FROM {{}} WHERE u = '{user}'")
+    return found(of)
+
+
+def found(of: Play) -> dict[str, int]:
+    """The rules that rows break, and how many do."""
     return {name: number for name, number in of.verify().broken.items() if number}
 
 
@@ -105,6 +111,34 @@ def test_what_is_late_is_older_than_the_horizon_of_its_tenant(spark: SparkSessio
 @pytest.mark.parametrize("reason", ["duplicate", "before_start"])
 def test_a_reason_that_the_config_cannot_give_is_found(play: Plays, reason: str) -> None:
     assert left_out(play("a@5 tick@100"), "a", reason) == {NO_CAUSE: 1}
+
+
+@pytest.mark.parametrize("policy", ["amend", "separate"])
+def test_a_late_event_is_found_that_the_policy_of_its_run_would_not_have_left_out(
+    play: Plays, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    done = play("tick@100", late_events=policy)
+    monkeypatch.setattr(lateness, "if_late", lambda _: "late")
+    done.runs("a@5").assert_rejected("u | event_time | reason \n a | 5 | late")
+    assert found(done) == {NO_CAUSE: 1}
+    done.change(late_events="quarantine").runs("b@6").assert_rejected(
+        "u | event_time | reason \n a | 5 | late \n b | 6 | late"
+    )
+    assert found(done) == {NO_CAUSE: 1}
+
+
+def test_one_is_found_that_is_apart_by_a_policy_that_has_none_apart(play: Plays) -> None:
+    done = play("tick@100 | a@5")
+    done.damage("UPDATE {} SET kept = 'apart'", "rejected_events")
+    assert found(done)[NO_CAUSE] == 1
+
+
+def test_nothing_is_late_for_a_key_that_had_no_horizon(play: Plays) -> None:
+    by_key = {"watermark": {"per": "key"}, "idle_timeout": {"after": "30d", "clock": "processing_time"}}
+    done = play("a@5 b@7", time=by_key)
+    left_out(done, "a")
+    done.damage("UPDATE {} SET watermark = NULL, horizon = NULL", "rejected_events")
+    assert found(done) == {LATE: 1}
 
 
 def test_a_row_is_missed_whose_gaps_reach_over_what_is_asked(play: Plays) -> None:

@@ -13,7 +13,7 @@ from sessionizer.jobs.commands.report import by_duckdb, by_spark, write_report
 from sessionizer.jobs.commands.status import status, status_without_spark
 from sessionizer.jobs.plans.backfill import plan
 from sessionizer.jobs.queries.changes import Asked as Changes
-from sessionizer.jobs.queries.changes import document
+from sessionizer.jobs.queries.changes import changes, document
 from sessionizer.jobs.queries.lookups import WindowLookUp, look_up
 from sessionizer.jobs.run.context import RunContext
 from sessionizer.jobs.run.kinds import ruled
@@ -21,7 +21,7 @@ from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import ConfigError, RunFailed, TableError
 from sessionizer.tables.queries.local import LocalTableSet
 from tests.exactness.play import Play, at
-from tests.exactness.slides import MINUTE, slides
+from tests.exactness.slides import MINUTE, Slides, slides
 from tests.warehouse import NOW
 
 pytestmark = pytest.mark.slow
@@ -379,3 +379,14 @@ def test_windows_are_forgotten_by_whole_units_of_the_rows_whatever_the_unit_will
     manifest = done.kind.home.position().manifest
     assert manifest is not None
     assert ((manifest.forgotten or 1) - at(0)) % (5 * MINUTE) == 0
+
+
+def test_windows_of_another_key_are_none_that_a_follower_has_been_told(spark: SparkSession, tmp_path: Path) -> None:
+    done = Slides(spark, tmp_path).runs("a@0=1 a@100=1 | a@200=1")
+    by_n = Slides(spark, tmp_path, source={"key": ["n"]})
+    by_n.rebuild()
+    done.damage("RESTORE {} TO VERSION AS OF 1")
+    by_n.rebuild()
+    for run in ("2", "3"):  # all that are final, as those of before are of another key, or of another run
+        _, rows = changes(by_n.kind, Changes("append", since_run=run))
+        assert rows.count() == 2

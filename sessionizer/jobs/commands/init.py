@@ -68,10 +68,7 @@ def _keep_changes(
 def _make(kind: Kind, events: DataFrame, say: Callable[[str], None]) -> None:
     """Make the table of windows and those beside it where they are missing."""
     schema, is_there = schema_of(kind.make, kind.rule, events), kind.home.table.exists()
-    if not is_there:
-        kind.home.create(schema, kind.schema_hash(events))
-        say(f"made {kind.home.table.location}")
-    knows_runs = kind.home.position().manifest is not None
+    knows_runs = is_there and kind.home.position().manifest is not None
     keyed, ledger = with_keys(events, kind.rule.made).schema, kind.runs.table
     if kind.rejected_events.create_if_missing(keyed):
         say(f"made {kind.rejected_events.table.location}")
@@ -84,5 +81,8 @@ def _make(kind: Kind, events: DataFrame, say: Callable[[str], None]) -> None:
             say(f"made {output.table.location}")
     if kind.runs.create_if_missing():
         say(f"made {kind.runs.table.location}")
-    if is_there:  # last, for what mends a table that does not fit needs the others
+    if not is_there:  # last, for where it is there the others are
+        kind.home.create(schema, kind.schema_hash(events))
+        say(f"made {kind.home.table.location}")
+    else:  # what mends a table that does not fit needs the others
         kind.home.check_schema(schema, kind.evolved(kind.home.position().manifest))

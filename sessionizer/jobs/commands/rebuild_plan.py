@@ -58,9 +58,10 @@ class Plan:
 def plan(kind: Kind, say: Say, now: int | None = None) -> Plan:
     """Compute what `rebuild` would write, and compare it with the table. Errors: as for a rebuild."""
     kind.require()
-    position = side_tables.as_followed(kind, kind.home.position())
+    now_at = kind.home.position()
     with suppress(Superseded):  # it says what would be by then
-        check_is_last(kind, position)
+        check_is_last(kind, now_at)
+    position = side_tables.as_followed(kind, now_at)
     side_tables.check_told(kind, position, of_rebuild=True)
     context = RunContext.anew(kind, position, wall_clock() if now is None else now)
     check_filter(context)

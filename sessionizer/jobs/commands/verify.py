@@ -165,7 +165,8 @@ def judged_rejects(
     told_by, scopes = horizons_of_scopes(young, rule, context.sample())
     known = [(*_known(run, rule, columns_now, anew), run.run_seq in told_by) for run in runs]
     numbers = (C.RUN_SEQ, rejections.OF_RUN, rejections.FORGOTTEN, rejections.LIMIT)
-    are = (rejections.SAME_COLUMNS, rejections.WAITS, rejections.STAYS, rejections.HAS_SCOPES)
+    may = (rejections.WAITS, rejections.STAYS, rejections.LEAVES_OUT, rejections.SETS_APART)
+    are = (rejections.SAME_COLUMNS, *may, rejections.HAS_SCOPES)
     columns = ", ".join([*(f"{name} BIGINT" for name in numbers), *(f"{name} BOOLEAN" for name in are)])
     told = rejects.sparkSession.createDataFrame(known, columns)
     began = [name for name, first in context.began.items() if first]
@@ -185,13 +186,14 @@ def _known(
     columns: those of today. anew: the last rebuild, for which nothing was late but what is forgotten.
     """
     by, others = run.as_judged(rule), None if run.mode != "run" or run.retold else False
-    waits, stays = by.corrections == "quarantine" or others, by.deletes == "ignore" or others
+    waits, stays, late = by.corrections == "quarantine", by.deletes == "ignore", by.late_events
+    may = (waits, stays, late not in ("amend", "separate"), late == "separate")
     limit, same = min(run.now + by.max_future_skew, EVER), run.columns == columns
     is_made_anew = anew is not None and run.run_seq <= anew.run_seq
     knew = run.horizon_before is not None or run.scopes_before is not None or rule.watermark_per == "key"
     forgotten = anew.forgotten if is_made_anew and anew is not None else run.forgotten
     horizon = run.horizon_before if knew and not is_made_anew else -EVER
-    return run.run_seq, horizon, forgotten, limit, same, waits, stays
+    return run.run_seq, horizon, forgotten, limit, same, *(one or others for one in may)
 
 
 def _of_traces(context: RunContext, sessions: DataFrame, events: DataFrame, rule: Rule) -> Frames:

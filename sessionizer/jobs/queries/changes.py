@@ -118,8 +118,11 @@ def changes(kind: Kind, asked: Asked) -> tuple[RunCommit, DataFrame]:
             low, high = found.runs
             rows = rows.where(C.col(C.IS_FINAL) & (C.run_number() > low) & (C.run_number() <= high))
         elif found.told is not None:
-            told = history.read(found.told).where(C.col(C.IS_FINAL))
-            rows = joined(rows.where(C.col(C.IS_FINAL)), told, (*layout.identity, C.RUN_ID), "left_anti")
+            rows, told = (frame.where(C.col(C.IS_FINAL)) for frame in (rows, history.read(found.told)))
+            now, then = ({f.name: f.dataType for f in frame.schema.fields} for frame in (rows, told))
+            names = (*layout.identity, C.RUN_ID)
+            if all(now[name] == then.get(name) for name in names):  # else another key made all of them anew
+                rows = joined(rows, told, names, "left_anti")
     return found.last, in_order(rows.select(*C.cols(columns)), (*kind.rule.key, *layout.order))
 
 

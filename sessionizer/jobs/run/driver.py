@@ -13,7 +13,7 @@ from sessionizer.jobs.run import side_tables
 from sessionizer.jobs.run.compute import outlasting
 from sessionizer.jobs.run.context import RunContext
 from sessionizer.jobs.run.kinds import Kind, kind_of
-from sessionizer.jobs.run.manifests import check_is_last, manifest_of, stands, with_counts
+from sessionizer.jobs.run.manifests import check_is_last, check_no_rows, manifest_of, of_runs, stands, with_counts
 from sessionizer.jobs.run.phases import Beginning, Phases, RunOptions, RunReport, Say, wall_clock
 from sessionizer.jobs.run.pipeline import NO_OVERRIDE, RunResult
 from sessionizer.jobs.run.policies import (
@@ -93,7 +93,7 @@ def repair(kind: Kind, position: Position, say: Say) -> Manifest | None:
     check_is_last(kind, position)
     manifest, restored, rebuild = position.manifest, position.restored, f"sessionizer rebuild{kind.option}"
     if manifest is None:
-        side_tables.check_no_rows(kind, [kind.home.table])
+        check_no_rows(kind, [kind.home.table])
     else:
         check_is_its_own(kind.home.table, manifest, kind.name, rebuild)
     if restored is not None:
@@ -101,7 +101,7 @@ def repair(kind: Kind, position: Position, say: Say) -> Manifest | None:
         check_can_follow(kind.home.table, last, kind.name, rebuild)
         side_tables.undo_after(kind, last, restored)
     if manifest is None:
-        side_tables.check_no_rows(kind, side_tables.of_runs(kind))
+        check_no_rows(kind, of_runs(kind))
         return None
     if side_tables.is_entered(kind, manifest, restored):
         side_tables.check_is_own(kind, manifest)
@@ -111,6 +111,8 @@ def repair(kind: Kind, position: Position, say: Say) -> Manifest | None:
     if manifest.mode == "forget":
         side_tables.forget(kind, manifest, restored)
     elif not side_tables.is_complete(kind, manifest, restored):
+        if side_tables.has_rejects(kind, manifest, restored):  # from which nothing can be computed again
+            check_outputs(kind, manifest, restored)
         kind = kind.as_of(manifest)
         check_fits(kind, manifest)
         kind.tables.events.check_same(manifest)

@@ -17,7 +17,7 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.errors import ConfigError, TableError
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.watermarks import SourceTime, WatermarkState
-from sessionizer.tables.delta import Commit, Superseded
+from sessionizer.tables.delta import Commit, Superseded, Table
 from sessionizer.tables.events import EventTable
 from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Consumed, Manifest, Read, Since, policy
@@ -220,3 +220,22 @@ def check_is_last(kind: Kind, position: Position) -> None:
         f"{', '.join(table.location for table in beside.values())}. "
         f"Without them remove these, then `sessionizer init` and `sessionizer rebuild{kind.option}`",
     )
+
+
+def of_runs(kind: Kind) -> list[Table]:
+    """The tables beside it, but rejected_events where no run has written to it."""
+    rejects, *others = kind.side_tables()
+    return [rejects, *others] if kind.rejected_events.is_of_runs else others
+
+
+def check_no_rows(kind: Kind, tables: list[Table]) -> None:
+    """Raise where one of these has rows; the table of this kind knows of no run."""
+    if full := [table for table in tables if table.size()[0]]:
+        if kind.home.position().manifest is not None:
+            raise Superseded("another process was faster")
+        raise TableError(
+            f"{', '.join(table.field for table in full)} must be empty, for {kind.name} know of no run: "
+            "their log no longer reaches back to one, or they are a new table beside those of an old one",
+            value=", ".join(table.location for table in full),
+            remedy="remove the tables that have rows, or name others; then `sessionizer init`",
+        )

@@ -135,23 +135,6 @@ def undo_after(kind: Kind, run_seq: int, restored: int) -> None:
         table.restore(undoing, run_seq)
 
 
-def of_runs(kind: Kind) -> list[Table]:
-    """The tables beside it, but rejected_events where no run has written to it."""
-    rejects, *others = kind.side_tables()
-    return [rejects, *others] if kind.rejected_events.is_of_runs else others
-
-
-def check_no_rows(kind: Kind, tables: list[Table]) -> None:
-    """Raise where one of these has rows; the table of this kind knows of no run."""
-    if full := [table for table in tables if table.size()[0]]:
-        raise TableError(
-            f"{', '.join(table.field for table in full)} must be empty, for {kind.name} know of no run: "
-            "their log no longer reaches back to one, or they are a new table beside those of an old one",
-            value=", ".join(table.location for table in full),
-            remedy="remove the tables that have rows, or name others; then `sessionizer init`",
-        )
-
-
 def is_entered(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
     """Whether nothing is missing of this run: the ledger has it."""
     return _has(kind, RUNS, kind.runs.table, manifest, restored)
@@ -196,10 +179,10 @@ def check_told(kind: Kind, position: Position, *, of_rebuild: bool = False) -> N
     done, restored = position.manifest, position.restored
     lacks = lacks_lasting if of_rebuild else lacks_rejects
     if done is not None and not is_entered(kind, done, restored) and lacks(kind, done, restored):
-        raise UsageError(
-            "the last run was cut off before it wrote which events stay out, so that nobody can tell what would be",
+        raise TableError(
+            "the last run has not written yet which events stay out, so that nobody can tell what would be",
             value=done.run_id,
-            remedy=f"`sessionizer {kind.command}` finishes it first",
+            remedy=f"`sessionizer {kind.command}` finishes it first, where it was cut off",
         )
 
 
@@ -245,13 +228,17 @@ def _began_late(manifest: Manifest) -> bool:
 
 def lacks_rejects(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
     """Whether rejected_events does not have yet what this run, which is not entered, owes it."""
-    owed = (
-        manifest.mode == "rebuild"
-        or manifest.retold
-        or manifest.rejected
-        or any(manifest.events.get(name) for name in TAKES)
-    )
-    return bool(owed) and not _has(kind, REJECTED, kind.rejected_events.table, manifest, restored)
+    return _owes_rejects(manifest) and not _has(kind, REJECTED, kind.rejected_events.table, manifest, restored)
+
+
+def has_rejects(kind: Kind, manifest: Manifest, restored: int | None) -> bool:
+    """Whether it has, and the run owed it some."""
+    return _owes_rejects(manifest) and not lacks_rejects(kind, manifest, restored)
+
+
+def _owes_rejects(manifest: Manifest) -> bool:
+    counts = [manifest.rejected, *(manifest.events.get(name) for name in TAKES)]
+    return manifest.mode == "rebuild" or manifest.retold or any(counts)
 
 
 @contextmanager

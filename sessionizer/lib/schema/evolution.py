@@ -48,11 +48,15 @@ def bare_columns(columns: T.StructType) -> T.StructType:
 def by_file(before: T.StructType, after: T.StructType) -> tuple[dict[str, T.StructField], dict[str, T.StructField]]:
     """The columns of both by what they are called in the files; one that has no other name there any more, as today.
 
-    Its files were written anew then.
+    Its files were written anew then. Capitals of a name tell nothing apart.
     """
-    bare_now = {field.name for field in after.fields if PHYSICAL not in field.metadata}
-    then = {field.name if field.name in bare_now else physical(field): field for field in before.fields}
-    return then, {physical(field): field for field in after.fields}
+    bare_now = {field.name.lower() for field in after.fields if PHYSICAL not in field.metadata}
+    then = {name if (name := field.name.lower()) in bare_now else _key(field): field for field in before.fields}
+    return then, {_key(field): field for field in after.fields}
+
+
+def _key(field: T.StructField) -> str:
+    return str(field.metadata.get(PHYSICAL, field.name.lower()))
 
 
 def physical(field: T.StructField) -> str:

@@ -11,6 +11,7 @@ from sessionizer.lib import columns as C
 from sessionizer.lib.admission.validate import raw_us
 from sessionizer.lib.admission.verdicts import (
     BEFORE_START,
+    BESIDE,
     BY_COLUMNS,
     CORRECTION,
     DUPLICATE,
@@ -19,6 +20,7 @@ from sessionizer.lib.admission.verdicts import (
     IN_THE_FUTURE,
     INVALID,
     LATE,
+    OUT,
 )
 from sessionizer.lib.config import Dedupe
 from sessionizer.lib.durations import EVER
@@ -31,6 +33,7 @@ OF_RUN = "__horizon_us"  # of these runs: what was older was late; null: each sc
 HAS_SCOPES = "__has_scopes"  # of these runs: whether the horizons of all their scopes are told
 FORGOTTEN = "__forgotten_us"  # of these runs: what ended before it had been forgotten
 WAITS, STAYS = "__waits", "__stays"  # of these runs: whether corrections wait by their policy, and deletes are ignored
+LEAVES_OUT, SETS_APART = "__leaves_out", "__sets_apart"  # of these runs: what becomes of late events by their policy
 SAME_COLUMNS = "__same_columns"  # of these runs: whether the source has the columns that they have read
 LIMIT = "__limit_us"  # of the runs that are known: the latest event time that was not in the future
 
@@ -40,9 +43,9 @@ def without_cause(
 ) -> dict[str, DataFrame]:
     """Rows of rejected_events that say of themselves that they are wrong, by the rule that they break.
 
-    runs: run_seq, `__horizon_us`, `__forgotten_us` and `__limit_us` BIGINT, `__waits`, `__stays` (null: it has those of
-    others, too) and `__has_scopes` BOOLEAN of the runs that are known; scopes: as of `horizons_of_scopes`; began: the
-    sources that runs have not read from the start.
+    runs: run_seq, `__horizon_us`, `__forgotten_us` and `__limit_us` BIGINT, `__waits`, `__stays`, `__leaves_out`,
+    `__sets_apart` (null: it has those of others, too) and `__has_scopes` BOOLEAN of the runs that are known; scopes: as
+    of `horizons_of_scopes`; began: the sources that runs have not read from the start.
     """
     met = joined(rejects, F.broadcast(runs), (C.RUN_SEQ,), "left")
     if scopes is not None:
@@ -50,15 +53,20 @@ def without_cause(
     of_scope = F.lit(None).cast("bigint") if scopes is None else C.col(C.SCOPE_FLUSH_MARK)
     reason, time = C.col(C.REASON), C.col(C.EVENT_TIME)
     judged = F.unix_micros(time) - F.pmod(F.unix_micros(time), F.lit(rule.time_unit))
-    unknown = F.when(F.col(HAS_SCOPES), F.lit(-EVER)).otherwise(F.unix_micros(C.col(C.HORIZON)))
+    # Of its key's horizon a row tells, and there may have been none; not of that of scopes.
+    told = F.when(~F.coalesce(F.col(HAS_SCOPES), F.lit(False)), F.unix_micros(C.col(C.HORIZON)))
+    unknown = F.coalesce(told, F.when(F.col(HAS_SCOPES).isNotNull(), F.lit(-EVER)))
     horizon = F.greatest(F.coalesce(F.col(OF_RUN), of_scope, unknown), F.col(FORGOTTEN))
     not_ahead = judged <= F.col(LIMIT)
     is_older = C.col(C.SOURCE).isin(*began) if rule.sources else F.lit(bool(began))
+    out = (C.col(C.KEPT) == OUT) & F.coalesce(judged >= F.col(FORGOTTEN), F.lit(True)) & ~F.col(LEAVES_OUT)
+    of_no_policy = (reason == LATE) & (out | ((C.col(C.KEPT) == BESIDE) & ~F.col(SETS_APART)))
+    of_no_config = (reason == BEFORE_START) & ~is_older | (reason == DUPLICATE) & F.lit(rule.dedupe is None)
     wrong = {
         rules.IS_LATE: (reason == LATE) & (judged >= horizon),
         rules.IS_AHEAD: (reason == IN_THE_FUTURE) & not_ahead,
         rules.MAY_WAIT: (reason == CORRECTION) & ~F.col(WAITS) | (reason == IGNORED_DELETE) & ~F.col(STAYS),
-        rules.HAS_CAUSE: (reason == BEFORE_START) & ~is_older | (reason == DUPLICATE) & F.lit(rule.dedupe is None),
+        rules.HAS_CAUSE: of_no_config | of_no_policy,
     }
     return {name: met.where(condition).select(*_shown(rule)) for name, condition in wrong.items()}
 

@@ -38,6 +38,7 @@ class SlidingRule:
             max_duration=None,
             **NO_CONTENT,
             idle_after=None,
+            idle_clock=Rule.idle_clock,
             time_unit=sliding.time_unit,
             tells_events=False,
             reach_back=sliding.time_difference + sliding.time_unit,
