@@ -475,6 +475,26 @@ def test_a_column_whose_capitals_alone_change_has_the_values_that_it_had(
     done.assert_clean()
 
 
+@pytest.mark.broad
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_column_with_capitals_keeps_its_values_where_names_in_the_files_are_told_apart(
+    spark: SparkSession, tmp_path: Path, renamed: bool
+) -> None:
+    columns = "u STRING, at TIMESTAMP, n INT, userId STRING, ctx STRUCT<pageUrl: STRING>"
+    done = Play(spark, tmp_path, columns)
+    feed = "USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    spark.sql(f"CREATE TABLE delta.`{done.config.source.table}` ({columns}) {feed}")
+    row = "INSERT INTO {{}} VALUES ('{}', TIMESTAMP'{}', 1, 'x', named_struct('pageUrl', '/'))"
+    done.source(row.format("tick", minute(100))).init().run()
+    done.source(row.format("a", minute(5))).run()
+    done.source(BY_NAME)
+    if renamed:
+        done.source("ALTER TABLE {} RENAME COLUMN userId TO who")
+    done.source(row.format("b", minute(101))).run()
+    done.assert_rejected("u | event_time | reason \n a | 5 | late")
+    done.assert_clean()
+
+
 def test_aggregates_that_are_gone_are_others_by_the_columns_that_their_values_are_of() -> None:
     then = {"clicks": "page STRING, count INT", "calls": "page STRING"}
     consumed = {name: Consumed(id=name, from_version=0, to_version=1, columns=_told(of)) for name, of in then.items()}

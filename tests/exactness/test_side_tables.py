@@ -190,6 +190,18 @@ def test_rows_that_a_rebuild_has_brought_back_are_missed(spark: SparkSession, tm
     assert not done.verify().clean
 
 
+def test_an_optional_table_of_an_init_by_another_rule_that_was_cut_off_is_told(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    outputs = {"session_updates": str(tmp_path / "session_updates")}
+    done = Play(spark, tmp_path, outputs=outputs, aggregates=[{"name": "total", "fn": "sum", "of": "n"}]).add("a@0")
+    with killed_at(WindowTable, "create"):
+        done.init()
+    done.change(outputs=outputs, aggregates=[{"name": "total", "fn": "max", "of": "u"}])
+    with pytest.raises(TableError, match=r"total is BIGINT and must be STRING.*remove it"):
+        done.init()
+
+
 def test_sliding_windows_of_which_not_all_tables_were_made_stop_no_upkeep(spark: SparkSession, tmp_path: Path) -> None:
     done = Play(spark, tmp_path).runs("a@0 tick@100")
     done.change(sliding={"table": str(tmp_path / "windows"), "time_difference": "10m", "grace": "0s"})

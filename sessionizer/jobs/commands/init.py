@@ -79,6 +79,8 @@ def _make(kind: Kind, events: DataFrame, say: Callable[[str], None]) -> None:
     for name, output in kind.outputs.items():
         if output.table.create_if_missing(schemas[name], whole):
             say(f"made {output.table.location}")
+        elif not knows_runs:  # of an init by another rule that was cut off, or of other sessions
+            output.check_columns(schemas[name], "remove it, for it is of another rule, and `sessionizer init` makes it")
     if kind.runs.create_if_missing():
         say(f"made {kind.runs.table.location}")
     if not is_there:  # last, for where it is there the others are

@@ -91,7 +91,8 @@ def forget(kind: Kind, manifest: Manifest, restored: int | None = None) -> None:
 
 def enter(kind: Kind, manifest: Manifest, timing: Timing, restored: int | None = None) -> None:
     """Write the row of the ledger, which says that the run is complete."""
-    for output in _own_outputs(kind, manifest).values() if manifest.mode == "rebuild" else ():
+    is_anew = manifest.mode == "rebuild" and not is_entered(kind, manifest, restored)
+    for output in _own_outputs(kind, manifest).values() if is_anew else ():
         output.note_whole()
     with _once(kind, RUNS, kind.runs.table, manifest, restored):
         kind.runs.append(manifest, timing, _commit(kind, RUNS, manifest, restored))

@@ -51,17 +51,18 @@ def by_file(before: T.StructType, after: T.StructType) -> tuple[dict[str, T.Stru
     Its files were written anew then. Capitals of a name tell nothing apart.
     """
     bare_now = {field.name.lower() for field in after.fields if PHYSICAL not in field.metadata}
-    then = {name if (name := field.name.lower()) in bare_now else _key(field): field for field in before.fields}
-    return then, {_key(field): field for field in after.fields}
-
-
-def _key(field: T.StructField) -> str:
-    return str(field.metadata.get(PHYSICAL, field.name.lower()))
+    then = {name if (name := field.name.lower()) in bare_now else met_by(field): field for field in before.fields}
+    return then, {met_by(field): field for field in after.fields}
 
 
 def physical(field: T.StructField) -> str:
     """What a column is called in the files."""
     return str(field.metadata.get(PHYSICAL, field.name))
+
+
+def met_by(field: T.StructField) -> str:
+    """What a column of before and one of today meet by: that name, whatever its capitals."""
+    return physical(field).lower()
 
 
 def is_told_otherwise(before: T.StructType, after: T.StructType) -> bool:
@@ -90,7 +91,7 @@ def _is_other(before: T.DataType, after: T.DataType) -> bool:
 
 def is_replaced(was: T.StructField, now: T.StructField) -> bool:
     """Whether it is another column than the one of the same name before; where files were written anew it is not."""
-    return PHYSICAL in now.metadata and physical(was) != physical(now)
+    return PHYSICAL in now.metadata and met_by(was) != met_by(now)
 
 
 def has_replaced(was: T.DataType, now: T.DataType) -> bool:

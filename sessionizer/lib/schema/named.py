@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from pyspark.sql import types as T
 
 from sessionizer.lib.expressions import COMMENT, TEXT
-from sessionizer.lib.schema.evolution import by_file, has_lost, has_replaced, is_replaced, physical
+from sessionizer.lib.schema.evolution import by_file, has_lost, has_replaced, is_replaced, met_by
 
 How = Literal["another", "without parts", "gone"]
 _NAME = r"`(?:[^`]|``)*`|\w+"
@@ -87,5 +87,5 @@ def _change_behind(
     if was is not None and now is None:
         return Change("gone", ".".join((*path, was.name)))
     assert now is not None
-    told = then.get(physical(now), was)  # none: it came later
+    told = then.get(met_by(now), was)  # none: it came later
     return None if told is None else _change(way, told.dataType, now.dataType, (*path, now.name))

@@ -16,7 +16,7 @@ from sessionizer.lib.bags import GOES, own_columns, undone
 from sessionizer.lib.config import EventSource, Stitch, field_of
 from sessionizer.lib.errors import SourceError, SourceMismatch, TableError
 from sessionizer.lib.expressions import column_problems, is_collated, is_ordered, nearest
-from sessionizer.lib.schema.evolution import PHYSICAL, physical
+from sessionizer.lib.schema.evolution import PHYSICAL, met_by
 from sessionizer.tables.delta import CHANGE_FEED, GONE, Table, changed, parts
 from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Read
@@ -232,7 +232,7 @@ class MappingTable:
             columns = self.table.schema_at(version)
         except (PySparkException, Py4JJavaError, TableError):
             return None
-        there = {field.name.lower(): physical(field) for field in columns.fields}
+        there = {field.name.lower(): met_by(field) for field in columns.fields}
         return tuple(there.get(name.lower(), "") for name in (self.of.from_, self.of.to))
 
     def _as_of(self, version: int | None) -> DataFrame:
