@@ -135,7 +135,7 @@ def test_another_mapping_table_at_the_same_place_is_told(devices: Callable[..., 
     (done.folder / "devices").rename(done.folder / "others")
     with pytest.raises(TableError, match=r"source\.stitch\.table does not exist"):
         check(done.config, "run", columns=True)
-    done.maps("d2=bob")
+    done.mapping("INSERT INTO {} VALUES ('d2', 'bob')")
     with pytest.raises(SourceError, match="the mapping table is not the table that was read before"):
         done.run()
     with pytest.raises(SourceError, match="the mapping table is not the table that was read before"):
@@ -151,7 +151,7 @@ def test_what_waits_in_quarantine_by_a_mapping_that_is_gone_is_counted_by_no_oth
     done.change(corrections="quarantine")
     done.maps("d2=ann").run()
     (done.folder / "devices").rename(done.folder / "others")
-    done.maps("d2=bob")
+    done.mapping("INSERT INTO {} VALUES ('d2', 'bob')")
     with pytest.raises(UsageError, match="the column of a mapping table"):
         done.rebuild()
 
@@ -237,7 +237,7 @@ def test_a_new_version_of_the_mapping_that_moves_no_event_is_nothing_that_a_rebu
     done.change(corrections="quarantine").run()
     done.maps("d7=bob").mapping("OPTIMIZE {}")
     if is_moved:
-        done.maps("d2=bob")
+        done.mapping("INSERT INTO {} VALUES ('d2', 'bob')")
         with pytest.raises(UsageError, match="of the mapping table"):
             done.rebuild()
     else:
@@ -259,3 +259,16 @@ def test_texts_of_two_fixed_lengths_are_no_key_to_each_other(spark: SparkSession
         made.source(f"INSERT INTO {{}} VALUES ('d1', timestamp_micros({at(minute)}), 1)").run()
     made.assert_rows(made.told("who | start | count"), "who | start | count \n ann | 0 | 2")
     made.assert_clean()
+
+
+def test_capitals_of_the_mapping_tables_columns_tell_nothing_apart(
+    devices: Callable[..., Devices], spark: SparkSession
+) -> None:
+    done = devices()
+    place = str(done.folder / "devices")
+    rows = spark.read.format("delta").load(place)
+    told = spark.createDataFrame(rows.collect(), "U STRING, User_Id STRING")
+    told.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(place)
+    done.mapping("INSERT INTO {} VALUES ('d2', 'bob')")
+    done.run()
+    done.assert_clean()

@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -84,6 +85,12 @@ VALUES = [
     ("'1e-3'", "decimal(10,2)", False),
     ("'1.5e1'", "decimal(10,2)", True),
     ("'1.23456789E7'", "decimal(18,2)", True),
+    ("'1e-999999999'", "decimal(10,2)", False),
+    ("'1e2147483647'", "decimal(10,2)", False),
+    ("'1e-9999'", "bigint", False),
+    ("timestampadd(YEAR, 10000, TIMESTAMP_NTZ'2024-05-01 00:00:00')", "timestamp", False),
+    ("timestampadd(YEAR, 10000, TIMESTAMP_NTZ'2024-05-01 00:00:00')", "date", False),
+    ("CAST(timestampadd(YEAR, 10000, TIMESTAMP_NTZ'2024-05-01 00:00:00') AS DATE)", "timestamp_ntz", False),
     ("59.97000000000001D", "decimal(10,2)", True),
     ("19.999D", "decimal(10,2)", False),
     ("0.1D", "float", True),
@@ -240,3 +247,30 @@ def test_lines_that_are_not_utf_8_are_unreadable_and_no_two_keys_become_one(lake
     assert (report.added, report.unreadable, report.torn[0]) == (1, 3, "line 2: not UTF-8")
     assert lake.rows("user") == [("müller",)]
     assert [(number, reason) for number, _, reason, _ in lake.reasons()] == [(n, "not UTF-8") for n in (2, 3, 5)]
+
+
+def test_a_number_of_a_huge_exponent_is_no_time(spark: SparkSession) -> None:
+    times = [parse_time(F.lit(text), T.StringType(), "epoch_s") for text in ("1e-999999999", "1e2147483647", "1.7e9")]
+    assert [value is None for value in spark.range(1).select(*times).collect()[0]] == [True, True, False]
+
+
+def test_a_text_that_is_too_long_tears_its_line_alone(lake: Lake) -> None:
+    place = lake.config.source.table
+    lake.spark.sql(f"CREATE TABLE delta.`{place}` (user STRING, event_time TIMESTAMP, code VARCHAR(3)) USING delta")
+    lines = "".join(f"u,{AT},{code}\n" for code in ("abc", "abcd", "ab   ", "日本語", ""))
+    (report,) = lake.ingest(CSV, lake.file("a.csv", "user,event_time,code\n" + lines))
+    assert (report.added, report.unreadable) == (3, 2)
+    assert [told[1:] for told in lake.reasons()] == [("code", "no VARCHAR(3)", text) for text in ("abcd", "ab   ")]
+
+
+def test_a_column_that_was_all_null_in_parquet_gets_the_type_of_its_first_value(
+    lake: Lake, spark: SparkSession
+) -> None:
+    first = "SELECT 'a' AS user, TIMESTAMP'2024-05-01 12:00:00' AS event_time"
+    rows = spark.sql(first).toArrow().append_column("coupon", pa.nulls(1))
+    pq.write_table(rows, lake.folder / "a.parquet")
+    lake.ingest(PARQUET, lake.folder / "a.parquet")
+    second = parquet(spark, lake.folder / "b.parquet", f"{first}, 'x' AS coupon")
+    (report,) = lake.ingest(replace(PARQUET, add_columns=True), second)
+    assert (report.added, report.unreadable) == (1, 0)
+    assert lake.rows("coupon") == [("x",), (None,)]

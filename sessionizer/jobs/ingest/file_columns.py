@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 
 from sessionizer.jobs.ingest.lines import LINE, NUMBER, TORN, torn_by
 from sessionizer.jobs.ingest.objects import as_found, widened
-from sessionizer.jobs.ingest.time_formats import DATED, ISO, parse_time
+from sessionizer.jobs.ingest.time_formats import DATED, ISO, parse_time, sane
 from sessionizer.lib import columns as C
 from sessionizer.lib.errors import SourceError, UsageError
 from sessionizer.lib.expressions import nearest
@@ -40,7 +40,8 @@ class FileColumn:
     """One column: its name in the file, its name and type in the table, and whether it is the event time.
 
     as_found: the type to read it as: with the names that fields within it have in the file; of a decimal text, or one
-    of more digits. way: to a field within a column, which it is a copy of.
+    of more digits. way: to a field within a column, which it is a copy of. text: what the table calls it where that
+    takes texts of so many letters alone, VARCHAR(n) or CHAR(n).
     """
 
     found: str
@@ -49,6 +50,7 @@ class FileColumn:
     is_time: bool = False
     as_found: T.DataType | None = None
     way: tuple[str, ...] = ()
+    text: str = ""
 
     @property
     def given(self) -> Column:
@@ -109,7 +111,7 @@ def _require_types(
     """Raise unless declared types are those of the table; objects get their fields later, times are of one type."""
     for column in (c for c in columns if c.found.lower() in declared and not c.is_time):
         field = known.get(column.name.lower())
-        if field is None or field.dataType == column.type:
+        if field is None or field.dataType in (column.type, T.NullType()):
             continue
         is_text = isinstance(field.dataType, T.StringType) and isinstance(column.type, T.CharType | T.VarcharType)
         if not is_text and not (isinstance(field.dataType, _COMPLEX) and isinstance(column.type, _COMPLEX)):
@@ -135,8 +137,10 @@ def conform(parsed: DataFrame, columns: Sequence[FileColumn], time_format: str) 
         value = _converted(given, given_type, column, time_format)
         values.append(value.alias(column.name))
         if value is not given:
-            blank = F.trim(given) == "" if isinstance(given_type, T.StringType) else given.isNull()
-            kind = f"time by the format {time_format}" if column.is_time else column.type.simpleString().upper()
+            is_text = isinstance(given_type, T.StringType) and not column.text
+            blank = F.trim(given) == "" if is_text else given.isNull()
+            named = (column.text or column.type.simpleString()).upper()
+            kind = f"time by the format {time_format}" if column.is_time else named
             said = F.regexp_replace(given.cast("string"), r"(?<=\.)0+$|(?<=\.\d{0,36}[1-9])0+$", "")
             shown = said if isinstance(given_type, T.DecimalType) else given
             torn.append(F.when(value.isNull() & ~blank, torn_by(f"no {kind}", column.found, shown)))
@@ -149,11 +153,18 @@ def conform(parsed: DataFrame, columns: Sequence[FileColumn], time_format: str) 
 def _converted(given: Column, given_type: T.DataType, column: FileColumn, time_format: str) -> Column:
     if column.is_time:
         given, given_type = parse_time(given, given_type, time_format), T.TimestampType()
-    if given_type == column.type and isinstance(given_type, T.DateType | T.TimestampNTZType | T.TimestampType):
-        return parse_time(given, given_type, ISO) if isinstance(given_type, T.TimestampType) else _in_years(given)
+    if given_type == column.type and isinstance(given_type, _TIMES):
+        return _of_time(given, given_type)
     if given_type == column.type or (isinstance(given_type, _COMPLEX) and isinstance(column.type, _COMPLEX)):
-        return given  # Delta fits the fields within a column by their names, which no cast does
-    return fitting(given, given_type, column.type)
+        # Delta fits the fields within a column by their names, which no cast does.
+        return _not_longer(given, column.text) if column.text else given
+    value = fitting(given, given_type, column.type)
+    return _not_longer(value, column.text) if column.text else value
+
+
+def _not_longer(value: Column, text: str) -> Column:
+    """A text of no more letters than VARCHAR(n) or CHAR(n) takes; spaces at its end count, as for Delta."""
+    return F.when(F.length(value) <= int(text.partition("(")[2].rstrip(")")), value)
 
 
 def fitting(given: Column, found: T.DataType, wanted: T.DataType) -> Column:
@@ -163,6 +174,7 @@ def fitting(given: Column, found: T.DataType, wanted: T.DataType) -> Column:
     time counts seconds or milliseconds nobody has said. A text or a decimal that is to be a DOUBLE is as near to it as
     that can be, unless it is a whole number, and a DOUBLE that is to be a FLOAT.
     """
+    given = sane(given) if isinstance(found, T.StringType) and isinstance(wanted, T.NumericType) else given
     value = given.try_cast(wanted)
     match found, wanted:
         case T.NumericType(), _ if isinstance(wanted, _TIMES):
@@ -195,7 +207,17 @@ def fitting(given: Column, found: T.DataType, wanted: T.DataType) -> Column:
             return value
         case (T.DoubleType() | T.DecimalType(), T.FloatType() | T.DoubleType()):
             return F.when(_is_finite(value) | ~_is_finite(given.cast("double")), value)
-    return F.when(value.try_cast(found).eqNullSafe(given), value)
+    return _of_time(F.when(value.try_cast(found).eqNullSafe(given), value), wanted)
+
+
+def _of_time(value: Column, kind: T.DataType) -> Column:
+    """A time of the years 1 to 9999; null where it is of another. What is no time stays."""
+    match kind:
+        case T.TimestampType():
+            return parse_time(value, kind, ISO)
+        case T.DateType() | T.TimestampNTZType():
+            return _in_years(value)
+    return value
 
 
 def _in_years(day: Column) -> Column:
@@ -227,7 +249,8 @@ def _finer(wanted: T.DecimalType) -> T.DecimalType:
 
 def _fitted(column: FileColumn, field: T.StructField) -> FileColumn:
     wide = widened(field.dataType, column.type)
-    return replace(column, name=field.name, type=wide, as_found=column.as_found or read_as(wide, column.type))
+    found = column.as_found or read_as(wide, column.type)
+    return replace(column, name=field.name, type=wide, as_found=found, text=str(field.metadata.get(C.LENGTH, "")))
 
 
 def read_as(wanted: T.DataType, found: T.DataType) -> T.DataType:

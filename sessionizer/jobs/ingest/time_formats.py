@@ -98,7 +98,7 @@ def _moment(value: Column, data_type: T.DataType, time_format: str) -> Column:
         case T.TimestampNTZType() | T.DateType():
             return value.try_cast("timestamp")
     if factor := PER_SECOND.get(time_format):
-        us = F.floor(value.try_cast(T.DecimalType(29, 9)) * F.lit(factor))
+        us = F.floor(sane(value).try_cast(T.DecimalType(29, 9)) * F.lit(factor))
         return F.timestamp_micros(us.try_cast("bigint"))
     if time_format == ISO:
         dated = F.when(value.rlike(DATED) & ~value.rlike(rf"{_SHORT_ZONE}\s*$"), value)
@@ -106,6 +106,11 @@ def _moment(value: Column, data_type: T.DataType, time_format: str) -> Column:
     if _TELLS_ZONE.search(re.sub("'[^']*'", "", time_format)):
         value = F.when(~value.rlike(rf"(?i){_SHORT_ZONE}"), value)
     return F.try_to_timestamp(F.trim(value), F.lit(time_format))
+
+
+def sane(number: Column) -> Column:
+    """A text that may be a number, but none with an exponent of four digits: Spark fails for 1e-999999999, or hangs."""
+    return F.when(~number.rlike(r"(?i)e[+-]?0*[1-9]\d{3}"), number)
 
 
 def patterns_of(texts: Sequence[str], at_least: float) -> list[str]:
@@ -133,10 +138,12 @@ def reads(pattern: str, text: str) -> bool:
 def parquet_rows(spark: SparkSession, file: Path, named: Path) -> Iterator[DataFrame]:
     """The rows of a Parquet file; times in nanoseconds, as pandas writes them, are cut to microseconds.
 
+    A column that is all null, of which pandas knows no type, has none here either, where Spark takes it for numbers.
     named: what the file is called in errors. The rows can be read inside alone.
     Errors: SourceError where such times lie within another column.
     """
-    nanos = [(column, kind) for column, kind in _timestamps(file) if kind["timeUnit"] == "nanoseconds"]
+    told = _told(file)
+    nanos = [(column, kind) for column, kind in told if kind.get("timeUnit") == "nanoseconds"]
     if inner := [column.path for column, _ in nanos if column.path != column.name]:
         raise SourceError(
             "times in nanoseconds must be columns of a file, not lie within one",
@@ -147,16 +154,18 @@ def parquet_rows(spark: SparkSession, file: Path, named: Path) -> Iterator[DataF
         rows = spark.read.parquet(file.as_uri())
         cut = {column.name: F.timestamp_micros(floor_div(C.col(column.name), 1_000)) for column, _ in nanos}
         here = {column.name for column, kind in nanos if not kind["isAdjustedToUTC"]}
-        yield rows.withColumns({n: us.cast("timestamp_ntz") if n in here else us for n, us in cut.items()})
+        empty = {
+            column.name: F.lit(None) for column, kind in told if kind["Type"] == "Null" and column.path == column.name
+        }
+        yield rows.withColumns({n: us.cast("timestamp_ntz") if n in here else us for n, us in cut.items()} | empty)
 
 
-def _timestamps(file: Path) -> list[tuple[Any, Mapping[str, Any]]]:
-    """The columns of times, and how they are kept; none of what is no Parquet file, of which Spark says it."""
+def _told(file: Path) -> list[tuple[Any, Mapping[str, Any]]]:
+    """The columns, and what they are said to be; none of what is no Parquet file, of which Spark says it."""
     import pyarrow as pa  # noqa: PLC0415
     from pyarrow.parquet import ParquetFile  # noqa: PLC0415
 
     try:
-        columns = [(column, json.loads(column.logical_type.to_json())) for column in ParquetFile(file).schema]
+        return [(column, json.loads(column.logical_type.to_json())) for column in ParquetFile(file).schema]
     except (OSError, pa.ArrowException):
         return []
-    return [(column, kind) for column, kind in columns if kind["Type"] == "Timestamp"]
