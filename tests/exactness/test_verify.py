@@ -127,6 +127,14 @@ def test_a_late_event_is_found_that_the_policy_of_its_run_would_not_have_left_ou
     assert found(done) == {NO_CAUSE: 1}
 
 
+@pytest.mark.parametrize("column", ["session_date", "duration_seconds"])
+def test_what_follows_from_its_own_times_is_found_though_sessions_are_not_recomputed(play: Plays, column: str) -> None:
+    done = play("tick@100 a@5", time={"lateness": "session"})
+    done.assert_clean()
+    done.damage(f"UPDATE {{}} SET {column} = {column} + 1 WHERE u = 'a'")
+    assert found(done) == {"duration_seconds and session_date are those of the session's times": 1}
+
+
 def test_one_is_found_that_is_apart_by_a_policy_that_has_none_apart(play: Plays) -> None:
     done = play("tick@100 | a@5")
     done.damage("UPDATE {} SET kept = 'apart'", "rejected_events")

@@ -13,7 +13,7 @@ from sessionizer.lib.config import DynamicGap
 from sessionizer.lib.expressions import of_event
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.verifying import rules
-from sessionizer.lib.verifying.content import REASONS
+from sessionizer.lib.verifying.content import REASONS, local_date
 from sessionizer.lib.verifying.facts import NEAR, Fact
 from sessionizer.lib.verifying.plan import CLOSED, FLUSH, IDLE, MAX_DURATION, OPEN, reaches
 
@@ -123,11 +123,14 @@ def broken_rules(table: DataFrame, rule: Rule) -> dict[str, DataFrame]:
     found[rules.IN_ORDER] = table.where((start > end) | (end >= C.col(C.EXPIRES_AT))).select(
         C.SESSION_ID, C.SESSION_START, C.SESSION_END
     )
+    lasts = F.unix_micros(end) - F.unix_micros(start)
+    date = local_date(F.unix_micros(start), rule)
+    by_times = (C.col(C.DURATION_SECONDS) == lasts / F.lit(1e6)) & (C.col(C.SESSION_DATE) == date)
+    found[rules.BY_TIMES] = table.where(~F.coalesce(by_times, F.lit(False))).select(C.SESSION_ID, C.SESSION_START)
     if not isinstance(rule.gap, DynamicGap):
         expires = F.try_add(F.unix_micros(end), F.lit(rule.gap))
         wrong = ~expires.eqNullSafe(F.unix_micros(C.col(C.EXPIRES_AT)))
         found[rules.EXPIRES] = table.where(wrong).select(C.SESSION_ID, C.SESSION_END, C.EXPIRES_AT)
-    lasts = F.unix_micros(end) - F.unix_micros(start)
     if rule.max_duration is not None:
         longer = table.where(lasts > rule.max_duration)
         found[rules.NOT_LONGER] = longer.select(C.SESSION_ID, C.DURATION_SECONDS)

@@ -6,6 +6,7 @@ from sessionizer.lib.rule import Rule
 # Of every sessions table, by its rows alone.
 ONCE = "each session_id is there once"
 IN_ORDER = "session_start <= session_end < expires_at"
+BY_TIMES = "duration_seconds and session_date are those of the session's times"
 EXPIRES = "a session expires a gap behind its end"
 NOT_LONGER = "no session lasts longer than max_duration"
 APART = "sessions of a key lie further apart than the gap"
@@ -46,7 +47,7 @@ def of_sessions(rule: Rule) -> list[str]:
         APART: is_recomputed(rule) and not rule.by_content,
         BY_KEY: rule.watermark_per == "key",
     }
-    return [ONCE, IN_ORDER, *(name for name, is_asked in told.items() if is_asked), NO_STATE]
+    return [ONCE, IN_ORDER, BY_TIMES, *(name for name, is_asked in told.items() if is_asked), NO_STATE]
 
 
 def of_windows() -> list[str]:
