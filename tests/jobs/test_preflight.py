@@ -57,12 +57,18 @@ def test_a_run_that_would_find_nothing_new_starts_no_java(lake: Warehouse) -> No
     assert done.stdout.startswith("Nothing new: the source is consumed up to version 0, the watermark is 2026-01-01 12")
 
 
-def test_a_run_that_may_have_something_to_do_is_left_to_spark(lake: Warehouse) -> None:
+def test_a_run_that_may_have_something_to_do_is_left_to_spark(lake: Warehouse, tmp_path: Path) -> None:
     assert caught_up(lake)
     idle = "{after: 1h, clock: processing_time}"  # the clock alone may end sessions
     assert not caught_up(lake, SESSIONIZER__TIME__IDLE_TIMEOUT=idle)
     assert not caught_up(lake, SESSIONIZER__TIME__WATERMARK="{idle_after: 1h}")
-    assert caught_up(lake, SESSIONIZER__TIME__IDLE_TIMEOUT="{after: 1h, clock: event_time}")
+    by_events = {"after": "1h", "clock": "event_time"}
+    assert not caught_up(lake, SESSIONIZER__TIME__IDLE_TIMEOUT=json.dumps(by_events))  # which is new
+    shutil.copytree(lake.folder, tmp_path / "copy")
+    copy = Warehouse(lake.spark, tmp_path / "copy", time={"idle_timeout": by_events})
+    copy.append("user|at|n\nann|12:30|1")
+    copy.run()
+    assert nothing_new(LocalTableSet(copy.config), ruled(copy.config))
 
 
 def test_new_events_a_lost_ledger_and_a_restore_are_left_to_spark(lake: Warehouse, tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def blank(row: list[str | None]) -> list[str]:
 
 
 def test_a_view_whose_tables_are_not_there_is_told(lake_to_see: Warehouse, tmp_path: Path) -> None:
-    config = lake_to_see.configured(outputs={"runs": str(tmp_path / "none")})
+    config = lake_to_see.configured(sessions={"table": str(tmp_path / "none")})
     with pytest.raises(UsageError, match="final_sessions has no table to read yet"):
         by_spark.query_frame(lake_to_see.spark, config, "SELECT * FROM final_sessions")
 
