@@ -270,6 +270,9 @@ def test_a_column_that_was_all_null_in_parquet_gets_the_type_of_its_first_value(
     rows = spark.sql(first).toArrow().append_column("coupon", pa.nulls(1))
     pq.write_table(rows, lake.folder / "a.parquet")
     lake.ingest(PARQUET, lake.folder / "a.parquet")
+    assert lake.source.schema.names == ["user", "event_time"]
+    declared = replace(PARQUET, schema="user string, event_time timestamp, coupon string")
+    assert lake.ingest(replace(declared, add_columns=True), lake.folder / "a.parquet")[0].skipped
     second = parquet(spark, lake.folder / "b.parquet", f"{first}, 'x' AS coupon")
     (report,) = lake.ingest(replace(PARQUET, add_columns=True), second)
     assert (report.added, report.unreadable) == (1, 0)

@@ -79,6 +79,12 @@ def declare(found: T.StructType, declared: T.StructType, *, optional: bool) -> T
     return T.StructType([*fields, *absent])
 
 
+def of_a_type(columns: Sequence[FileColumn], table: T.StructType | None) -> list[FileColumn]:
+    """Those that have one: what is all null, and of none, comes to no table that has it not."""
+    there = {name.lower() for name in (table.names if table is not None else ())}
+    return [c for c in columns if not isinstance(c.type, T.NullType) or c.name.lower() in there]
+
+
 def fit(
     columns: Sequence[FileColumn], table: T.StructType, declared: T.StructType, *, add_columns: bool
 ) -> list[FileColumn]:

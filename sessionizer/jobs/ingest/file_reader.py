@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.jobs.ingest.access_log import access_log_schema, parse_access_log
-from sessionizer.jobs.ingest.file_columns import FileColumn, conform, declare, fit, read_as
+from sessionizer.jobs.ingest.file_columns import FileColumn, conform, declare, fit, of_a_type, read_as
 from sessionizer.jobs.ingest.files import Mark, copy_part, join_records, line_at, lines_before
 from sessionizer.jobs.ingest.lines import (
     HALF,
@@ -220,7 +220,8 @@ class FileReader:
             inner = reduce(_field_type, within[path], cast(T.DataType, declared))
             kind = self._type(name, time, inner, inner)
             columns.append(FileColumn(path, name, kind, name == time, way=within[path]))
-        return columns if table is None else fit(columns, table, self.declared, add_columns=self.options.add_columns)
+        typed = of_a_type(columns, table)
+        return typed if table is None else fit(typed, table, self.declared, add_columns=self.options.add_columns)
 
     def _type(self, name: str, time: str | None, declared: T.DataType, found: T.DataType) -> T.DataType:
         """The type that a column is to have."""
