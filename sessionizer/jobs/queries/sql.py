@@ -83,8 +83,6 @@ def views(spark: SparkSession, config: Config, query: str) -> set[str]:
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
     names = set(frames)
-    if "sessions" not in frames:
-        return names
     for view in views_named_in(query, [C.quoted(name) for name in tables.config.source.key]):
         if not {*view.reads} - {"feed"} <= frames.keys():  # `lacks` says which table there is not
             spark.catalog.dropTempView(view.name)  # of an earlier query
