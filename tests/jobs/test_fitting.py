@@ -263,6 +263,14 @@ def test_a_text_that_is_too_long_tears_its_line_alone(lake: Lake) -> None:
     assert [told[1:] for told in lake.reasons()] == [("code", "no VARCHAR(3)", text) for text in ("abcd", "ab   ")]
 
 
+def test_texts_of_so_many_letters_within_a_column_are_taken(lake: Lake) -> None:
+    columns = "user STRING, event_time TIMESTAMP, tags ARRAY<VARCHAR(3)>, w STRUCT<c: CHAR(3)>"
+    lake.spark.sql(f"CREATE TABLE delta.`{lake.config.source.table}` ({columns}) USING delta")
+    line = f'{{"user": "u", "event_time": "{AT}", "tags": ["abc"], "w": {{"c": "abc"}}}}\n'
+    (report,) = lake.ingest(JSON, lake.file("a.json", line))
+    assert (report.added, report.unreadable) == (1, 0)
+
+
 def test_a_column_that_was_all_null_in_parquet_gets_the_type_of_its_first_value(
     lake: Lake, spark: SparkSession
 ) -> None:

@@ -163,8 +163,9 @@ def blank(row: list[str | None]) -> list[str]:
 
 def test_a_view_whose_tables_are_not_there_is_told(lake_to_see: Warehouse, tmp_path: Path) -> None:
     config = lake_to_see.configured(sessions={"table": str(tmp_path / "none")})
-    with pytest.raises(UsageError, match="final_sessions has no table to read yet"):
-        by_spark.query_frame(lake_to_see.spark, config, "SELECT * FROM final_sessions")
+    for view in ("final_sessions", "session_changes"):
+        with pytest.raises(UsageError, match=f"{view} has no table to read yet"):
+            by_spark.query_frame(lake_to_see.spark, config, f"SELECT * FROM {view}")
 
 
 def test_json_has_no_numbers_that_json_has_not(lake_to_see: Warehouse) -> None:

@@ -256,7 +256,9 @@ def _finer(wanted: T.DecimalType) -> T.DecimalType:
 def _fitted(column: FileColumn, field: T.StructField) -> FileColumn:
     wide = widened(field.dataType, column.type)
     found = column.as_found or read_as(wide, column.type)
-    return replace(column, name=field.name, type=wide, as_found=found, text=str(field.metadata.get(C.LENGTH, "")))
+    # Of what holds such texts within the metadata says its whole type: these are Delta's to refuse.
+    text = str(field.metadata.get(C.LENGTH, "")) if isinstance(field.dataType, T.StringType) else ""
+    return replace(column, name=field.name, type=wide, as_found=found, text=text)
 
 
 def read_as(wanted: T.DataType, found: T.DataType) -> T.DataType:
