@@ -58,10 +58,10 @@ class Plan:
 def plan(kind: Kind, say: Say, now: int | None = None) -> Plan:
     """Compute what `rebuild` would write, and compare it with the table. Errors: as for a rebuild."""
     kind.require()
-    now_at = kind.home.position()
+    found = kind.home.position()
     with suppress(Superseded):  # it says what would be by then
-        check_is_last(kind, now_at)
-    position = side_tables.as_followed(kind, now_at)
+        check_is_last(kind, found)
+    position = side_tables.as_followed(kind, found)
     side_tables.check_told(kind, position, of_rebuild=True)
     context = RunContext.anew(kind, position, wall_clock() if now is None else now)
     check_filter(context)

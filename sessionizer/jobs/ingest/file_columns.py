@@ -143,8 +143,8 @@ def conform(parsed: DataFrame, columns: Sequence[FileColumn], time_format: str) 
         value = _converted(given, given_type, column, time_format)
         values.append(value.alias(column.name))
         if value is not given:
-            is_text = isinstance(given_type, T.StringType) and not column.text
-            blank = F.trim(given) == "" if is_text else given.isNull()
+            may_be_blank = isinstance(given_type, T.StringType) and not column.text
+            blank = F.trim(given) == "" if may_be_blank else given.isNull()
             named = (column.text or column.type.simpleString()).upper()
             kind = f"time by the format {time_format}" if column.is_time else named
             said = F.regexp_replace(given.cast("string"), r"(?<=\.)0+$|(?<=\.\d{0,36}[1-9])0+$", "")
@@ -162,9 +162,9 @@ def _converted(given: Column, given_type: T.DataType, column: FileColumn, time_f
     if given_type == column.type and isinstance(given_type, _TIMES):
         return _of_time(given, given_type)
     if given_type == column.type or (isinstance(given_type, _COMPLEX) and isinstance(column.type, _COMPLEX)):
-        # Delta fits the fields within a column by their names, which no cast does.
-        return _not_longer(given, column.text) if column.text else given
-    value = fitting(given, given_type, column.type)
+        value = given  # Delta fits the fields within a column by their names, which no cast does
+    else:
+        value = fitting(given, given_type, column.type)
     return _not_longer(value, column.text) if column.text else value
 
 

@@ -169,7 +169,7 @@ def widened(known: T.DataType, found: T.DataType) -> T.DataType:
             return T.ArrayType(widened(known.elementType, found.elementType), known.containsNull)
         case T.MapType(), T.MapType():
             return T.MapType(known.keyType, widened(known.valueType, found.valueType), known.valueContainsNull)
-        case T.NullType(), _:  # a column that was all null so far, as Parquet has it, is of no type yet
+        case T.NullType(), _:  # a column that others have made of no type
             return found
         case _:
             return known

@@ -84,9 +84,8 @@ def views(spark: SparkSession, config: Config, query: str) -> set[str]:
         frame.createOrReplaceTempView(name)
     names = set(frames)
     for view in views_named_in(query, [C.quoted(name) for name in tables.config.source.key]):
-        if (
-            not {"sessions" if name == "feed" else name for name in view.reads} <= frames.keys()
-        ):  # `lacks` says which table there is not
+        read = {"sessions" if name == "feed" else name for name in view.reads}
+        if not read <= frames.keys():  # `lacks` says which table there is not
             spark.catalog.dropTempView(view.name)  # of an earlier query
             continue
         if "feed" in view.reads:
