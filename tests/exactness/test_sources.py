@@ -136,7 +136,7 @@ def test_what_is_left_to_read_lies_behind_what_has_been_read() -> None:
 
 @pytest.mark.broad
 def test_a_shorter_delay_moves_no_watermark_before_something_is_read(play: Plays) -> None:
-    done = play(time={"watermark": {"delay": "30m"}}).runs(clicks="a@0 a@60", calls="b@60")
+    done = play(time={"allowed_lateness": "0s", "watermark": {"delay": "30m"}}).runs(clicks="a@0 a@60", calls="b@60")
     done.sections["time"] = {"allowed_lateness": "0s"}
     done.config = done.configured()
     assert done.run() == []

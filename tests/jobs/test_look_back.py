@@ -13,7 +13,7 @@ from sessionizer.jobs.commands.look_back import LookBack, backfill, readmit, reb
 from sessionizer.jobs.commands.verify import Asked, verify
 from sessionizer.jobs.reporting.run_output import as_row, show_backfill
 from sessionizer.jobs.run import side_tables
-from sessionizer.lib.errors import ConfigError, RunFailed, SourceError, UsageError
+from sessionizer.lib.errors import ConfigError, RunFailed, SourceError, TableError
 from tests.kills import killed_at
 from tests.oracle import us
 from tests.text_tables import clock
@@ -279,7 +279,7 @@ def test_a_backfill_that_is_tried_writes_nothing_and_one_that_is_repeated_change
     with killed_at(side_tables, "write"):
         warehouse.run()
     cut_off = warehouse.versions()
-    with pytest.raises(UsageError, match="nobody can tell what would be"):
+    with pytest.raises(TableError, match="nobody can tell what would be"):
         readmit(warehouse.kind, LookBack(at("9:00"), at("11:00"), now=NOW, dry_run=True))
     assert warehouse.versions() == cut_off
 

@@ -260,8 +260,10 @@ def may_idle(rule: Rule, done: Manifest | None) -> bool:
     """Whether sessions may end where nothing comes: by the run's clock, or as the times that end them have changed."""
     if done is None or done.live_sessions == 0:
         return False
-    by_clock = rule.idle_after is not None and rule.idle_clock == "processing_time"
-    return by_clock or any(done.policy.get(name) != getattr(rule, name) for name in OF_STATES)
+    if rule.idle_after is not None and rule.idle_clock == "processing_time":
+        return True
+    # No watermark moves by another delay before something is read.
+    return any(done.policy.get(name) != getattr(rule, name) for name in OF_STATES if name != "watermark_delay")
 
 
 def frees(rule: Rule, done: Manifest | None, now: int) -> bool:
