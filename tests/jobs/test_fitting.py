@@ -285,3 +285,35 @@ def test_a_column_that_was_all_null_in_parquet_gets_the_type_of_its_first_value(
     (report,) = lake.ingest(replace(PARQUET, add_columns=True), second)
     assert (report.added, report.unreadable) == (1, 0)
     assert lake.rows("coupon") == [("x",), (None,)]
+
+
+def test_texts_of_so_many_letters_are_declared_of_json_as_of_csv(lake: Lake) -> None:
+    line = f'{{"user": "u", "event_time": "{AT}", "code": 17}}\n'
+    declared = replace(JSON, schema="code varchar(3)")
+    assert lake.ingest(declared, lake.file("a.json", line))[0].added == 1
+    assert lake.ingest(declared, lake.file("b.json", line.replace("17", '"abcd"')))[0].added == 1
+    assert sorted(lake.rows("code")) == [("17",), ("abcd",)]
+
+
+def test_a_number_of_a_huge_exponent_tears_its_line_of_json_alone(lake: Lake) -> None:
+    lake.spark.sql(f"CREATE TABLE delta.`{lake.config.source.table}` ({COLUMNS}) USING delta")
+    numbers = ("1e999999999", "1.50", '"1e-999999999"')
+    lines = "".join(f'{{"user": "u", "event_time": "{AT}", "price": {n}}}\n' for n in numbers)
+    (report,) = lake.ingest(JSON, lake.file("a.json", lines))
+    assert (report.added, report.unreadable) == (1, 2)
+
+
+def test_a_key_that_is_all_null_in_the_first_parquet_has_to_be_of_a_type(lake: Lake, spark: SparkSession) -> None:
+    rows = spark.sql("SELECT TIMESTAMP'2024-05-01 12:00:00' AS event_time").toArrow().append_column("uid", pa.nulls(1))
+    pq.write_table(rows, lake.folder / "a.parquet")
+    told = lake.refused(SourceError, renames := replace(PARQUET, rename={"uid": "user"}), lake.folder / "a.parquet")
+    assert "nobody knows its type: got 'uid'" in told
+    assert "--schema 'uid string'" in told
+    assert lake.ingest(replace(renames, schema="uid string"), lake.folder / "a.parquet")[0].added == 1
+
+
+def test_times_that_are_all_null_in_parquet_are_none(lake: Lake, spark: SparkSession) -> None:
+    rows = spark.sql("SELECT 'u' AS user").toArrow().append_column("event_time", pa.nulls(1))
+    pq.write_table(rows, lake.folder / "a.parquet")
+    assert lake.ingest(replace(PARQUET, time_format="epoch_ms"), lake.folder / "a.parquet")[0].added == 1
+    assert lake.rows("user", "event_time") == [("u", None)]

@@ -168,6 +168,14 @@ def test_a_view_whose_tables_are_not_there_is_told(lake_to_see: Warehouse, tmp_p
             by_spark.query_frame(lake_to_see.spark, config, f"SELECT * FROM {view}")
 
 
+def test_no_table_of_another_config_answers_in_the_same_session(lake_to_see: Warehouse, tmp_path: Path) -> None:
+    other = lake_to_see.configured(sessions={"table": str(tmp_path / "none")})
+    for table in ("sessions", "events"):
+        by_spark.query_frame(lake_to_see.spark, lake_to_see.config, f"SELECT * FROM {table}")
+    with pytest.raises(UsageError, match="sessions has no table to read yet"):
+        by_spark.query_frame(lake_to_see.spark, other, "SELECT * FROM sessions")
+
+
 def test_json_has_no_numbers_that_json_has_not(lake_to_see: Warehouse) -> None:
     query = "SELECT CAST('NaN' AS DOUBLE) AS n, CAST('Infinity' AS DOUBLE) AS i, CAST('-Infinity' AS DOUBLE) AS m"
     checked = sql_duckdb.checked_query(lake_to_see.config, query)

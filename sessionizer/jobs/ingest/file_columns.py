@@ -17,7 +17,7 @@ from sessionizer.lib.expressions import nearest
 
 _COMPLEX = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
 _READ_AS_TEXT = (
-    *(T.StringType, T.IntegralType, T.FloatType, T.DoubleType, T.BooleanType),
+    *(T.StringType, T.CharType, T.VarcharType, T.IntegralType, T.FloatType, T.DoubleType, T.BooleanType),
     *(T.DateType, T.TimestampType, T.TimestampNTZType),
 )
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
@@ -79,10 +79,20 @@ def declare(found: T.StructType, declared: T.StructType, *, optional: bool) -> T
     return T.StructType([*fields, *absent])
 
 
-def of_a_type(columns: Sequence[FileColumn], table: T.StructType | None) -> list[FileColumn]:
-    """Those that have one: what is all null, and of none, comes to no table that has it not."""
+def of_a_type(columns: Sequence[FileColumn], table: T.StructType | None, key: Collection[str]) -> list[FileColumn]:
+    """Those that have one: what is all null, and of none, comes to no table that has it not.
+
+    Errors: SourceError for one of the key, without which the table would be made.
+    """
     there = {name.lower() for name in (table.names if table is not None else ())}
-    return [c for c in columns if not isinstance(c.type, T.NullType) or c.name.lower() in there]
+    lacking = [c for c in columns if isinstance(c.type, T.NullType) and c.name.lower() not in there]
+    if table is None and (of_key := [c.found for c in lacking if c.name.lower() in map(str.lower, key)]):
+        raise SourceError(
+            "a column that source.key names is all null in the file, so that nobody knows its type",
+            value=of_key[0],
+            remedy=f"say it: --schema '{of_key[0]} string', or ingest another file first",
+        )
+    return [c for c in columns if c not in lacking]
 
 
 def fit(

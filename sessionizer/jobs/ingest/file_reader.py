@@ -220,7 +220,7 @@ class FileReader:
             inner = reduce(_field_type, within[path], cast(T.DataType, declared))
             kind = self._type(name, time, inner, inner)
             columns.append(FileColumn(path, name, kind, name == time, way=within[path]))
-        typed = of_a_type(columns, table)
+        typed = of_a_type(columns, table, self.source.own_key)
         return typed if table is None else fit(typed, table, self.declared, add_columns=self.options.add_columns)
 
     def _type(self, name: str, time: str | None, declared: T.DataType, found: T.DataType) -> T.DataType:

@@ -63,7 +63,7 @@ _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 def check_time_type(name: str, data_type: T.DataType, time_format: str) -> None:
     """Raise a UsageError if a column of this type cannot be read as times of this format."""
     match data_type:
-        case T.StringType() | T.TimestampType() | T.TimestampNTZType() | T.DateType():
+        case T.StringType() | T.TimestampType() | T.TimestampNTZType() | T.DateType() | T.NullType():
             return
         case T.NumericType() if time_format in PER_SECOND:
             return

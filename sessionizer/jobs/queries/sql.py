@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from itertools import count
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
@@ -27,6 +28,7 @@ from sessionizer.tables.table_set import TableSet
 ONE_QUERY = "sql takes one query (SELECT …) and changes nothing"
 _NO_TABLE = re.compile(r"TABLE_OR_VIEW_NOT_FOUND.*?`([^`]+)`")
 _RUNS = re.compile(r"^[\s:|+-]*'?ScriptTransformation\b|\b(?:try_)?reflect\(|\bjava_method\(", re.MULTILINE)
+_REGISTERED: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()  # the views of the last query
 JSON_OPTIONS = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -75,25 +77,27 @@ def views(spark: SparkSession, config: Config, query: str) -> set[str]:
     Each of those files holds one SELECT, with the frames that it reads in braces: events, sessions, rejected_events,
     runs, and `feed`, the change feed of sessions as far back as Delta gives it. Returns the names of the tables.
     """
+    for name in _REGISTERED.pop(spark, set()):
+        spark.catalog.dropTempView(name)  # of a configuration that this one need not be
     tables = TableSet(spark, config)
     frames = {name: table.read() for name, table in tables.existing().items()}
     for one in tables.events.each.values():
         if (name := events_of(one.of)) in frames and names_table(query, name):
             frames[name] = one.own_rows(frames[name])
-    for name, frame in frames.items():
-        frame.createOrReplaceTempView(name)
-    names = set(frames)
+    names, answers = set(frames), dict(frames)
     for view in views_named_in(query, [C.quoted(name) for name in tables.config.source.key]):
         read = {"sessions" if name == "feed" else name for name in view.reads}
         if not read <= frames.keys():  # `lacks` says which table there is not
-            spark.catalog.dropTempView(view.name)  # of an earlier query
             continue
         if "feed" in view.reads:
             frames["feed"] = History(tables.sessions, tables.runs).recorded(time.time_ns() // 1000)
         used: dict[str, Any] = {name: frames[name] for name in view.reads}
         rows = spark.sql(view.text, **used)
         view.check(rows.columns, query)
-        rows.createOrReplaceTempView(view.name)
+        answers[view.name] = rows
+    for name, rows in answers.items():
+        rows.createOrReplaceTempView(name)
+    _REGISTERED[spark] = set(answers)
     return names
 
 
