@@ -101,8 +101,8 @@ class Events:
                 remedy="leave it out; limits.max_versions_per_run has a run read so many versions of each",
             )
         known = self.consumed(done)
-        ends = {} if until is None else until.of
-        planned = self._of_all(lambda one: one.plan(known.get(one.of.label), to_version, ends.get(one.of.label)))
+        to = {} if until is None else until.of
+        planned = self._of_all(lambda one: one.plan(known.get(one.of.label), to_version, to.get(one.of.label)))
         if all(one is None for one in planned.values()):
             return None
         found = {name: one or passed(known.get(name)) for name, one in planned.items()}
@@ -114,10 +114,9 @@ class Events:
                 first = min(waiting, key=lambda name: (self._is_there(name, known), self._since(name, found[name])))
             wait = set(waiting) - {first} if first in alone else alone
             found = {name: passed(known.get(name)) if name in wait else one for name, one in found.items()}
-        versions = self.versions if until is None else until.lasts
+        ends = (self.ends if until is None else until).of
         waits = {n for n, one in found.items() if one == NOTHING and planned[n] is None}
-        stitch = {n for n, one in planned.items() if one is not None and one.stitches}
-        unread = {n for n, one in found.items() if one.last < versions[n] or (n in stitch and not one.stitches)}
+        unread = {n for n, one in found.items() if one.is_before(ends[n])}
         return Increments(found, unread - waits)  # whose start is still to come
 
     def consumed(self, done: Manifest | None) -> Mapping[str, Consumed]:

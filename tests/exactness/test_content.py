@@ -279,6 +279,16 @@ def test_a_backfill_leaves_what_lives_amid_the_reach_of_another_as_it_is(made: P
     done.assert_sessions(three, u="a")
 
 
+def test_what_updates_tell_amid_what_is_made_again_lacks_the_aggregates_that_are_away(
+    made: Plays, tmp_path: Path
+) -> None:
+    done = made(OVER_A_CUT, outputs={"session_updates": str(tmp_path / "updates")})
+    done.runs(f"{OVER_A_LOGIN}\n t | 50 | 1 | page").change(aggregates=[])
+    done.runs("u | at | n | what\n a | 55 | 1 | page\n t | 300 | 1 | page").change().run()
+    done.assert_sessions("u | start | total \n a | 0 | - \n a | 5 | 1 \n a | 55 | -", u="a")
+    done.assert_clean()
+
+
 def test_what_lies_amid_the_reach_of_what_is_made_again_is_no_arrival(made: Plays) -> None:
     """Of a key whose last event came at 1000: fifty-nine minutes later one of them is deleted."""
     idle = {"idle_timeout": {"after": "1h", "clock": "processing_time"}, "watermark": {"per": "key"}}

@@ -79,6 +79,17 @@ def test_a_mark_is_no_later_than_the_end_of_a_session_that_no_watermark_can_end(
     done.assert_clean()
 
 
+def test_rows_of_events_stay_whose_session_no_watermark_can_end(spark: SparkSession, tmp_path: Path) -> None:
+    trace = str(tmp_path / "event_sessions")
+    times = {"watermark": {"per": ["u"]}, "max_future_skew": "1h"}
+    done = Play(spark, tmp_path, time=times, outputs={"event_sessions": trace}).at(10)
+    done.runs("a@0 c@200").at(4000).backfill(100, 300).at(9000).runs("a@5000 a@9000")
+    assert keep(done, "event_sessions") == 1
+    done.runs("c@205").assert_sessions("u | start | count \n c | 200 | 2", u="c")
+    assert spark.read.format("delta").load(trace).where("u = 'c'").count() == 2
+    done.assert_clean()
+
+
 def test_a_late_event_that_may_have_been_in_a_forgotten_session_is_not_amended(play: Plays) -> None:
     done = forget(play(OLD, late_events="amend")).runs("a@5 | a@12 b@11 b@9")
     done.assert_sessions(

@@ -135,9 +135,11 @@ def test_what_is_left_to_read_lies_behind_what_has_been_read() -> None:
 
 
 @pytest.mark.broad
-def test_a_shorter_delay_moves_no_watermark_before_something_is_read(play: Plays) -> None:
-    done = play(time={"allowed_lateness": "0s", "watermark": {"delay": "30m"}}).runs(clicks="a@0 a@60", calls="b@60")
-    done.sections["time"] = {"allowed_lateness": "0s"}
+@pytest.mark.parametrize("idle", [{}, {"idle_after": "1h"}])
+def test_a_shorter_delay_moves_no_watermark_before_something_is_read(play: Plays, idle: dict[str, str]) -> None:
+    times = {"allowed_lateness": "0s", "watermark": {"delay": "30m", **idle}}
+    done = play(time=times).runs(clicks="a@0 a@60", calls="b@60")
+    done.sections["time"] = {"allowed_lateness": "0s", "watermark": idle}
     done.config = done.configured()
     assert done.run() == []
 

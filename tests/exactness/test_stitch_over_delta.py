@@ -79,6 +79,23 @@ def test_nothing_older_than_what_was_read_is_needed(devices: Callable[..., Devic
     done.assert_clean()
 
 
+def test_a_mapping_waits_for_the_source_where_its_files_as_they_were_read_are_gone(
+    devices: Callable[..., Devices],
+) -> None:
+    done = devices()
+    done.change(corrections={"deletes": "ignore", "updates": "apply"}).vacuumed()
+    done.source("DELETE FROM {} WHERE n = 1").maps("d1=bob d2=bob").run()
+    wanted = """
+        who | start | end | count | total
+        ann | 0     | 0   | 1     | 1
+        bob | 5     | 5   | 2     | 4
+        x   | 100   | 100 | 1     | 4
+        """
+    done.assert_sessions(wanted)
+    done.assert_rejected("who | reason | event_time \n ann | ignored_delete | 0")
+    done.assert_clean()
+
+
 def test_status_and_a_run_that_finds_nothing_know_of_the_mapping(devices: Callable[..., Devices]) -> None:
     done = devices()
 

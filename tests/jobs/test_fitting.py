@@ -288,8 +288,8 @@ def test_a_column_that_was_all_null_in_parquet_gets_the_type_of_its_first_value(
 
 
 def test_texts_of_so_many_letters_are_declared_of_json_as_of_csv(lake: Lake) -> None:
-    line = f'{{"user": "u", "event_time": "{AT}", "code": 17}}\n'
-    declared = replace(JSON, schema="code varchar(3)")
+    line = f'{{"user": "u", "event_time": "{AT}", "code": 17, "tags": ["x"]}}\n'
+    declared = replace(JSON, schema="code varchar(3), tags array<char(3)>")
     assert lake.ingest(declared, lake.file("a.json", line))[0].added == 1
     assert lake.ingest(declared, lake.file("b.json", line.replace("17", '"abcd"')))[0].added == 1
     assert sorted(lake.rows("code")) == [("17",), ("abcd",)]
@@ -308,7 +308,7 @@ def test_a_key_that_is_all_null_in_the_first_parquet_has_to_be_of_a_type(lake: L
     pq.write_table(rows, lake.folder / "a.parquet")
     told = lake.refused(SourceError, renames := replace(PARQUET, rename={"uid": "user"}), lake.folder / "a.parquet")
     assert "nobody knows its type: got 'uid'" in told
-    assert "--schema 'uid string'" in told
+    assert "--schema '`uid` string'" in told
     assert lake.ingest(replace(renames, schema="uid string"), lake.folder / "a.parquet")[0].added == 1
 
 

@@ -22,7 +22,9 @@ from sessionizer.jobs.queries.lookups import LookUp
 from sessionizer.lib.errors import ConfigError, TableError, UsageError
 from sessionizer.tables.queries.duckdb import check_told_alike
 from sessionizer.tables.queries.local import LocalTableSet, NeedsSpark
+from sessionizer.tables.queries.oldest import key_text
 from sessionizer.tables.queries.status import is_small
+from sessionizer.tables.table_set import TableSet
 from tests.oracle import us
 from tests.text_tables import clock
 from tests.warehouse import Warehouse
@@ -166,6 +168,21 @@ def test_a_view_whose_tables_are_not_there_is_told(lake_to_see: Warehouse, tmp_p
     for view in ("final_sessions", "session_changes"):
         with pytest.raises(UsageError, match=f"{view} has no table to read yet"):
             by_spark.query_frame(lake_to_see.spark, config, f"SELECT * FROM {view}")
+
+
+def test_numbers_of_keys_are_told_as_spark_tells_them() -> None:
+    told = {10.0: "10.0", 1e7: "1.0E7", -12345678.5: "-1.23456785E7", 1e-5: "1.0E-5", 0.001: "0.001", 0.0: "0.0"}
+    assert {value: key_text(value) for value in told} == told
+
+
+def test_a_key_that_the_table_lacks_is_told_by_spark_too(lake_to_see: Warehouse) -> None:
+    config = lake_to_see.configured(source={"key": ["users"]})
+    for look_up in (
+        lambda asked: lookups_duckdb.look_up(config, asked, whole=True),
+        lambda asked: lookups.look_up(TableSet(lake_to_see.spark, config), asked),
+    ):
+        with pytest.raises(ConfigError, match=r"source\.key names a column that the sessions table does not have"):
+            look_up(LookUp(key=("ann",)))
 
 
 def test_no_table_of_another_config_answers_in_the_same_session(lake_to_see: Warehouse, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def _mark(kind: Kind, keep: int, done: Manifest) -> int | None:
     """Before which time rows have ended that are forgotten; None: there are none. It never goes back."""
     if (latest := kind.home.latest_end()) is None:
         return None
-    mark = min([latest - keep, *horizons(kind, done), *_not_ended(kind)])
+    mark = min([latest - keep, *horizons(kind, done), *of_live(kind, kind.home.layout.end)])
     if kind.name == "sessions":
         judged, rows = done.as_judged(kind.rule), kind.home.table.read()  # whatever the configuration says now
         if judged.freezes:  # which would take the events of those that are gone for its own
@@ -72,9 +72,9 @@ def _unit(kind: Kind, done: Manifest) -> int:
     return kind.rule.time_unit if told is None else lcm(kind.rule.time_unit, parse_duration(str(told)))
 
 
-def _not_ended(kind: Kind) -> list[int]:
-    """The earliest end of a live row: one whose scope has no watermark, as backfills make them, is to stay so."""
-    first = kind.home.live().agg(F.unix_micros(F.min(C.col(kind.home.layout.end)))).collect()[0][0]
+def of_live(kind: Kind, time: str) -> list[int]:
+    """The earliest such time of a live row: one whose scope has no watermark, as backfills make them, is to stay so."""
+    first = kind.home.live().agg(F.unix_micros(F.min(C.col(time)))).collect()[0][0]
     return [] if first is None else [first]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from sessionizer.jobs.commands.forget import forget, horizons
+from sessionizer.jobs.commands.forget import forget, horizons, of_live
 from sessionizer.jobs.console import stdout, table
 from sessionizer.jobs.run.driver import settled
 from sessionizer.jobs.run.kinds import sessions_of, sliding_of
@@ -157,12 +157,15 @@ def _charges(tables: TableSet, asked: Asked) -> list[_Charge]:
     horizon = min(known, default=None)
     since = None if horizon is None else horizon - asked.recent
     # Where each key has its own, and none has a session that lives, none is waited for.
+    forgets = any(name in asked.keep for name in tables.event_outputs)
     is_known = bool(known) or (manifest is not None and manifest.each_has_ended)
     old_ones = _old_rejects(REJECTED, asked, tables.runs, tables.rejected_events, lambda: _since(tables))
     charges = [
         _Charge("sessions", tables.sessions.table, tables.sessions, tables.sessions.recent(since)),
         _Charge(REJECTED, tables.rejected_events.table, forget=old_ones),
     ]
+    if manifest is not None and manifest.rule.get("watermark_per", "table") != "table" and forgets:
+        known += of_live(sessions_of(tables), C.SESSION_START)  # of a scope, or key, that has no horizon
     for name, trace in tables.event_outputs.items():
         keep = asked.keep.get(name)
         # Rows of events that may still be joined by others stay, however old.

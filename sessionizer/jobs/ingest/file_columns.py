@@ -1,5 +1,6 @@
 """The columns of a file, fitted to those of the table: their names, their types, and what does not fit."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -17,7 +18,7 @@ from sessionizer.lib.expressions import nearest
 
 _COMPLEX = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
 _READ_AS_TEXT = (
-    *(T.StringType, T.CharType, T.VarcharType, T.IntegralType, T.FloatType, T.DoubleType, T.BooleanType),
+    *(T.StringType, T.IntegralType, T.FloatType, T.DoubleType, T.BooleanType),
     *(T.DateType, T.TimestampType, T.TimestampNTZType),
 )
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
@@ -79,18 +80,19 @@ def declare(found: T.StructType, declared: T.StructType, *, optional: bool) -> T
     return T.StructType([*fields, *absent])
 
 
-def of_a_type(columns: Sequence[FileColumn], table: T.StructType | None, key: Collection[str]) -> list[FileColumn]:
+def of_a_type(columns: Sequence[FileColumn], table: T.StructType | None, config: str) -> list[FileColumn]:
     """Those that have one: what is all null, and of none, comes to no table that has it not.
 
-    Errors: SourceError for one of the key, without which the table would be made.
+    Errors: SourceError for one that the text of the config names, without which the table would be made.
     """
     there = {name.lower() for name in (table.names if table is not None else ())}
     lacking = [c for c in columns if isinstance(c.type, T.NullType) and c.name.lower() not in there]
-    if table is None and (of_key := [c.found for c in lacking if c.name.lower() in map(str.lower, key)]):
+    used = [c.found for c in lacking if table is None and re.search(rf"(?i)(?<!\w){re.escape(c.name)}(?!\w)", config)]
+    if used:
         raise SourceError(
-            "a column that source.key names is all null in the file, so that nobody knows its type",
-            value=of_key[0],
-            remedy=f"say it: --schema '{of_key[0]} string', or ingest another file first",
+            "a column that the config names is all null in the file, so that nobody knows its type",
+            value=", ".join(used),
+            remedy=f"say it: --schema '{', '.join(f'{C.quoted(name)} string' for name in used)}', if it is a text",
         )
     return [c for c in columns if c not in lacking]
 
@@ -129,8 +131,7 @@ def _require_types(
         field = known.get(column.name.lower())
         if field is None or field.dataType in (column.type, T.NullType()):
             continue
-        is_text = isinstance(field.dataType, T.StringType) and isinstance(column.type, T.CharType | T.VarcharType)
-        if not is_text and not (isinstance(field.dataType, _COMPLEX) and isinstance(column.type, _COMPLEX)):
+        if not (isinstance(field.dataType, _COMPLEX) and isinstance(column.type, _COMPLEX)):
             raise UsageError(
                 "the schema gives a column another type than the table has",
                 value=f"{column.found} {column.type.simpleString()}",

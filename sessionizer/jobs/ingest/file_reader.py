@@ -1,5 +1,7 @@
 """Reading a part of a file into rows that fit the source table."""
 
+import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -41,6 +43,7 @@ from sessionizer.lib.expressions import fields_within, first_line
 from sessionizer.tables.delta.settings import having
 
 Format = Literal["csv", "json", "parquet", "access-log"]
+_OF_LENGTH = re.compile(r'("(?:type|elementType|keyType|valueType)":)"(?:var)?char\(\d+\)"')  # a table's, not a file's
 CASE_SENSITIVE = {"spark.sql.caseSensitive": "true"}  # off, names that differ only in capitals would stop Spark
 LINE_FORMATS = ("csv", "json", "access-log")
 
@@ -112,6 +115,7 @@ class FileReader:
 
     def __init__(self, spark: SparkSession, config: Config, options: IngestOptions) -> None:
         self.spark = spark
+        self.config = config.model_dump_json()
         self.source = config.of(options.source or "")
         self.options = options
         self.declared = self._declared()
@@ -220,7 +224,7 @@ class FileReader:
             inner = reduce(_field_type, within[path], cast(T.DataType, declared))
             kind = self._type(name, time, inner, inner)
             columns.append(FileColumn(path, name, kind, name == time, way=within[path]))
-        typed = of_a_type(columns, table, self.source.own_key)
+        typed = of_a_type(columns, table, self.config)
         return typed if table is None else fit(typed, table, self.declared, add_columns=self.options.add_columns)
 
     def _type(self, name: str, time: str | None, declared: T.DataType, found: T.DataType) -> T.DataType:
@@ -248,7 +252,8 @@ class FileReader:
         if not self.options.schema:
             return T.StructType([])
         try:
-            return cast(T.StructType, T.StructType.fromDDL(self.options.schema))
+            declared = T.StructType.fromDDL(self.options.schema)
+            return T.StructType.fromJson(json.loads(_OF_LENGTH.sub(r'\1"string"', declared.json())))
         except PySparkException as error:
             raise UsageError(
                 "the schema must be columns and their types, in SQL",

@@ -12,7 +12,7 @@ from sessionizer.jobs.queries import sql
 from sessionizer.lib import columns as C
 from sessionizer.lib.canonical import from_text
 from sessionizer.lib.errors import UsageError
-from sessionizer.lib.reading.lookups import Instant, find_sessions, find_windows, microseconds, retained
+from sessionizer.lib.reading.lookups import Instant, find_sessions, find_windows, microseconds, require_key, retained
 from sessionizer.lib.windows.sliding.rule import sliding_of
 from sessionizer.tables.queries.history import History
 from sessionizer.tables.table_set import TableSet
@@ -92,9 +92,11 @@ def look_up(tables: TableSet, asked: LookUp | WindowLookUp) -> DataFrame:
     key = tables.config.source.key
     if isinstance(asked, LookUp):
         rows = sessions_at(tables, asked.version, asked.at).drop(C.STATE)
+        require_key(rows.columns, key, "sessions")
         rows = asked.of(rows, C.SESSION_END, tables.config.sessions.retention)
         return find_sessions(rows, key, **asked.arguments(rows, key))
     rows = windows_at(tables, asked.version, asked.at).drop(C.STATE)
+    require_key(rows.columns, key, "windows")
     rows = asked.of(rows, C.WINDOW_END, sliding_of(tables.config).retention)
     return find_windows(rows, key, **asked.arguments(rows, key))
 

@@ -11,9 +11,8 @@ from sessionizer.jobs.queries import sql_duckdb
 from sessionizer.jobs.queries.lookups import NOT_SHOWN, SHOWN, LookUp, WindowLookUp
 from sessionizer.lib import columns as C
 from sessionizer.lib.config import Config
-from sessionizer.lib.errors import ConfigError, UsageError
-from sessionizer.lib.expressions import nearest
-from sessionizer.lib.reading.lookups import check_one_or_range, named_key
+from sessionizer.lib.errors import UsageError
+from sessionizer.lib.reading.lookups import check_one_or_range, named_key, require_key
 from sessionizer.lib.windows.sessions.lifecycle import OPEN
 from sessionizer.lib.windows.sliding.rule import sliding_of
 from sessionizer.tables.layout import layout_of_sessions, layout_of_windows
@@ -38,13 +37,7 @@ def look_up(config: Config, asked: LookUp | WindowLookUp, *, whole: bool) -> sql
     table = tables.sessions if of_sessions else tables.of_windows[of]
     table.require("`sessionizer init` makes it")
     types = {f.name: f.dataType for f in table.schema.fields}
-    for name in key:
-        if name.lower() not in (column.lower() for column in types):
-            raise ConfigError(
-                f"source.key names a column that the {of} table does not have",
-                value=name,
-                remedy=nearest(name, [n for n in types if n != C.STATE]),
-            )
+    require_key(table.schema.names, key, of)
     hidden = {C.STATE} if whole else {C.STATE, *NOT_SHOWN["sessions" if of_sessions else "windows"]}
     check_told_alike(T.StructType([field for field in table.schema.fields if field.name not in hidden]))
     conditions = [*of_keys(asked, key, table.schema), *_of_times(asked)]

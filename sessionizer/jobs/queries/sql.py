@@ -28,7 +28,7 @@ from sessionizer.tables.table_set import TableSet
 ONE_QUERY = "sql takes one query (SELECT …) and changes nothing"
 _NO_TABLE = re.compile(r"TABLE_OR_VIEW_NOT_FOUND.*?`([^`]+)`")
 _RUNS = re.compile(r"^[\s:|+-]*'?ScriptTransformation\b|\b(?:try_)?reflect\(|\bjava_method\(", re.MULTILINE)
-_REGISTERED: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()  # the views of the last query
+_REGISTERED: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()  # the tables of earlier queries
 JSON_OPTIONS = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -77,27 +77,30 @@ def views(spark: SparkSession, config: Config, query: str) -> set[str]:
     Each of those files holds one SELECT, with the frames that it reads in braces: events, sessions, rejected_events,
     runs, and `feed`, the change feed of sessions as far back as Delta gives it. Returns the names of the tables.
     """
-    for name in _REGISTERED.pop(spark, set()):
-        spark.catalog.dropTempView(name)  # of a configuration that this one need not be
     tables = TableSet(spark, config)
     frames = {name: table.read() for name, table in tables.existing().items()}
     for one in tables.events.each.values():
         if (name := events_of(one.of)) in frames and names_table(query, name):
             frames[name] = one.own_rows(frames[name])
-    names, answers = set(frames), dict(frames)
+    names = set(frames)
+    known = _REGISTERED.setdefault(spark, set())
+    for name in known - names:
+        if names_table(query, name):  # of another configuration; by Connect frames of that may still ask for it
+            spark.catalog.dropTempView(name)
+    known |= names
+    for name, frame in frames.items():
+        frame.createOrReplaceTempView(name)
     for view in views_named_in(query, [C.quoted(name) for name in tables.config.source.key]):
         read = {"sessions" if name == "feed" else name for name in view.reads}
         if not read <= frames.keys():  # `lacks` says which table there is not
+            spark.catalog.dropTempView(view.name)  # of an earlier query
             continue
         if "feed" in view.reads:
             frames["feed"] = History(tables.sessions, tables.runs).recorded(time.time_ns() // 1000)
         used: dict[str, Any] = {name: frames[name] for name in view.reads}
         rows = spark.sql(view.text, **used)
         view.check(rows.columns, query)
-        answers[view.name] = rows
-    for name, rows in answers.items():
-        rows.createOrReplaceTempView(name)
-    _REGISTERED[spark] = set(answers)
+        rows.createOrReplaceTempView(view.name)
     return names
 
 
@@ -126,8 +129,8 @@ def _as_typed(value: Any, kind: T.DataType) -> Any:
             return {k: _as_typed(v, kind.valueType) for k, v in value.items()}
         case T.StructType() if value is not None:
             return {f.name: _as_typed(value[f.name], f.dataType) for f in kind.fields}
-        case T.DecimalType():
-            return value
+        case T.DecimalType() if value is not None:
+            return Decimal(value)
     return float(value) if isinstance(value, Decimal) else value
 
 

@@ -267,11 +267,15 @@ def may_idle(rule: Rule, done: Manifest | None) -> bool:
 
 
 def frees(rule: Rule, done: Manifest | None, now: int) -> bool:
-    """Whether the watermark moves by the run's clock alone: it waits no longer for one of several sources."""
+    """Whether the watermark moves by the run's clock alone: it waits no longer for one of several sources.
+
+    A delay that is shorter than it was moves none.
+    """
     if rule.watermark_idle_after is None or done is None or not done.sources:
         return False
     before = WatermarkState(now, done.watermark_after, sources=done.times_of_sources("after"))
-    return advance_each(before, {}, rule).watermark != before.watermark
+    known = replace(rule, watermark_delay=max(rule.watermark_delay, done.policy.get("watermark_delay", 0)))
+    return advance_each(before, {}, known).watermark != before.watermark
 
 
 def may_write_at_once(kind: Kind) -> bool:

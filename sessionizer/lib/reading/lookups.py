@@ -8,7 +8,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.errors import UsageError
+from sessionizer.lib.errors import ConfigError, UsageError
+from sessionizer.lib.expressions import nearest
 from sessionizer.lib.joins import joined
 from sessionizer.lib.time.micros import timestamp
 from sessionizer.lib.windows.sessions.lifecycle import OPEN
@@ -101,6 +102,18 @@ def _of_keys(found: DataFrame, key_columns: Sequence[str], key: Any, key_from: A
     if key_to is not None:
         found = found.where(_not_above(found, named_key(key_to, key_columns, "key_to")))
     return found
+
+
+def require_key(columns: Sequence[str], key_columns: Sequence[str], of: str) -> None:
+    """Raise a ConfigError for a key column that is none of these columns of a table, capitals or not."""
+    known = [column.lower() for column in columns]
+    for name in key_columns:
+        if name.lower() not in known:
+            raise ConfigError(
+                f"source.key names a column that the {of} table does not have",
+                value=name,
+                remedy=nearest(name, [n for n in columns if n != C.STATE]),
+            )
 
 
 def check_one_or_range(key: Any, key_from: Any, key_to: Any) -> None:

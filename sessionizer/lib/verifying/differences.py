@@ -86,8 +86,13 @@ def unfilled(rule: Rule, since: Since) -> dict[str, Column]:
 
     since: the `run_seq` of the run that took an aggregate up, by name; the `run_id` of a row tells its own.
     """
+    return {name: is_untold & C.col(C.IS_FINAL) for name, is_untold in untold(rule, since).items()}
+
+
+def untold(rule: Rule, since: Since) -> dict[str, Column]:
+    """The same of any row: whether the run that wrote it had no such aggregate. In: `run_id` and these columns."""
     return {
-        name: F.coalesce(C.col(name).isNull() & C.col(C.IS_FINAL) & (C.run_number() < since[spec.name]), F.lit(False))
+        name: F.coalesce(C.col(name).isNull() & (C.run_number() < since[spec.name]), F.lit(False))
         for spec in rule.aggregates
         if spec.name in since
         for name in spec.result_columns

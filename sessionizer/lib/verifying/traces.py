@@ -12,7 +12,7 @@ from sessionizer.lib.compare import FLOATS, same_row, tolerances
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import timestamp
-from sessionizer.lib.verifying.differences import Since, unfilled
+from sessionizer.lib.verifying.differences import Since, unfilled, untold
 
 
 def wrong_places(trace: DataFrame, sessions: DataFrame, rule: Rule) -> DataFrame:
@@ -70,8 +70,8 @@ def wrong_results(
 
     since: of aggregates that came later, what `unfilled` takes. complete_since: of sessions that start from then on
     (microseconds) the last row is the one of all events; None: of none.
-    Not looked at: floats that were added in another order, and percentiles, as how far they may be apart follows from
-    the events.
+    Not looked at: what was told by a run that had no such aggregate, floats that were added in another order, and
+    percentiles, as how far they may be apart follows from the events.
     """
     near = tolerances(rule)
     names = [n for a in rule.aggregates if a.sql is None and a.fn != "approx_percentile" for n in a.result_columns]
@@ -80,11 +80,19 @@ def wrong_results(
     types = {name: types[name] for name in names}
     latest = Window.partitionBy(C.SESSION_ID).orderBy(F.col("n").desc())
     last = updates.withColumn("__place", F.row_number().over(latest)).where(F.col("__place") == 1)
-    told = last.select(C.SESSION_ID, "n", *[C.col(name).alias(f"__told_{i}") for i, name in enumerate(names)])
+    no, nothing = untold(rule, since), F.lit(False)
+    told = last.select(
+        *(C.SESSION_ID, "n"),
+        *[C.col(name).alias(f"__told_{i}") for i, name in enumerate(names)],
+        *[no.get(name, nothing).alias(f"__untold_{i}") for i, name in enumerate(names)],
+    )
     lacks = unfilled(rule, since)
     own = sessions.select(*C.cols((C.SESSION_ID, C.SESSION_START, C.EVENT_COUNT, C.RUN_ID, C.IS_FINAL, *names)))
     met = joined(own, told, (C.SESSION_ID,), "inner")
-    theirs = {n: F.when(~lacks.get(n, F.lit(False)), F.col(f"__told_{i}")) for i, n in enumerate(names)}
+    theirs = {
+        n: F.when(F.col(f"__untold_{i}"), C.col(n)).when(~lacks.get(n, nothing), F.col(f"__told_{i}"))
+        for i, n in enumerate(names)
+    }
     same = same_row({name: C.col(name) for name in names}, theirs, types, near)
     is_last = F.col("n") == C.col(C.EVENT_COUNT)
     is_whole = F.lit(False) if complete_since is None else C.col(C.SESSION_START) >= timestamp(complete_since)

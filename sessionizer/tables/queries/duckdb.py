@@ -69,6 +69,7 @@ def connect(tables: LocalTableSet, query: str, frames: Mapping[str, Any] | None 
         rows = f'FROM "_{name}"'
         if name in stitched and names_table(query, name):
             label, stitch = stitched[name]
+            _check_smallest_alike(tables.mappings[label].schema, stitch)
             connection.register(f"_{name}_mapping", tables.mappings[label].dataset())
             rows = _stitched(rows, f'"_{name}_mapping"', stitch)
         connection.execute(f'CREATE TEMP VIEW "{name}" AS {rows}')
@@ -81,6 +82,13 @@ def connect(tables: LocalTableSet, query: str, frames: Mapping[str, Any] | None 
     for setting in LOCKED:
         connection.execute(setting)
     return connection
+
+
+def _check_smallest_alike(mapping: T.StructType, of: Stitch) -> None:
+    """Raise NeedsSpark where DuckDB may take another of several values for the smallest: it has nulls within last."""
+    for field in mapping.fields:
+        if field.name.lower() == of.to.lower() and isinstance(field.dataType, T.StructType | T.ArrayType):
+            raise NeedsSpark(f"DuckDB orders {field.name}, {field.dataType.simpleString()}, in another way")
 
 
 def _stitched(rows: str, mapping: str, of: Stitch) -> str:

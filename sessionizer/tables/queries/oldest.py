@@ -24,6 +24,7 @@ from sessionizer.tables.queries.local import as_numbers
 
 _TIME = re.compile(r"[+-]?\d{4,6}-\d\d-\d\d[T ]\d\d:")
 DAYS_OF_400_YEARS = 146_097
+_PLAIN = 1e-3, 1e7  # between these a number has no exponent
 OWN = "__own"  # the watermark that a row keeps of its key
 
 
@@ -119,7 +120,7 @@ def _watermark(manifest: Manifest, key: Mapping[str, object], own: int | None) -
 
 def _is(value: object, text: str | None) -> bool:
     """Whether this is how Spark writes a value."""
-    return _text(value) == text
+    return key_text(value) == text
 
 
 def _is_nearly(value: object, text: str | None) -> bool:
@@ -141,14 +142,14 @@ def _time(text: str) -> str:
 
 def _in_json(value: object) -> str | None:
     """As JSON has it: BINARY by base64."""
-    return b64encode(value).decode() if isinstance(value, bytes | bytearray) else _text(value)
+    return b64encode(value).decode() if isinstance(value, bytes | bytearray) else key_text(value)
 
 
 def _texts(key: Mapping[str, object]) -> dict[str, str | None]:
-    return {name: _text(value) for name, value in key.items()}
+    return {name: key_text(value) for name, value in key.items()}
 
 
-def _text(value: object) -> str | None:
+def key_text(value: object) -> str | None:
     """As Spark writes a value of a key."""
     match value:
         case None | str():
@@ -166,6 +167,11 @@ def _text(value: object) -> str | None:
             return f"{value:f}"
         case float() if not isfinite(value):
             return "NaN" if isnan(value) else f"{'-' if value < 0 else ''}Infinity"
+        case float() if value != 0 and not _PLAIN[0] <= abs(value) < _PLAIN[1]:  # 1.0E7, as Java has it
+            of = Decimal(repr(value)).normalize()
+            first, *others = of.as_tuple().digits
+            told = "".join(map(str, others or [0]))
+            return f"{'-' if value < 0 else ''}{first}.{told}E{of.adjusted()}"
     return str(value)
 
 

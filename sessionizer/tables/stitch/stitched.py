@@ -17,6 +17,7 @@ from sessionizer.tables.delta import NO_CHANGES
 from sessionizer.tables.events import EventTable
 from sessionizer.tables.increments import Increment, passed
 from sessionizer.tables.manifest import Consumed
+from sessionizer.tables.source import opens
 from sessionizer.tables.stitch.mapping import MappingTable
 
 
@@ -49,13 +50,17 @@ class StitchedTable(EventTable):
     def plan(self, done: Consumed | None, to_version: int | None, end: Increment | None = None) -> Increment | None:
         """What the next run reads, with all changes of the mapping up to that end; None where nothing is left.
 
-        Where a commit that changes rows has to be an increment of its own, these come alone, before others.
+        Where a commit that changes rows has to be an increment of its own, these come alone: before others, unless
+        files of the source as it has been consumed are gone.
         """
         found = super().plan(done, to_version, end)
         known = None if done is None or done.to_version is None else done
         mapping = self.mapping.plan(None if known is None else known.stitch, None if end is None else end.mapping)
         if known is not None and not mapping.is_passed and (found is None or self.policies.one_by_one):
-            found = passed(known)
+            stays = passed(known)
+            if found is not None and not opens(lambda: self._rows(stays.last)):
+                return replace(found, mapping=stays.mapping)
+            found = stays
         if found is None or known is None or mapping.is_passed:
             return None if found is None else replace(found, mapping=mapping)
         files, size = self.table.size()  # in which the events of what has changed are looked for
