@@ -83,8 +83,9 @@ def test_a_mapping_waits_for_the_source_where_its_files_as_they_were_read_are_go
     devices: Callable[..., Devices],
 ) -> None:
     done = devices()
-    done.change(corrections={"deletes": "ignore", "updates": "apply"}).vacuumed()
-    done.source("DELETE FROM {} WHERE n = 1").maps("d1=bob d2=bob").run()
+    done.change(corrections={"deletes": "ignore", "updates": "apply"})
+    done.vacuumed().source("DELETE FROM {} WHERE n = 1")
+    done.maps("d1=bob d2=bob").run()
     wanted = """
         who | start | end | count | total
         ann | 0     | 0   | 1     | 1
