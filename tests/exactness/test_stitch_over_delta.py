@@ -83,17 +83,18 @@ def test_a_mapping_waits_for_the_source_where_its_files_as_they_were_read_are_go
     devices: Callable[..., Devices],
 ) -> None:
     done = devices()
-    done.change(corrections={"deletes": "ignore", "updates": "apply"})
-    done.vacuumed().source("DELETE FROM {} WHERE n = 1")
-    done.maps("d1=bob d2=bob").run()
+    done.change(corrections={"deletes": "ignore", "updates": "apply"}).runs("x@101=5")
+    done.vacuumed().source("DELETE FROM {} WHERE n = 2 OR n = 4")
+    done.maps("d2=ann").run()
     wanted = """
         who | start | end | count | total
-        ann | 0     | 0   | 1     | 1
-        bob | 5     | 5   | 2     | 4
-        x   | 100   | 100 | 1     | 4
+        ann | 0     | 5   | 3     | 5
+        x   | 100   | 101 | 2     | 9
         """
     done.assert_sessions(wanted)
-    done.assert_rejected("who | reason | event_time \n ann | ignored_delete | 0")
+    done.assert_rejected(
+        "who | reason | event_time \n ann | ignored_delete | 5 \n ann | ignored_delete | 5 \n x | ignored_delete | 100"
+    )
     done.assert_clean()
 
 
