@@ -168,10 +168,11 @@ def test_events_of_one_time_are_told_apart_where_their_order_is(spark: SparkSess
     assert not done.verify().clean
 
 
-def test_an_order_by_a_column_that_is_called_as_ours_is_clean(spark: SparkSession, tmp_path: Path) -> None:
-    schema = "u STRING, at TIMESTAMP, n INT, event_hash STRING"
-    done = traced(Play(spark, tmp_path, schema, source={"order_by": ["event_hash"]}))
-    done.runs("u | at | n | event_hash \n a | 5 | 1 | x \n a | 5 | 1 | y").assert_clean()
+@pytest.mark.parametrize("name", ["event_hash", "session_start"])
+def test_an_order_by_a_column_that_is_called_as_ours_is_clean(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    schema = f"u STRING, at TIMESTAMP, n INT, {name} STRING"
+    done = traced(Play(spark, tmp_path, schema, source={"order_by": [name]}))
+    done.runs(f"u | at | n | {name} \n a | 5 | 1 | x \n a | 5 | 1 | y").assert_clean()
 
 
 @pytest.mark.parametrize("order_by", [["u"], ["event_time", "n"], ["w"]])

@@ -1,6 +1,7 @@
 """What ended long ago, forgotten for good: a run that takes final rows away and keeps in mind up to when."""
 
 import json
+from dataclasses import replace
 from math import lcm
 
 from pyspark.sql import Column, DataFrame
@@ -12,6 +13,7 @@ from sessionizer.jobs.run.kinds import Kind
 from sessionizer.jobs.run.manifests import forgetting
 from sessionizer.jobs.run.phases import Phases, Say, not_before
 from sessionizer.jobs.run.retries import with_retries
+from sessionizer.jobs.run.scopes import scopes_from_json
 from sessionizer.lib import columns as C
 from sessionizer.lib.durations import parse_duration
 from sessionizer.lib.joins import joined
@@ -54,7 +56,7 @@ def _mark(kind: Kind, keep: int, done: Manifest) -> int | None:
     """Before which time rows have ended that are forgotten; None: there are none. It never goes back."""
     if (latest := kind.home.latest_end()) is None:
         return None
-    mark = min([latest - keep, *horizons(kind, done), *of_live(kind, kind.home.layout.end)])
+    mark = min([latest - keep, *horizons(kind, done), *_first(kind.home.live(), kind.home.layout.end)])
     if kind.name == "sessions":
         judged, rows = done.as_judged(kind.rule), kind.home.table.read()  # whatever the configuration says now
         if judged.freezes:  # which would take the events of those that are gone for its own
@@ -72,9 +74,22 @@ def _unit(kind: Kind, done: Manifest) -> int:
     return kind.rule.time_unit if told is None else lcm(kind.rule.time_unit, parse_duration(str(told)))
 
 
-def of_live(kind: Kind, time: str) -> list[int]:
-    """The earliest such time of a live row: one whose scope has no watermark, as backfills make them, is to stay so."""
-    first = kind.home.live().agg(F.unix_micros(F.min(C.col(time)))).collect()[0][0]
+def without_horizon(kind: Kind, done: Manifest) -> list[int]:
+    """The earliest start of a live session whose scope, or key, has no horizon, as backfills make them."""
+    per, live = done.rule.get("watermark_per", "table"), kind.home.live()
+    if per == "table":
+        return []
+    if per == "key":
+        live = live.where(C.col(C.STATE)[C.STATE_FLUSH_MARK].isNull())
+    elif tuple(per) == kind.rule.scope and done.scopes_after:
+        known = scopes_from_json(done.scopes_after, replace(kind.rule, made=()), live)
+        live = joined(live, known.where(C.col(C.SCOPE_FLUSH_MARK).isNotNull()), kind.rule.scope, "left_anti")
+    return _first(live, C.SESSION_START)
+
+
+def _first(rows: DataFrame, time: str) -> list[int]:
+    """The earliest such time, if there are any rows: of a scope without a watermark, too."""
+    first = rows.agg(F.unix_micros(F.min(C.col(time)))).collect()[0][0]
     return [] if first is None else [first]
 
 

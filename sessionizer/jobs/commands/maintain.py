@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from sessionizer.jobs.commands.forget import forget, horizons, of_live
+from sessionizer.jobs.commands.forget import forget, horizons, without_horizon
 from sessionizer.jobs.console import stdout, table
 from sessionizer.jobs.run.driver import settled
 from sessionizer.jobs.run.kinds import sessions_of, sliding_of
@@ -115,6 +115,7 @@ def maintain(spark: SparkSession, config: Config, asked: Asked, say: Say = lambd
     _check_kept(tables, asked)
     kinds = [sessions_of(tables), *([sliding_of(tables)] if _slides(tables) else [])]
     for kind in kinds if not asked.dry_run else ():
+        kind.require()
         settled(kind, say)
     for charge in _charges(tables, asked) if asked.retain is None else ():
         _check_retention(charge.table)
@@ -164,8 +165,8 @@ def _charges(tables: TableSet, asked: Asked) -> list[_Charge]:
         _Charge("sessions", tables.sessions.table, tables.sessions, tables.sessions.recent(since)),
         _Charge(REJECTED, tables.rejected_events.table, forget=old_ones),
     ]
-    if manifest is not None and manifest.rule.get("watermark_per", "table") != "table" and forgets:
-        known += of_live(sessions_of(tables), C.SESSION_START)  # of a scope, or key, that has no horizon
+    if manifest is not None and forgets:
+        known += without_horizon(sessions_of(tables), manifest)
     for name, trace in tables.event_outputs.items():
         keep = asked.keep.get(name)
         # Rows of events that may still be joined by others stay, however old.

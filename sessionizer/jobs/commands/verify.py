@@ -58,6 +58,7 @@ def verify(spark: SparkSession, config: Config, asked: Asked, say: Say = lambda 
     tables = TableSet(spark, config)
     tables.require()
     kind = sessions_of(tables)
+    kind.require()
     return undisturbed(kind, lambda: _verified(tables, kind, asked, say), say)
 
 

@@ -1,10 +1,12 @@
 """The columns of a file, fitted to those of the table: their names, their types, and what does not fit."""
 
+import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -17,6 +19,7 @@ from sessionizer.lib.errors import SourceError, UsageError
 from sessionizer.lib.expressions import nearest
 
 _COMPLEX = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
+_OF_LENGTH = re.compile(r'("(?:type|elementType|keyType|valueType)":)"(?:var)?char\(\d+\)"')
 _READ_AS_TEXT = (
     *(T.StringType, T.IntegralType, T.FloatType, T.DoubleType, T.BooleanType),
     *(T.DateType, T.TimestampType, T.TimestampNTZType),
@@ -63,6 +66,21 @@ class FileColumn:
     def json_type(self) -> T.DataType:
         """The type to read it as from JSON: text where a cast follows, which is as exact and says what failed."""
         return T.StringType() if self.is_time or isinstance(self.type, _READ_AS_TEXT) else self.as_found or self.type
+
+
+def declared_types(schema: str) -> T.StructType:
+    """What `--schema` says, texts of so many letters as texts: that is a rule of a table's. Errors: UsageError."""
+    if not schema:
+        return T.StructType([])
+    try:
+        told = T.StructType.fromDDL(schema).json()
+    except PySparkException as error:
+        raise UsageError(
+            "the schema must be columns and their types, in SQL",
+            value=schema,
+            remedy="write it like 'amount double, paid boolean'",
+        ) from error
+    return T.StructType.fromJson(json.loads(_OF_LENGTH.sub(r'\1"string"', told)))
 
 
 def declare(found: T.StructType, declared: T.StructType, *, optional: bool) -> T.StructType:

@@ -1,7 +1,5 @@
 """Reading a part of a file into rows that fit the source table."""
 
-import json
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.jobs.ingest.access_log import access_log_schema, parse_access_log
-from sessionizer.jobs.ingest.file_columns import FileColumn, conform, declare, fit, of_a_type, read_as
+from sessionizer.jobs.ingest.file_columns import FileColumn, conform, declare, declared_types, fit, of_a_type, read_as
 from sessionizer.jobs.ingest.files import Mark, copy_part, join_records, line_at, lines_before
 from sessionizer.jobs.ingest.lines import (
     HALF,
@@ -32,7 +30,15 @@ from sessionizer.jobs.ingest.lines import (
     torn_by,
     with_newlines,
 )
-from sessionizer.jobs.ingest.names import check_arrival, csv_header, one_of_each, renamed, require_used, time_column
+from sessionizer.jobs.ingest.names import (
+    check_arrival,
+    csv_header,
+    one_of_each,
+    renamed,
+    require_used,
+    time_column,
+    used_in,
+)
 from sessionizer.jobs.ingest.objects import as_known, inferred, require_objects, with_objects
 from sessionizer.jobs.ingest.time_formats import ISO, PER_SECOND, check_time_type, parquet_rows, parse_time
 from sessionizer.lib import columns as C
@@ -43,7 +49,6 @@ from sessionizer.lib.expressions import fields_within, first_line
 from sessionizer.tables.delta.settings import having
 
 Format = Literal["csv", "json", "parquet", "access-log"]
-_OF_LENGTH = re.compile(r'("(?:type|elementType|keyType|valueType)":)"(?:var)?char\(\d+\)"')  # a table's, not a file's
 CASE_SENSITIVE = {"spark.sql.caseSensitive": "true"}  # off, names that differ only in capitals would stop Spark
 LINE_FORMATS = ("csv", "json", "access-log")
 
@@ -115,10 +120,10 @@ class FileReader:
 
     def __init__(self, spark: SparkSession, config: Config, options: IngestOptions) -> None:
         self.spark = spark
-        self.config = config.model_dump_json()
         self.source = config.of(options.source or "")
+        self.used = " ".join(used_in(config, self.source))
         self.options = options
-        self.declared = self._declared()
+        self.declared = declared_types(options.schema or "")
         self._check_time_format()
 
     @contextmanager
@@ -224,7 +229,7 @@ class FileReader:
             inner = reduce(_field_type, within[path], cast(T.DataType, declared))
             kind = self._type(name, time, inner, inner)
             columns.append(FileColumn(path, name, kind, name == time, way=within[path]))
-        typed = of_a_type(columns, table, self.config)
+        typed = of_a_type(columns, table, self.used)
         return typed if table is None else fit(typed, table, self.declared, add_columns=self.options.add_columns)
 
     def _type(self, name: str, time: str | None, declared: T.DataType, found: T.DataType) -> T.DataType:
@@ -247,19 +252,6 @@ class FileReader:
         text = F.lit(line.decode(errors="replace").rstrip("\r\n"))
         why = not_torn() if torn is None else torn.alias(TORN)
         return self.spark.range(1).select(text.alias(LINE), F.lit(-1).cast("bigint").alias(NUMBER), why)
-
-    def _declared(self) -> T.StructType:
-        if not self.options.schema:
-            return T.StructType([])
-        try:
-            declared = T.StructType.fromDDL(self.options.schema)
-            return T.StructType.fromJson(json.loads(_OF_LENGTH.sub(r'\1"string"', declared.json())))
-        except PySparkException as error:
-            raise UsageError(
-                "the schema must be columns and their types, in SQL",
-                value=self.options.schema,
-                remedy="write it like 'amount double, paid boolean'",
-            ) from error
 
     def _check_time_format(self) -> None:
         if self.options.time_format in (ISO, *PER_SECOND):

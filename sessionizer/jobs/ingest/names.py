@@ -2,8 +2,9 @@
 
 import csv
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import types as T
 
@@ -12,6 +13,11 @@ from sessionizer.lib.config import Config, EventSource
 from sessionizer.lib.config.types import first_repeated
 from sessionizer.lib.errors import SourceError, UsageError
 from sessionizer.lib.expressions import closest, nearest
+
+ASKING = (  # keys of a config that name columns, or hold SQL over them
+    *("key", "expr", "event_time", "prune_by", "where", "order_by", "from", "by", "of"),
+    *("starts_when", "ends_when", "changes_of", "erase_when"),
+)
 
 
 def csv_header(file: Path, begin: int, end: int, sep: str, quote: str) -> tuple[tuple[str, ...], int]:
@@ -108,6 +114,24 @@ def time_column(event_time: str, names: Iterable[str]) -> str | None:
         if name.lower() == plain.lower():
             return name
     return plain if plain != event_time or re.fullmatch(r"[^\W\d]\w*", plain) else None
+
+
+def used_in(config: Config, source: EventSource) -> Iterator[str]:
+    """The names and SQL by which the config, or this source of it, asks for columns of events."""
+    shared = config.model_dump(include={"session", "corrections", "aggregates", "sliding", "events"}, by_alias=True)
+    yield from _asked([source.model_dump(by_alias=True), *shared.values()], "")
+
+
+def _asked(part: Any, name: str) -> Iterator[str]:
+    """The texts of `ASKING` in a part of a config that lies under this name."""
+    if isinstance(part, dict):
+        for inner, value in part.items():
+            yield from _asked(value, inner)
+    elif isinstance(part, list | tuple):
+        for value in part:
+            yield from _asked(value, name)
+    elif isinstance(part, str) and name in ASKING:
+        yield part
 
 
 def source_of(config: Config, name: str | None) -> EventSource:

@@ -242,7 +242,8 @@ def _increment(
 def _more_is_left(increment: Increments, options: RunOptions, until: Increments) -> bool:
     """Whether there is something to read behind this increment."""
     if options.to_version is not None:
-        return increment.last < options.to_version
+        (one,) = increment.of.values()
+        return one.is_before(replace(next(iter(until.of.values())), last=options.to_version))
     # Of one that waits for its start nothing is read.
     return bool(increment.more) or any(increment.lasts[name] < until.lasts[name] for name in increment.begun)
 

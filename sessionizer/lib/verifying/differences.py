@@ -86,13 +86,14 @@ def unfilled(rule: Rule, since: Since) -> dict[str, Column]:
 
     since: the `run_seq` of the run that took an aggregate up, by name; the `run_id` of a row tells its own.
     """
-    return {name: is_untold & C.col(C.IS_FINAL) for name, is_untold in untold(rule, since).items()}
+    older = written_before(rule, since)
+    return {name: C.col(name).isNull() & C.col(C.IS_FINAL) & is_older for name, is_older in older.items()}
 
 
-def untold(rule: Rule, since: Since) -> dict[str, Column]:
-    """The same of any row: whether the run that wrote it had no such aggregate. In: `run_id` and these columns."""
+def written_before(rule: Rule, since: Since) -> dict[str, Column]:
+    """The same: whether the run that has written a row, by its `run_id`, had no such aggregate."""
     return {
-        name: F.coalesce(C.col(name).isNull() & (C.run_number() < since[spec.name]), F.lit(False))
+        name: F.coalesce(C.run_number() < since[spec.name], F.lit(False))
         for spec in rule.aggregates
         if spec.name in since
         for name in spec.result_columns

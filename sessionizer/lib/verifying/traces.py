@@ -12,15 +12,16 @@ from sessionizer.lib.compare import FLOATS, same_row, tolerances
 from sessionizer.lib.joins import joined
 from sessionizer.lib.rule import Rule
 from sessionizer.lib.time.micros import timestamp
-from sessionizer.lib.verifying.differences import Since, unfilled, untold
+from sessionizer.lib.verifying.differences import Since, unfilled, written_before
 
 
 def wrong_places(trace: DataFrame, sessions: DataFrame, rule: Rule) -> DataFrame:
     """Rows of either table in whose session, by its id, no event of that key and time can lie."""
     identity = (*rule.key, C.SESSION_ID)
     time = C.col(C.EVENT_TIME)
-    there = sessions.select(*C.cols(identity), C.col(C.SESSION_START), C.col(C.SESSION_END))
-    inside = (time >= C.col(C.SESSION_START)) & (time <= C.col(C.SESSION_END))
+    ends = [C.col(C.SESSION_START).alias("__first"), C.col(C.SESSION_END).alias("__last")]
+    there = sessions.select(*C.cols(identity), *ends)
+    inside = (time >= F.col("__first")) & (time <= F.col("__last"))
     return joined(trace, there, identity, "left_anti", inside).select(C.SESSION_ID, C.EVENT_TIME)
 
 
@@ -70,8 +71,8 @@ def wrong_results(
 
     since: of aggregates that came later, what `unfilled` takes. complete_since: of sessions that start from then on
     (microseconds) the last row is the one of all events; None: of none.
-    Not looked at: what was told by a run that had no such aggregate, floats that were added in another order, and
-    percentiles, as how far they may be apart follows from the events.
+    Not looked at: what a run without the aggregate told of a session that none with it has written, floats that were
+    added in another order, and percentiles, as how far they may be apart follows from the events.
     """
     near = tolerances(rule)
     names = [n for a in rule.aggregates if a.sql is None and a.fn != "approx_percentile" for n in a.result_columns]
@@ -80,17 +81,19 @@ def wrong_results(
     types = {name: types[name] for name in names}
     latest = Window.partitionBy(C.SESSION_ID).orderBy(F.col("n").desc())
     last = updates.withColumn("__place", F.row_number().over(latest)).where(F.col("__place") == 1)
-    no, nothing = untold(rule, since), F.lit(False)
+    older, nothing = written_before(rule, since), F.lit(False)
     told = last.select(
         *(C.SESSION_ID, "n"),
         *[C.col(name).alias(f"__told_{i}") for i, name in enumerate(names)],
-        *[no.get(name, nothing).alias(f"__untold_{i}") for i, name in enumerate(names)],
+        *[(older.get(name, nothing) & C.col(name).isNull()).alias(f"__untold_{i}") for i, name in enumerate(names)],
     )
     lacks = unfilled(rule, since)
     own = sessions.select(*C.cols((C.SESSION_ID, C.SESSION_START, C.EVENT_COUNT, C.RUN_ID, C.IS_FINAL, *names)))
     met = joined(own, told, (C.SESSION_ID,), "inner")
     theirs = {
-        n: F.when(F.col(f"__untold_{i}"), C.col(n)).when(~lacks.get(n, nothing), F.col(f"__told_{i}"))
+        n: F.when(older.get(n, nothing) & F.col(f"__untold_{i}"), C.col(n)).when(
+            ~lacks.get(n, nothing), F.col(f"__told_{i}")
+        )
         for i, n in enumerate(names)
     }
     same = same_row({name: C.col(name) for name in names}, theirs, types, near)

@@ -68,6 +68,10 @@ class Reading(DeltaLog):
         """Whether a commit takes rows away or writes them anew, as updates do; False: the log has it no longer."""
         return any(map(takes_rows_away, self.actions(version)))
 
+    def keeps_rows(self, version: int) -> bool:
+        """Whether a commit has moved rows at most, as upkeep does, and no columns; False: the log has it no longer."""
+        return bool(told := list(self.actions(version))) and not any(map(_says_more, told))
+
     def actions(self, version: int) -> Iterator[dict[str, Any]]:
         """What a commit consists of, by kind; nothing if the log has it no longer."""
         return (self._parsed(line, version) for line in self._actions(version, whole=True))
@@ -207,6 +211,12 @@ def takes_rows_away(action: dict[str, Any]) -> bool:
     """Whether a part of a commit removes a file with its rows, or rows of one that stays; not where they only move."""
     added, removed = action.get("add", {}), action.get("remove", {})
     return bool(removed.get("dataChange") or (added.get("dataChange") and added.get("deletionVector")))
+
+
+def _says_more(action: dict[str, Any]) -> bool:
+    """Whether a part of a commit is of rows that come or go, or of the table itself."""
+    moved = (action.get(kind, {}).get("dataChange") for kind in ("add", "remove"))
+    return any(moved) or not action.keys().isdisjoint(("metaData", "protocol", "cdc"))
 
 
 def is_in(table: deltalake.DeltaTable, commit: Commit) -> bool:
