@@ -279,6 +279,18 @@ def test_a_backfill_leaves_what_lives_amid_the_reach_of_another_as_it_is(made: P
     done.assert_sessions(three, u="a")
 
 
+def test_an_event_whose_session_begins_where_its_new_one_ends_has_come_to_that(made: Plays) -> None:
+    """The first two come at 20, the third at 50; the end of the first session is deleted."""
+    times = {"idle_timeout": {"after": "30m", "clock": "processing_time"}, "allowed_lateness": "24h"}
+    done = made({"gap": "30m", "ends_when": "what = 'end'"}, time=times).at(20)
+    done.runs("u | at | n | what\n a | 0 | 1 | page\n a | 10 | 1 | end")
+    done.at(50).runs("u | at | n | what\n a | 20 | 1 | page")
+    done.at(60).source("DELETE FROM {} WHERE what = 'end'").run()
+    done.assert_sessions("u | start | end | status \n a | 0 | 20 | open")
+    done.at(81).run()
+    done.assert_sessions("u | start | end | status \n a | 0 | 20 | closed")
+
+
 def test_what_updates_tell_amid_what_is_made_again_lacks_the_aggregates_that_are_away(
     made: Plays, tmp_path: Path
 ) -> None:

@@ -201,18 +201,33 @@ def with_absorbed(merged: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
         met = met.withColumn(C.BEYOND, F.filter(overlapping, _is_beyond)[C.LIVE][C.SESSION_ID])
     if C.ARRIVED in met.columns:
         before = F.array_max(C.col(C.ABSORBED)[C.ARRIVED])
-        if rule.by_content:  # of those that share but one microsecond nothing is known
-            start, end = C.col(C.START), C.col(C.END)
-            amid = F.filter(OLD, lambda row: (row[C.LIVE][C.START] < end) & (row[C.END] > start))
-            alike = F.filter(OLD, lambda row: row[C.LIVE][C.START] == start)
-            own = F.array_max(F.transform(F.concat(amid, alike), lambda row: row[C.LIVE][C.ARRIVED]))
-            before = F.coalesce(own, before)
+        if rule.by_content:
+            own = F.transform(_sharing(overlapping), lambda row: row[C.LIVE][C.ARRIVED])
+            before = F.coalesce(F.array_max(own), before)
         is_new = F.exists(NEWS, lambda span: overlaps(span[C.START], span[C.END]))
         if not spans_others_amid(rule):  # else it is another one, and stays as it is
             is_new = is_new | (F.size(C.col(C.ABSORBED)) == 0)
         met = met.withColumn(C.ARRIVED, F.when(is_new, C.col(C.ARRIVED)).otherwise(before))
         met = met.withColumn(C.LAST_ARRIVAL, F.array_max(C.col(C.ABSORBED)[C.LAST_ARRIVAL]))
     return met.drop(OLD, NEWS)
+
+
+def _sharing(rows: Column) -> Column:
+    """Of old rows that overlap a session those that surely had an event of it.
+
+    Of one that shares no more than a microsecond with it that is so where it lies there alone, or no other does.
+    """
+    start, end = C.col(C.START), C.col(C.END)
+
+    def is_sure(row: Column) -> Column:
+        first, last = row[C.LIVE][C.START], row[C.END]
+        return ((first < end) & (last > start)) | (first == start) | ((first == end) & (last == end))
+
+    def is_alone(row: Column) -> Column:
+        edge = F.when(row[C.LIVE][C.START] == end, end).otherwise(start)
+        return ~F.exists(rows, lambda o: is_sure(o) & edge.between(o[C.LIVE][C.START], o[C.END]))
+
+    return F.filter(rows, lambda row: is_sure(row) | is_alone(row))
 
 
 def _is_beyond(row: Column) -> Column:
