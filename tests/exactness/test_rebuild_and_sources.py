@@ -18,6 +18,7 @@ from sessionizer.lib.errors import (
     UsageError,
 )
 from sessionizer.tables.delta import CHANGE_FEED, Commit, Table
+from sessionizer.tables.event_outputs import EventOutput
 from tests.exactness.play import Play
 from tests.exactness.several import CALLS, CLICKS, Several, several
 from tests.exactness.slides import Slides
@@ -153,7 +154,7 @@ def test_a_restore_is_not_followed_to_a_version_of_which_nobody_knows_what_was_b
 def test_an_output_that_a_rebuild_made_anew_is_whole_however_it_ended(spark: SparkSession, tmp_path: Path) -> None:
     done = Play(spark, tmp_path).runs("a@0")
     done.change(outputs={"event_sessions": str(tmp_path / "event_sessions")}).init().runs("a@5")
-    with killed_at(Table, "change_setting"):
+    with killed_at(EventOutput, "note_whole"):
         done.rebuild()
     assert not done.tables.event_outputs["event_sessions"].is_whole
     done.runs("a@7").assert_clean()
