@@ -18,7 +18,7 @@ from sessionizer.lib.schema.evolution import bare
 from sessionizer.lib.time.spans import Spans
 from sessionizer.tables.delta import Entry, Table, as_typed
 from sessionizer.tables.events import EventTable
-from sessionizer.tables.increments import NOTHING, Increment, Increments, passed
+from sessionizer.tables.increments import NOTHING, Increment, Increments, behind_upkeep, passed
 from sessionizer.tables.manifest import Consumed, Manifest
 from sessionizer.tables.source import coming, names_before, naming, opens, read_as, waiting
 from sessionizer.tables.stitch.stitched import StitchedTable, event_table
@@ -109,11 +109,14 @@ class Events:
         waiting = [name for name, one in found.items() if not one.is_empty]
         if alone := {name for name in waiting if self.each[name].changes_rows_alone(found[name])}:
             # What is corrected is looked for in the others as they have been read: may that still be possible.
+            stays = {n: behind_upkeep(self.tables[n], known.get(n), found[n].last) for n in waiting}
             first, *others = waiting
             if others:
-                first = min(waiting, key=lambda name: (self._is_there(name, known), self._since(name, found[name])))
+                first = min(
+                    waiting, key=lambda name: (self._is_there(name, stays[name]), self._since(name, found[name]))
+                )
             wait = set(waiting) - {first} if first in alone else alone
-            found = {name: passed(known.get(name)) if name in wait else one for name, one in found.items()}
+            found = {name: stays[name] if name in wait else one for name, one in found.items()}
         ends = (self.ends if until is None else until).of
         waits = {n for n, one in found.items() if one == NOTHING and planned[n] is None}
         unread = {n for n, one in found.items() if one.is_before(ends[n])}
@@ -240,9 +243,9 @@ class Events:
         taken: Sequence[DataFrame] = full or (rows[:1] if increments else rows)
         return reduce(DataFrame.union, taken)
 
-    def _is_there(self, name: str, known: Mapping[str, Consumed]) -> bool:
-        """Whether a source can be read as it has been consumed: it could not wait else."""
-        return opens(lambda: self.each[name].as_of(passed(known.get(name)), None))
+    def _is_there(self, name: str, stays: Increment) -> bool:
+        """Whether a source can be read as it would stay: it could not wait else."""
+        return opens(lambda: self.each[name].as_of(stays, None))
 
     def _since(self, name: str, increment: Increment) -> int:
         """When the first commit was made that an increment reads; 0: it begins the source, or no log has it."""

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from sessionizer.tables.delta import Table
 from sessionizer.tables.manifest import Consumed, Read
 
 
@@ -61,6 +62,15 @@ def passed(done: Read | None) -> Increment:
         return NOTHING
     stitch = done.stitch if isinstance(done, Consumed) else None
     return Increment(done.version + 1, done.version, mapping=None if stitch is None else passed(stitch))
+
+
+def behind_upkeep(table: Table, done: Read | None, last: int) -> Increment:
+    """The same behind the commits up to a version that have moved rows at most, whose files may be all there are."""
+    stays = passed(done)
+    if stays == NOTHING:
+        return stays
+    first = next((v for v in range(stays.last + 1, last + 1) if not table.keeps_rows(v)), last + 1)
+    return replace(stays, first=first, last=first - 1)
 
 
 def as_read(done: Read) -> Increment:

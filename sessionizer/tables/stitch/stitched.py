@@ -15,7 +15,7 @@ from sessionizer.lib.config import Config, EventSource, Stitch
 from sessionizer.lib.errors import SourceError
 from sessionizer.tables.delta import NO_CHANGES
 from sessionizer.tables.events import EventTable
-from sessionizer.tables.increments import Increment, passed
+from sessionizer.tables.increments import Increment, behind_upkeep, passed
 from sessionizer.tables.manifest import Consumed
 from sessionizer.tables.source import opens
 from sessionizer.tables.stitch.mapping import MappingTable
@@ -57,25 +57,18 @@ class StitchedTable(EventTable):
         known = None if done is None or done.to_version is None else done
         mapping = self.mapping.plan(None if known is None else known.stitch, None if end is None else end.mapping)
         if known is not None and not mapping.is_passed and (found is None or self.policies.one_by_one):
-            stays = passed(known)
-            if found is not None:
-                stays = self._beside_upkeep(stays, found.last)
-                if stays.last < found.last and not self._is_there(stays.last):
-                    there = next(filter(self._is_there, range(stays.last + 1, found.last)), found.last)
-                    return replace(self._within(known.version + 1, there, self.limits), mapping=stays.mapping)
+            stays = passed(known) if found is None else behind_upkeep(self.table, known, found.last)
+            if found is not None and not self._is_there(stays.last):
+                there = next(filter(self._is_there, range(stays.last + 1, found.last)), found.last)
+                return replace(self._within(known.version + 1, there, self.limits), mapping=stays.mapping)
             found = stays
         if found is None or known is None or mapping.is_passed:
             return None if found is None else replace(found, mapping=mapping)
         files, size = self.table.size()  # in which the events of what has changed are looked for
         return replace(found, files=found.files + files, bytes=found.bytes + size, mapping=mapping)
 
-    def _beside_upkeep(self, stays: Increment, last: int) -> Increment:
-        """No more rows, behind the commits up to that version that have moved rows at most."""
-        behind = next((v for v in range(stays.last + 1, last + 1) if not self.table.keeps_rows(v)), last + 1)
-        return replace(stays, first=behind, last=behind - 1)
-
     def _is_there(self, version: int) -> bool:
-        return opens(lambda: self._rows(version))
+        return version == self.table.version or opens(lambda: self._rows(version))
 
     def nothing_behind(self, version: int) -> Increment:
         """No more than the table as of a version, by the mapping as it stands."""

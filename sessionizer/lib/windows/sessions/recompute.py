@@ -215,13 +215,13 @@ def with_absorbed(merged: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
 def _sharing(rows: Column) -> Column:
     """Of old rows that overlap a session those that surely had an event of it.
 
-    Of one that shares no more than a microsecond with it that is so where it lies there alone, or no other does.
+    Of one that shares no more than a microsecond at an edge that is so where no other lies over it.
     """
     start, end = C.col(C.START), C.col(C.END)
 
     def is_sure(row: Column) -> Column:
         first, last = row[C.LIVE][C.START], row[C.END]
-        return ((first < end) & (last > start)) | (first == start) | ((first == end) & (last == end))
+        return ((first < end) & (last > start)) | (first == start)
 
     def is_alone(row: Column) -> Column:
         edge = F.when(row[C.LIVE][C.START] == end, end).otherwise(start)
