@@ -451,6 +451,22 @@ def test_a_type_by_which_nobody_knows_what_is_rejected_is_not_gone_on_with(
 
 
 @pytest.mark.broad
+def test_a_widened_column_lets_no_change_be_told_without_a_column_that_is_gone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """By a widened column Delta tells changes that it refuses else."""
+    done = Play(spark, tmp_path, "u STRING, at TIMESTAMP, n INT, extra STRING").runs("tick@100")
+    done.source(f"INSERT INTO {{}} VALUES ('a', TIMESTAMP'{minute(107)}', 1, 'x')")
+    rows = spark.read.format("delta").load(str(done.config.source.table))
+    now = spark.createDataFrame(rows.collect(), rows.schema).selectExpr("u", "at", "CAST(n AS BIGINT) AS n")
+    now.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(str(done.config.source.table))
+    with pytest.raises(SourceError, match=r"cannot be read: got '.*of another type: extra'.*rebuild"):
+        done.run()
+    done.rebuild().assert_sessions("u | start | count \n a | 107 | 1 \n tick | 100 | 1")
+    done.assert_clean()
+
+
+@pytest.mark.broad
 @pytest.mark.parametrize("column", ["Page STRING", "s STRUCT<Page: STRING>"])
 def test_a_column_whose_capitals_alone_change_has_the_values_that_it_had(
     spark: SparkSession, tmp_path: Path, column: str

@@ -23,8 +23,9 @@ def changed(table: Reading, first: int, last: int) -> DataFrame:
     """The change feed of these versions, both inclusive, its columns typed as in the last of them.
 
     Without column mapping Delta hands over changes with the columns of today, and refuses to where one was widened,
-    unless the session says otherwise when they are read: for all tables that are read together (`as_typed`).
-    Errors: TableError, as of `check_partitions`.
+    unless the session says otherwise when they are read: for all tables that are read together (`as_typed`). Then it
+    hands over what it refuses else, too: changes without the values of columns that are gone.
+    Errors: PySparkException for these, TableError, as of `check_partitions`.
     """
     with table.one_look():
         check_partitions(table, first, last)
@@ -34,6 +35,8 @@ def changed(table: Reading, first: int, last: int) -> DataFrame:
     other = [n for n in both if then[n].dataType.simpleString() != now[n].dataType.simpleString()]
     types = set(retyped(then, now)) if other else set[str]()
     grown = [n for n in other if n in types and is_widened(then[n].dataType, now[n].dataType)]
+    if gone := [] if mapped else [*_gone(then, now), *types.difference(grown)]:
+        raise PySparkException(f"columns are gone since, or of another type: {', '.join(gone)}")
     told = [n for n in other if n in grown or n not in types]  # of others parts have come, or are in another order
     if not told:
         return table.changes(first, last)
@@ -113,8 +116,13 @@ class Shape:
 
 def _is_other(before: T.StructType, after: T.StructType) -> bool:
     """Whether columns, or parts of them, have another name or type, or are gone."""
+    return bool(_gone(before, after) or retyped(before, after))
+
+
+def _gone(before: T.StructType, after: T.StructType) -> list[str]:
+    """The columns, or parts of them, that have another name or are gone."""
     theirs = dict(_named(after))
-    return any(theirs.get(place) != name for place, name in _named(before)) or bool(retyped(before, after))
+    return [name for place, name in _named(before) if theirs.get(place) != name]
 
 
 def _named(kind: T.DataType, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
