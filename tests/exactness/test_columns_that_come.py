@@ -177,6 +177,25 @@ def test_so_it_may_where_content_cuts(spark: SparkSession, tmp_path: Path) -> No
 
 
 @pytest.mark.broad
+@pytest.mark.parametrize("made", ["WITH", "WITHOUT"])
+def test_changes_are_read_from_before_columns_were_mapped_no_longer(
+    spark: SparkSession, tmp_path: Path, made: str
+) -> None:
+    done = Play(spark, tmp_path)
+    mode = "'delta.columnMapping.mode' = 'name'"
+    properties = f" TBLPROPERTIES ({mode})" if made == "WITH" else ""
+    done.source(f"CREATE TABLE {{}} (u STRING, at TIMESTAMP, n INT) USING delta{properties}")
+    if made == "WITHOUT":
+        done.source(f"ALTER TABLE {{}} SET TBLPROPERTIES ({mode})")
+    row = "INSERT INTO {{}} VALUES ('a', TIMESTAMP'{}', 1)"
+    done.source(row.format(minute(100))).init().run()
+    done.source(row.format(minute(102))).source(f"ALTER TABLE {{}} SET TBLPROPERTIES ({mode.replace('name', 'none')})")
+    done.source(row.format(minute(104))).run()
+    done.assert_sessions("u | start | end | count \n a | 100 | 104 | 3")
+    done.assert_clean()
+
+
+@pytest.mark.broad
 def test_columns_that_are_mapped_no_longer_are_told_as_before(spark: SparkSession, tmp_path: Path) -> None:
     schema, where = "u STRING, at TIMESTAMP, n INT, w STRUCT<a: INT>", {"where": "coalesce(n, 0) >= 0"}
     done = Play(spark, tmp_path, schema, source={"dedupe": {"by": ["n"], "within": "1h"}} | where)

@@ -291,6 +291,15 @@ def test_an_event_whose_session_begins_where_its_new_one_ends_has_come_to_that(m
     done.assert_sessions("u | start | end | status \n a | 0 | 20 | closed")
 
 
+def test_a_session_takes_no_arrival_from_one_that_begins_where_it_ends_and_another_lies(made: Plays) -> None:
+    times = {"idle_timeout": {"after": "30m", "clock": "processing_time"}, "allowed_lateness": "24h"}
+    done = made({"gap": "30m", "ends_when": "what = 'end'"}, time=times, source={"order_by": ["n"]}).at(20)
+    done.runs("u | at | n | what\n a | 0 | 1 | page\n a | 5 | 2 | end\n a | 10 | 3 | end\n a | 10 | 4 | page")
+    done.at(50).runs("u | at | n | what\n a | 20 | 5 | page")
+    done.at(60).source("DELETE FROM {} WHERE n = 2").run()
+    done.assert_sessions("u | start | end | status \n a | 0 | 10 | closed \n a | 10 | 20 | open")
+
+
 def test_what_updates_tell_amid_what_is_made_again_lacks_the_aggregates_that_are_away(
     made: Plays, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 from sessionizer.lib import columns as C
 from sessionizer.lib.admission.united import as_type, is_widened
 from sessionizer.lib.errors import TableError
-from sessionizer.lib.schema.evolution import physical
+from sessionizer.lib.schema.evolution import PHYSICAL, physical
 from sessionizer.tables.delta.commits import Entry
 from sessionizer.tables.delta.read import Reading
 from sessionizer.tables.delta.settings import COLUMN_MAPPING, THOUGH_RETYPED
@@ -22,15 +22,15 @@ UNKNOWN = (PySparkException, Py4JJavaError, TableError)  # the log has it no lon
 def changed(table: Reading, first: int, last: int) -> DataFrame:
     """The change feed of these versions, both inclusive, its columns typed as in the last of them.
 
-    Without column mapping Delta hands over changes with the columns of today, and refuses to where one was widened,
-    unless the session says otherwise when they are read: for all tables that are read together (`as_typed`). Then it
-    hands over what it refuses else, too: changes without the values of columns that are gone.
+    Without column mapping, then and now, Delta hands over changes with the columns of today, and refuses to where one
+    was widened, unless the session says otherwise when they are read: for all tables that are read together
+    (`as_typed`). Then it hands over what it refuses else, too: changes without the values of columns that are gone.
     Errors: PySparkException for these, TableError, as of `check_partitions`.
     """
     with table.one_look():
         check_partitions(table, first, last)
         then, now = table.schema_at(last), table.schema
-        mapped = table.setting(COLUMN_MAPPING) not in (None, "none")
+        mapped = table.setting(COLUMN_MAPPING) not in (None, "none") or _is_mapped(then)
     both = [] if mapped else [name for name in then.names if name in now.names]
     other = [n for n in both if then[n].dataType.simpleString() != now[n].dataType.simpleString()]
     types = set(retyped(then, now)) if other else set[str]()
@@ -116,7 +116,12 @@ class Shape:
 
 def _is_other(before: T.StructType, after: T.StructType) -> bool:
     """Whether columns, or parts of them, have another name or type, or are gone."""
-    return bool(_gone(before, after) or retyped(before, after))
+    return bool(_gone(before, after) or retyped(before, after)) or (_is_mapped(before) and not _is_mapped(after))
+
+
+def _is_mapped(columns: T.StructType) -> bool:
+    """Whether files have columns by names of their own, by column mapping."""
+    return any(PHYSICAL in field.metadata for field in columns.fields)
 
 
 def _gone(before: T.StructType, after: T.StructType) -> list[str]:

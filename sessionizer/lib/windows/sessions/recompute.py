@@ -213,21 +213,29 @@ def with_absorbed(merged: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
 
 
 def _sharing(rows: Column) -> Column:
-    """Of old rows that overlap a session those that surely had an event of it.
+    """Of old rows that overlap a session those that had an event of it.
 
-    Of one that shares no more than a microsecond at an edge that is so where no other lies over it.
+    Surely those do that lie in it by more than a microsecond, or begin as it does. Where none of these lies over the
+    microsecond at an edge, its event was in one that shares no more: in one that lies there alone, if there is any.
     """
     start, end = C.col(C.START), C.col(C.END)
 
+    def over(row: Column, edge: Column) -> Column:
+        return edge.between(row[C.LIVE][C.START], row[C.END])
+
+    def is_point(row: Column) -> Column:
+        return row[C.LIVE][C.START] == row[C.END]
+
     def is_sure(row: Column) -> Column:
         first, last = row[C.LIVE][C.START], row[C.END]
-        return ((first < end) & (last > start)) | (first == start)
+        return ((first < end) & (last > start)) | ((first == start) & ((start < end) | is_point(row)))
 
-    def is_alone(row: Column) -> Column:
+    def is_left(row: Column) -> Column:
         edge = F.when(row[C.LIVE][C.START] == end, end).otherwise(start)
-        return ~F.exists(rows, lambda o: is_sure(o) & edge.between(o[C.LIVE][C.START], o[C.END]))
+        nearer = F.exists(rows, lambda one: over(one, edge) & (is_sure(one) | (is_point(one) & ~is_point(row))))
+        return ~nearer
 
-    return F.filter(rows, lambda row: is_sure(row) | is_alone(row))
+    return F.filter(rows, lambda row: is_sure(row) | is_left(row))
 
 
 def _is_beyond(row: Column) -> Column:
