@@ -158,14 +158,13 @@ def _charges(tables: TableSet, asked: Asked) -> list[_Charge]:
     horizon = min(known, default=None)
     since = None if horizon is None else horizon - asked.recent
     # Where each key has its own, and none has a session that lives, none is waited for.
-    forgets = any(name in asked.keep for name in tables.event_outputs)
     is_known = bool(known) or (manifest is not None and manifest.each_has_ended)
     old_ones = _old_rejects(REJECTED, asked, tables.runs, tables.rejected_events, lambda: _since(tables))
     charges = [
         _Charge("sessions", tables.sessions.table, tables.sessions, tables.sessions.recent(since)),
         _Charge(REJECTED, tables.rejected_events.table, forget=old_ones),
     ]
-    if manifest is not None and forgets:
+    if manifest is not None and not asked.keep.keys().isdisjoint(tables.event_outputs):
         known += without_horizon(sessions_of(tables), manifest)
     for name, trace in tables.event_outputs.items():
         keep = asked.keep.get(name)
