@@ -300,6 +300,15 @@ def test_a_session_takes_no_arrival_from_one_that_begins_where_it_ends_and_anoth
     done.assert_sessions("u | start | end | status \n a | 0 | 10 | closed \n a | 10 | 20 | open")
 
 
+def test_a_session_of_one_microsecond_takes_no_arrival_from_one_that_ends_there(made: Plays) -> None:
+    times = {"idle_timeout": {"after": "30m", "clock": "processing_time"}, "allowed_lateness": "24h"}
+    done = made({"gap": "30m", "ends_when": "what = 'end'"}, time=times, source={"order_by": ["n"]}).at(20)
+    done.runs("u | at | n | what\n a | 0 | 2 | end\n a | 10 | 1 | end\n a | 10 | 4 | page\n a | 20 | 5 | page")
+    done.at(50).runs("u | at | n | what\n a | 5 | 3 | page")
+    done.at(60).source("DELETE FROM {} WHERE n = 5").run()
+    done.assert_sessions("u | start | end | status \n a | 0 | 0 | closed \n a | 5 | 10 | open \n a | 10 | 10 | closed")
+
+
 def test_what_updates_tell_amid_what_is_made_again_lacks_the_aggregates_that_are_away(
     made: Plays, tmp_path: Path
 ) -> None:

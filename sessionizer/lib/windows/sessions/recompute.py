@@ -5,6 +5,8 @@ affected interval is recomputed from the accepted events in it, and replaces the
 iteration. Serves whatever adds or takes away events that final sessions have, and islands that are to be cut.
 """
 
+from collections.abc import Callable
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -202,8 +204,7 @@ def with_absorbed(merged: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
     if C.ARRIVED in met.columns:
         before = F.array_max(C.col(C.ABSORBED)[C.ARRIVED])
         if rule.by_content:
-            own = F.transform(_sharing(overlapping), lambda row: row[C.LIVE][C.ARRIVED])
-            before = F.coalesce(F.array_max(own), before)
+            before = F.coalesce(_arrival(overlapping), before)
         is_new = F.exists(NEWS, lambda span: overlaps(span[C.START], span[C.END]))
         if not spans_others_amid(rule):  # else it is another one, and stays as it is
             is_new = is_new | (F.size(C.col(C.ABSORBED)) == 0)
@@ -212,30 +213,23 @@ def with_absorbed(merged: DataFrame, ranges: DataFrame, rule: Rule) -> DataFrame
     return met.drop(OLD, NEWS)
 
 
-def _sharing(rows: Column) -> Column:
-    """Of old rows that overlap a session those that had an event of it.
+def _arrival(rows: Column) -> Column:
+    """When the last event of a session came that content cuts, by the old rows that overlap it: null if none tells.
 
-    Surely those do that lie in it by more than a microsecond, or begin as it does. Where none of these lies over the
-    microsecond at an edge, its event was in one that shares no more: in one that lies there alone, if there is any.
+    All events of rows that lie in it by more than a microsecond may be its own. Of the microsecond at either edge all
+    have come to each row that lies over it: no later than the least of these says.
     """
     start, end = C.col(C.START), C.col(C.END)
 
-    def over(row: Column, edge: Column) -> Column:
-        return edge.between(row[C.LIVE][C.START], row[C.END])
+    def arrived(of: Callable[[Column], Column]) -> Column:
+        return F.transform(F.filter(rows, of), lambda row: row[C.LIVE][C.ARRIVED])
 
-    def is_point(row: Column) -> Column:
-        return row[C.LIVE][C.START] == row[C.END]
+    def over(edge: Column) -> Callable[[Column], Column]:
+        return lambda row: edge.between(row[C.LIVE][C.START], row[C.END])
 
-    def is_sure(row: Column) -> Column:
-        first, last = row[C.LIVE][C.START], row[C.END]
-        return ((first < end) & (last > start)) | ((first == start) & ((start < end) | is_point(row)))
-
-    def is_left(row: Column) -> Column:
-        edge = F.when(row[C.LIVE][C.START] == end, end).otherwise(start)
-        nearer = F.exists(rows, lambda one: over(one, edge) & (is_sure(one) | (is_point(one) & ~is_point(row))))
-        return ~nearer
-
-    return F.filter(rows, lambda row: is_sure(row) | is_left(row))
+    within = arrived(lambda row: (row[C.LIVE][C.START] < end) & (row[C.END] > start))
+    edges = F.array(F.array_min(arrived(over(start))), F.array_min(arrived(over(end))))
+    return F.array_max(F.concat(within, edges))
 
 
 def _is_beyond(row: Column) -> Column:
