@@ -107,14 +107,11 @@ class Events:
             return None
         found = {name: one or passed(known.get(name)) for name, one in planned.items()}
         waiting = [name for name, one in found.items() if not one.is_empty]
-        if alone := {name for name in waiting if self.each[name].changes_rows_alone(found[name])}:
+        alone = {name for name in waiting if self.each[name].changes_rows_alone(found[name])}
+        if alone and len(waiting) > 1:
             # What is corrected is looked for in the others as they have been read: may that still be possible.
             stays = {n: behind_upkeep(self.tables[n], known.get(n), found[n].last) for n in waiting}
-            first, *others = waiting
-            if others:
-                first = min(
-                    waiting, key=lambda name: (self._is_there(name, stays[name]), self._since(name, found[name]))
-                )
+            first = min(waiting, key=lambda name: (self._is_there(name, stays[name]), self._since(name, found[name])))
             wait = set(waiting) - {first} if first in alone else alone
             found = {name: stays[name] if name in wait else one for name, one in found.items()}
         ends = (self.ends if until is None else until).of

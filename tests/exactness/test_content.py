@@ -250,6 +250,8 @@ def test_a_gap_of_its_own_reaches_over_no_cut(made: Plays) -> None:
 
 
 OVER_A_CUT = {"gap": {"expr": "make_dt_interval(0, 0, n, 0)"}, "starts_when": "what = 'login'"}
+UNTIL_AN_END = {"gap": "30m", "ends_when": "what = 'end'"}
+IDLING = {"idle_timeout": {"after": "30m", "clock": "processing_time"}, "allowed_lateness": "24h"}
 OVER_A_LOGIN = "u | at | n | what\n a | 0 | 60 | page\n a | 5 | 1 | login"
 
 
@@ -281,8 +283,7 @@ def test_a_backfill_leaves_what_lives_amid_the_reach_of_another_as_it_is(made: P
 
 def test_an_event_whose_session_begins_where_its_new_one_ends_has_come_to_that(made: Plays) -> None:
     """The first two come at 20, the third at 50; the end of the first session is deleted."""
-    times = {"idle_timeout": {"after": "30m", "clock": "processing_time"}, "allowed_lateness": "24h"}
-    done = made({"gap": "30m", "ends_when": "what = 'end'"}, time=times).at(20)
+    done = made(UNTIL_AN_END, time=IDLING).at(20)
     done.runs("u | at | n | what\n a | 0 | 1 | page\n a | 10 | 1 | end")
     done.at(50).runs("u | at | n | what\n a | 20 | 1 | page")
     done.at(60).source("DELETE FROM {} WHERE what = 'end'").run()
@@ -292,8 +293,7 @@ def test_an_event_whose_session_begins_where_its_new_one_ends_has_come_to_that(m
 
 
 def test_a_session_takes_no_arrival_from_one_that_begins_where_it_ends_and_another_lies(made: Plays) -> None:
-    times = {"idle_timeout": {"after": "30m", "clock": "processing_time"}, "allowed_lateness": "24h"}
-    done = made({"gap": "30m", "ends_when": "what = 'end'"}, time=times, source={"order_by": ["n"]}).at(20)
+    done = made(UNTIL_AN_END, time=IDLING, source={"order_by": ["n"]}).at(20)
     done.runs("u | at | n | what\n a | 0 | 1 | page\n a | 5 | 2 | end\n a | 10 | 3 | end\n a | 10 | 4 | page")
     done.at(50).runs("u | at | n | what\n a | 20 | 5 | page")
     done.at(60).source("DELETE FROM {} WHERE n = 2").run()
@@ -301,8 +301,7 @@ def test_a_session_takes_no_arrival_from_one_that_begins_where_it_ends_and_anoth
 
 
 def test_a_session_of_one_microsecond_takes_no_arrival_from_one_that_ends_there(made: Plays) -> None:
-    times = {"idle_timeout": {"after": "30m", "clock": "processing_time"}, "allowed_lateness": "24h"}
-    done = made({"gap": "30m", "ends_when": "what = 'end'"}, time=times, source={"order_by": ["n"]}).at(20)
+    done = made(UNTIL_AN_END, time=IDLING, source={"order_by": ["n"]}).at(20)
     done.runs("u | at | n | what\n a | 0 | 2 | end\n a | 10 | 1 | end\n a | 10 | 4 | page\n a | 20 | 5 | page")
     done.at(50).runs("u | at | n | what\n a | 5 | 3 | page")
     done.at(60).source("DELETE FROM {} WHERE n = 5").run()

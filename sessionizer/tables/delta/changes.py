@@ -30,12 +30,13 @@ def changed(table: Reading, first: int, last: int) -> DataFrame:
     with table.one_look():
         check_partitions(table, first, last)
         then, now = table.schema_at(last), table.schema
-        mapped = table.setting(COLUMN_MAPPING) not in (None, "none") or _is_mapped(then)
-    both = [] if mapped else [name for name in then.names if name in now.names]
+        if table.setting(COLUMN_MAPPING) not in (None, "none") or _is_mapped(then):
+            return table.changes(first, last)
+    both = [name for name in then.names if name in now.names]
     other = [n for n in both if then[n].dataType.simpleString() != now[n].dataType.simpleString()]
     types = set(retyped(then, now)) if other else set[str]()
     grown = [n for n in other if n in types and is_widened(then[n].dataType, now[n].dataType)]
-    if gone := [] if mapped else [*_gone(then, now), *types.difference(grown)]:
+    if gone := [*_gone(then, now), *sorted(types.difference(grown))]:
         raise PySparkException(f"columns are gone since, or of another type: {', '.join(gone)}")
     told = [n for n in other if n in grown or n not in types]  # of others parts have come, or are in another order
     if not told:

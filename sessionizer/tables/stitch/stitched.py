@@ -57,10 +57,12 @@ class StitchedTable(EventTable):
         known = None if done is None or done.to_version is None else done
         mapping = self.mapping.plan(None if known is None else known.stitch, None if end is None else end.mapping)
         if known is not None and not mapping.is_passed and (found is None or self.policies.one_by_one):
-            stays = passed(known) if found is None else behind_upkeep(self.table, known, found.last)
-            if found is not None and not self._is_there(stays.last):
-                there = next(filter(self._is_there, range(stays.last + 1, found.last)), found.last)
-                return replace(self._within(known.version + 1, there, self.limits), mapping=stays.mapping)
+            stays = passed(known)
+            if found is not None:
+                stays = behind_upkeep(self.table, known, found.last)
+                if not self._is_there(stays.last):
+                    there = next(filter(self._is_there, range(stays.last + 1, found.last)), found.last)
+                    return replace(self._within(known.version + 1, there, self.limits), mapping=stays.mapping)
             found = stays
         if found is None or known is None or mapping.is_passed:
             return None if found is None else replace(found, mapping=mapping)
