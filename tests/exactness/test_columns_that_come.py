@@ -196,6 +196,23 @@ def test_changes_are_read_from_before_columns_were_mapped_no_longer(
 
 
 @pytest.mark.broad
+@pytest.mark.parametrize("changes", ["feed", "appends"])
+def test_so_are_those_of_a_partitioned_table(spark: SparkSession, tmp_path: Path, changes: str) -> None:
+    is_fed = {"delta.enableChangeDataFeed": str(changes == "feed").lower(), "delta.columnMapping.mode": "name"}
+    properties = ", ".join(f"'{name}' = '{value}'" for name, value in is_fed.items())
+    done = Play(spark, tmp_path, source={"changes": changes, "where": "d LIKE 'x%'"})
+    columns = "u STRING, at TIMESTAMP, n INT, d STRING"
+    done.source(f"CREATE TABLE {{}} ({columns}) USING delta PARTITIONED BY (d) TBLPROPERTIES ({properties})")
+    row = "INSERT INTO {{}} VALUES ('a', TIMESTAMP'{}', 1, 'x{}')"
+    done.source(row.format(minute(100), 0)).init().run()
+    done.source(row.format(minute(102), 1))
+    done.source("ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none')")
+    done.source(row.format(minute(104), 2)).run()
+    done.assert_sessions("u | start | end | count \n a | 100 | 104 | 3")
+    done.assert_clean()
+
+
+@pytest.mark.broad
 def test_columns_that_are_mapped_no_longer_are_told_as_before(spark: SparkSession, tmp_path: Path) -> None:
     schema, where = "u STRING, at TIMESTAMP, n INT, w STRUCT<a: INT>", {"where": "coalesce(n, 0) >= 0"}
     done = Play(spark, tmp_path, schema, source={"dedupe": {"by": ["n"], "within": "1h"}} | where)

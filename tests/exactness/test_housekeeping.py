@@ -260,6 +260,19 @@ def test_a_source_made_again_with_all_its_rows_counts_them_once(play: Plays) -> 
     done.assert_clean()
 
 
+def test_a_source_made_again_has_what_is_out_of_sessions_before_an_equal_row_that_was_deleted(play: Plays) -> None:
+    done = play("a@0 a@5=2 b@2 | tick@100", corrections="quarantine")
+    for change in ("SET n = 7 WHERE u = 'b'", "SET n = 1 WHERE u = 'b'"):
+        done.source(f"UPDATE {{}} {change}").run()
+    waits = "u | event_time | kept \n b | 2 | in \n b | 2 | out"
+    done.assert_rejected(waits)
+    shutil.rmtree(done.folder / "events")
+    done.add("a@0 a@5=2 b@2 tick@100").init().rebuild()
+    done.assert_sessions(BEFORE)
+    done.assert_rejected(waits)
+    done.assert_clean()
+
+
 def test_what_is_kept_of_forgotten_sessions_may_go(play: Plays) -> None:
     done = play("a@0=1 b@1=2 tick@1441=3", **IGNORED)
     done.source("DELETE FROM {} WHERE u <> 'tick'").run()

@@ -269,6 +269,20 @@ def test_columns_that_are_mapped_no_longer_are_told_as_before_beside_a_mapping_t
     done.assert_clean()
 
 
+def test_changes_of_the_mapping_are_read_from_before_its_columns_were_mapped_no_longer(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    done, properties = Devices(spark, tmp_path / "play"), "'delta.columnMapping.mode' = '{}'"
+    fed = "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true', " + properties.format("name")
+    done.mapping(f"CREATE TABLE {{}} (u STRING, user_id STRING, note STRING) USING delta {fed})")
+    done.mapping("INSERT INTO {} VALUES ('d1', 'ann', '')").runs("d1@0=1 d2@5=2 d3@7=4")
+    done.mapping("INSERT INTO {} VALUES ('d2', 'ann', '')").mapping("ALTER TABLE {} RENAME COLUMN note TO remark")
+    done.mapping(f"ALTER TABLE {{}} SET TBLPROPERTIES ({properties.format('none')})")
+    done.mapping("INSERT INTO {} VALUES ('d3', 'ann', '')").run()
+    done.assert_sessions("who | start | end | count | total \n ann | 0 | 7 | 3 | 7")
+    done.assert_clean()
+
+
 def test_a_source_that_is_only_added_to_may_have_one(devices: Callable[..., Devices]) -> None:
     done = devices(changes="appends")
     done.maps("d2=ann").add("d2@101=8").run()

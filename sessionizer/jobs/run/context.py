@@ -21,7 +21,7 @@ from sessionizer.lib.admission.admission import Admission
 from sessionizer.lib.admission.corrections import housekept
 from sessionizer.lib.admission.freed import Readmission, asked_for, still_in
 from sessionizer.lib.admission.rejects import beyond, is_timeless, marked, with_whole_ones
-from sessionizer.lib.admission.verdicts import BEFORE_START, CORRECTION, IGNORED_DELETE, IN
+from sessionizer.lib.admission.verdicts import BEFORE_START, CORRECTION, IGNORED_DELETE, IN, OUT
 from sessionizer.lib.aggregates.evolution import Evolution
 from sessionizer.lib.expressions import with_keys
 from sessionizer.lib.rule import Rule
@@ -183,8 +183,7 @@ class RunContext:
 
     def staying(self) -> DataFrame | None:
         """The rejected events that outlast a rebuild, by the present rule: those that stay in their sessions."""
-        rejects = self._staying()
-        return None if rejects is None else still_in(rejects, self.sample(), self.rule)
+        return None if (rejects := self._staying()) is None else still_in(rejects, self.sample(), self.rule)
 
     def _staying(self) -> DataFrame | None:
         """The rows of rejected_events whose events are gone from the source and stay in their session by this rule."""
@@ -196,8 +195,9 @@ class RunContext:
         events = self.kind.tables.events
         if done is None or (same := events.going_on(done, last)) == events.each.keys():
             return stays
-        mine = C.col(C.SOURCE).isin(*same) if same else F.lit(False)
-        return stays.where(mine).unionByName(beyond(stays.where(~mine), events.as_of(self.increment, None)))
+        mine, out = C.col(C.SOURCE).isin(*same) if same else F.lit(False), C.col(C.KEPT) == OUT
+        told = stays.unionByName(rejects.where(out & reduce(or_, self.lasting()))).where(~mine)
+        return stays.where(mine).unionByName(beyond(told, events.as_of(self.increment, None)).where(~out))
 
     @cached_property
     def _has_ignored(self) -> bool:

@@ -121,9 +121,13 @@ def with_whole_ones(rejects: DataFrame, lasts: Column) -> DataFrame:
 
 
 def beyond(rejects: DataFrame, source: DataFrame) -> DataFrame:
-    """Of events that are gone from a source those that this one, made again, has no row for. In: rows kept whole."""
-    told = rejects.withColumn(C.HASH, C.col(C.EVENT_HASH))
-    return taken(told, hashed(source).select(C.HASH)).where(~C.col(C.TAKEN)).select(*C.cols(tuple(rejects.columns)))
+    """Those of these events that a source, made again, has no row for: of equal ones it has those that are out first.
+
+    In: rows kept whole.
+    """
+    told, is_out = rejects.withColumn(C.HASH, C.col(C.EVENT_HASH)), C.col(C.KEPT) == OUT
+    left = taken(told, hashed(source).select(C.HASH), is_out.desc()).where(~C.col(C.TAKEN))
+    return left.select(*C.cols(tuple(rejects.columns)))
 
 
 def remaining(rejects: DataFrame, changes: DataFrame) -> DataFrame:

@@ -54,11 +54,11 @@ def check_partitions(table: Reading, first: int, last: int) -> None:
     The first commit that has files and the last one are looked at: one that partitions anew takes the files before it
     away. Errors: TableError.
     """
-    today = {frozenset(physical(table.schema[name]) for name in table.partition_columns)}
+    today = frozenset(physical(table.schema[name]) for name in table.partition_columns)
     told = ((version, _partitions(table, version)) for version in range(first, last + 1))
     begins = next(((version, found) for version, found in told if found), (last, set[frozenset[str]]()))
     for version, found in (begins,) if begins[0] == last else (begins, (last, _partitions(table, last))):
-        if found - today:
+        if any(names != today and _of_today(names, table, version) != today for names in found):
             raise TableError(
                 f"version {version} of {table.field} has files that are partitioned by other columns than the table is "
                 "today, and Delta tells their changes without the values of these",
@@ -66,6 +66,13 @@ def check_partitions(table: Reading, first: int, last: int) -> None:
                 remedy="`sessionizer rebuild` takes the table as it stands (before a first run set source.start: "
                 "earliest); a `run` right before a table is partitioned anew leaves it nothing to judge",
             )
+
+
+def _of_today(names: frozenset[str], table: Reading, version: int) -> frozenset[str]:
+    """What files of today call these columns of a version, where only they are mapped no longer."""
+    bare = {field.name for field in table.schema.fields if PHYSICAL not in field.metadata}
+    called = {physical(f): f.name for f in table.schema_at(version).fields if f.name in bare}
+    return frozenset(called.get(name, name) for name in names)
 
 
 @lru_cache(maxsize=64)  # a run makes several frames of the same changes

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import reduce
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
@@ -16,7 +17,7 @@ from sessionizer.lib.bags import GOES, own_columns, undone
 from sessionizer.lib.config import EventSource, Stitch, field_of
 from sessionizer.lib.errors import SourceError, SourceMismatch, TableError
 from sessionizer.lib.expressions import column_problems, is_collated, is_ordered, nearest
-from sessionizer.lib.schema.evolution import PHYSICAL, met_by
+from sessionizer.lib.schema.evolution import PHYSICAL, by_file
 from sessionizer.tables.delta import CHANGE_FEED, GONE, Table, changed, parts
 from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Read
@@ -214,8 +215,8 @@ class MappingTable:
         """The pairs of the change feed, with their `_change_type`: read in parts where columns change in between."""
         each = self.parts(increment)
         names = tuple({name.lower(): name for name in (self.of.from_, self.of.to, C.CHANGE_TYPE)}.values())
-        places = {self._places(version) for version in (each[0][0] - 1, *dict(each).values())} - {None}
-        if len(places) > 1:
+        known = [columns for v in (each[0][0] - 1, *dict(each).values()) if (columns := self._columns(v)) is not None]
+        if any(self._places(*both) != self._places(both[1]) for both in pairwise(known)):
             raise self.unreadable(increment, ValueError("the columns of these names were others before"))
         try:
             return reduce(DataFrame.unionByName, [changed(self.table, *p).select(*C.cols(names)) for p in each])
@@ -226,14 +227,17 @@ class MappingTable:
         """The versions of an increment, in the parts in which they are read."""
         return [] if increment.first is None else list(parts(self.table, increment.first, increment.last))
 
-    def _places(self, version: int) -> tuple[str, ...] | None:
-        """Where files have the two columns, as of a version; None: nobody knows."""
+    def _columns(self, version: int) -> T.StructType | None:
+        """As of a version; None: nobody knows."""
         try:
-            columns = self.table.schema_at(version)
+            return self.table.schema_at(version)
         except (PySparkException, Py4JJavaError, TableError):
             return None
-        there = {field.name.lower(): met_by(field) for field in columns.fields}
-        return tuple(there.get(name.lower(), "") for name in (self.of.from_, self.of.to))
+
+    def _places(self, columns: T.StructType, later: T.StructType | None = None) -> list[str]:
+        """Where files have the two columns, by what they are called in those of the later ones."""
+        there = {field.name.lower(): place for place, field in by_file(columns, later or columns)[0].items()}
+        return [there.get(name.lower(), "") for name in (self.of.from_, self.of.to)]
 
     def _as_of(self, version: int | None) -> DataFrame:
         try:
