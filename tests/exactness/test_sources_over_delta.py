@@ -13,7 +13,7 @@ from sessionizer.jobs.commands.verify import Asked, verify
 from sessionizer.jobs.plans import backfill as of_backfill
 from sessionizer.jobs.run.driver import run
 from sessionizer.jobs.run.kinds import kind_of
-from sessionizer.jobs.run.phases import RunOptions
+from sessionizer.jobs.run.phases import RunOptions, RunReport
 from sessionizer.lib.config import Config
 from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import SourceMismatch
@@ -56,8 +56,8 @@ class Lake:
         row = f"('{user}', TIMESTAMP'2026-01-01' + INTERVAL {minute} MINUTES, {n}, 'said {n}')"
         return self.does(name, f"INSERT INTO {{}} VALUES {', '.join([row] * times)}")
 
-    def run(self) -> None:
-        run(self.spark, self.config, RunOptions(now=NOW))
+    def run(self) -> list[RunReport]:
+        return run(self.spark, self.config, RunOptions(now=NOW))
 
     def rows(self, place: str, *columns: str) -> list[tuple[Any, ...]]:
         frame = self.spark.read.format("delta").load(place).select(*columns)
@@ -66,6 +66,12 @@ class Lake:
     def assert_clean(self) -> None:
         verdict = verify(self.spark, self.config, Asked())
         assert verdict.clean, verdict
+
+
+def by_commits(config: Config) -> Config:
+    """The same where each commit that changes rows comes alone."""
+    told = config.model_dump(mode="json", exclude_unset=True)
+    return Config.model_validate(told | {"corrections": {"deletes": "ignore", "updates": "apply"}})
 
 
 def test_a_column_renamed_in_one_source_is_told_anew_there(spark: SparkSession, tmp_path: Path) -> None:
@@ -125,6 +131,23 @@ def test_columns_of_several_sources_that_are_mapped_no_longer_stop_no_run(spark:
     lake.assert_clean()
 
 
+def test_what_comes_alone_passes_over_upkeep_of_others_where_their_older_files_are_gone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = Lake(spark, tmp_path).comes("clicks", "a", 0, 1).comes("calls", "a", 5, 2).comes("calls", "a", 6, 3)
+    lake.config = by_commits(lake.config)
+    init(spark, lake.config, None, lambda _: None)
+    lake.run()
+    lake.does("clicks", "UPDATE {} SET n = 7 WHERE n = 1")
+    with having(spark, AT_ONCE):
+        lake.does("calls", "OPTIMIZE {}").does("calls", "VACUUM {} RETAIN 0 HOURS")
+    upkeep = kind_of(spark, lake.config).tables.events.versions["calls"]
+    lake.comes("calls", "a", 7, 4)
+    assert [of.manifest.consumed["calls"].version for of in lake.run()] == [upkeep, upkeep + 1]
+    assert lake.rows(lake.config.sessions.table, "u", "numbers") == [("a", [7, 2, 3, 4])]
+    lake.assert_clean()
+
+
 def test_a_restore_takes_the_positions_of_all_sources_back(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path).comes("clicks", "a", 0, 1)
     init(spark, lake.config, None, lambda _: None)
@@ -151,8 +174,7 @@ def test_a_source_whose_files_are_gone_as_they_were_read_does_not_wait_for_a_com
     spark: SparkSession, tmp_path: Path
 ) -> None:
     lake = Lake(spark, tmp_path)
-    told = lake.config.model_dump(mode="json", exclude_unset=True)
-    lake.config = Config.model_validate(told | {"corrections": {"deletes": "ignore", "updates": "apply"}})
+    lake.config = by_commits(lake.config)
     lake.comes("clicks", "a", 0, 1).comes("calls", "a", 5, 2).comes("calls", "b", 0, 3)
     init(spark, lake.config, None, lambda _: None)
     lake.run()
