@@ -1,7 +1,7 @@
 """The few Delta primitives; nothing else in the project reads or writes a table."""
 
 from sessionizer.tables.delta.appends import Unreadable, appended
-from sessionizer.tables.delta.changes import Shape, as_typed, changed, parts
+from sessionizer.tables.delta.changes import Shape, as_typed, changed, parts, places
 from sessionizer.tables.delta.commits import (
     BYTES_WRITTEN,
     CUT_OFF,
@@ -48,6 +48,7 @@ __all__ = [
     "changed",
     "cores_of",
     "parts",
+    "places",
     "read_any_version",
     "told",
 ]

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionizer.lib import columns as C
-from sessionizer.lib.schema.evolution import by_file, met_by, physical
-from sessionizer.tables.delta.changes import check_partitions
+from sessionizer.lib.schema.evolution import physical
+from sessionizer.tables.delta.changes import check_partitions, places
 from sessionizer.tables.delta.read import Reading, takes_rows_away
 
 Values = tuple[tuple[str, str | None], ...]  # of the partition columns, by their names in the log
@@ -36,10 +36,9 @@ def appended(table: Reading, first: int, last: int) -> DataFrame:
         check_partitions(table, first, last)
         schema, latest, names = table.schema_at(last), table.schema, table.partition_columns
     parts, root = list[DataFrame](), table.root
-    apart = {met_by(latest[name]) for name in names}  # which a column keeps when it is renamed
-    there = by_file(schema, latest)[0]
-    partition = [field.name for place, field in there.items() if place in apart]
-    inside = [field for place, field in there.items() if place not in apart]
+    apart = {physical(latest[name]) for name in names}  # which a column keeps when it is renamed
+    partition = [name for name, place in places(schema, latest).items() if place in apart]
+    inside = [field for field in schema.fields if field.name not in partition]
     columns = T.StructType([_in_file(field) for field in inside])
     reader = table.spark.read.schema(columns).option("__globPaths__", "false")
     for values, paths in _by_partition(table, first, last).items():

@@ -69,10 +69,16 @@ def check_partitions(table: Reading, first: int, last: int) -> None:
 
 
 def _of_today(names: frozenset[str], table: Reading, version: int) -> frozenset[str]:
-    """What files of today call these columns of a version, where only they are mapped no longer."""
-    bare = {field.name for field in table.schema.fields if PHYSICAL not in field.metadata}
-    called = {physical(f): f.name for f in table.schema_at(version).fields if f.name in bare}
-    return frozenset(called.get(name, name) for name in names)
+    """What files of today call these columns of files of a version."""
+    then = table.schema_at(version)
+    called = places(then, table.schema)
+    by_file = {physical(field): called[field.name] for field in then.fields}
+    return frozenset(by_file.get(name, name) for name in names)
+
+
+def places(columns: T.StructType, later: T.StructType) -> dict[str, str]:
+    """What the files of a later version call these columns: where it maps none any more, they were written anew."""
+    return {field.name: physical(field) if _is_mapped(later) else field.name for field in columns.fields}
 
 
 @lru_cache(maxsize=64)  # a run makes several frames of the same changes

@@ -17,8 +17,8 @@ from sessionizer.lib.bags import GOES, own_columns, undone
 from sessionizer.lib.config import EventSource, Stitch, field_of
 from sessionizer.lib.errors import SourceError, SourceMismatch, TableError
 from sessionizer.lib.expressions import column_problems, is_collated, is_ordered, nearest
-from sessionizer.lib.schema.evolution import PHYSICAL, by_file
-from sessionizer.tables.delta import CHANGE_FEED, GONE, Table, changed, parts
+from sessionizer.lib.schema.evolution import PHYSICAL
+from sessionizer.tables.delta import CHANGE_FEED, GONE, Table, changed, parts, places
 from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Read
 from sessionizer.tables.source import ANEW, check_same, first_line, gone, reads
@@ -236,7 +236,7 @@ class MappingTable:
 
     def _places(self, columns: T.StructType, later: T.StructType | None = None) -> list[str]:
         """Where files have the two columns, by what they are called in those of the later ones."""
-        there = {field.name.lower(): place for place, field in by_file(columns, later or columns)[0].items()}
+        there = {name.lower(): place.lower() for name, place in places(columns, later or columns).items()}
         return [there.get(name.lower(), "") for name in (self.of.from_, self.of.to)]
 
     def _as_of(self, version: int | None) -> DataFrame:
