@@ -320,3 +320,12 @@ def test_of_equal_rows_the_new_image_of_an_update_counts_which_is_never_late(pla
     done.assert_sessions("u | start | count | late \n a | 10 | 1 | no \n tick | 100 | 1 | no")
     done.assert_rejected("u | event_time | reason \n a | 10 | duplicate")
     done.assert_clean()
+
+
+@pytest.mark.broad
+def test_an_update_that_leaves_a_late_row_as_it_was_makes_it_no_image(play: Plays) -> None:
+    done = play("a@5 | tick@100=9").add("a@5=1 a@7=2").source("UPDATE {} SET n = n")
+    done.run()
+    done.assert_sessions("u | start | count \n a | 5 | 1 \n tick | 100 | 1")
+    done.assert_rejected("u | event_time | reason \n a | 5 | late \n a | 7 | late")
+    done.assert_clean()

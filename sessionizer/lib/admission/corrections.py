@@ -146,13 +146,27 @@ def _beside_older(signed: DataFrame) -> DataFrame:
 
 
 def _netted(signed: DataFrame) -> DataFrame:
-    """The rows without those that undo each other, with `__nth`: 1, 2, … among equal rows that go the same way."""
+    """The rows without those that undo each other, with `__nth`: 1, 2, … among equal rows that go the same way.
+
+    An update that leaves a row as it was undoes itself, so that what else has come stays what it is.
+    """
     same = Window.partitionBy(C.HASH)
     gone, came = F.count_if(_is_gone()).over(same), F.count_if(~_is_gone()).over(same)
-    one_way = Window.partitionBy(C.HASH, "__gone").orderBy(C.CHANGE_TYPE)
-    counted = signed.withColumns({"__gone": _is_gone(), "__undone": F.when(_is_gone(), came).otherwise(gone)})
+    one_way = Window.partitionBy(C.HASH, "__gone").orderBy(F.col("__idle").desc(), C.CHANGE_TYPE)
+    undone = F.when(_is_gone(), came).otherwise(gone)
+    counted = signed.withColumns({"__gone": _is_gone(), "__undone": undone, "__idle": _changes_nothing(signed)})
     numbered = counted.withColumn("__nth", F.row_number().over(one_way) - F.col("__undone"))
-    return numbered.where(F.col("__nth") > 0).drop("__gone", "__undone")
+    return numbered.where(F.col("__nth") > 0).drop("__gone", "__undone", "__idle")
+
+
+def _changes_nothing(signed: DataFrame) -> Column:
+    """Whether a row is an image of an update whose other one, of the same commit, is equal."""
+    commit = [C.HASH, *[name for name in (C.COMMIT_VERSION,) if name in signed.columns]]
+    images = [F.count_if(C.col(C.CHANGE_TYPE) == kind) for kind in ("update_preimage", "update_postimage")]
+    both = F.least(*[count.over(Window.partitionBy(*commit)) for count in images])
+    alike = Window.partitionBy(*commit, C.CHANGE_TYPE).orderBy(C.HASH)
+    is_image = F.coalesce(C.col(C.CHANGE_TYPE).startswith("update_"), F.lit(False))
+    return is_image & (F.row_number().over(alike) <= both)
 
 
 def _is_gone() -> Column:
