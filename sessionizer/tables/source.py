@@ -20,7 +20,7 @@ from sessionizer.lib.config.key import parts_of
 from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import SessionizerError, SourceError, TableError
 from sessionizer.lib.expressions import column_problems
-from sessionizer.tables.delta import CHANGE_FEED, GONE, NO_CHANGES, Table, Unreadable, appended
+from sessionizer.tables.delta import CHANGE_FEED, GONE, NO_CHANGES, Table, Unreadable, appended, is_on
 from sessionizer.tables.manifest import Manifest, Read
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def require_source(table: "Table | LocalTable", source: EventSource, *, changes:
     """Raise unless the source is there, and (changes) records its changes where these are read."""
     table.require(f"check the path or name, or {MAKE_IT}")
     check_names(table)
-    if changes and source.changes == "feed" and table.setting(CHANGE_FEED) != "true":
+    if changes and source.changes == "feed" and not is_on(table.setting(CHANGE_FEED)):
         raise SourceError(
             "the source must record its changes, and its change data feed is off",
             value=table.location,

@@ -108,6 +108,14 @@ def test_a_column_that_comes_later_is_null_before_it(spark: SparkSession, tmp_pa
     done.assert_clean()
 
 
+def test_a_column_without_a_type_is_null(spark: SparkSession, tmp_path: Path) -> None:
+    done = somebody_elses(spark, tmp_path, "u STRING, at TIMESTAMP, n INT, x VOID").add("a@0").init()
+    done.run()
+    done.add("a@1=2").run()
+    done.assert_sessions("u | count | total \n a | 2 | 3")
+    done.assert_clean()
+
+
 @pytest.mark.parametrize(
     "change", ["DELETE FROM {} WHERE n = 1", "UPDATE {} SET n = 2", "INSERT OVERWRITE {} SELECT * FROM {}"]
 )

@@ -145,6 +145,22 @@ def test_a_mapping_waits_for_upkeep_whose_own_files_are_gone(devices: Callable[.
     done.assert_clean()
 
 
+def test_it_waits_for_such_upkeep_where_an_increment_ends_there(devices: Callable[..., Devices]) -> None:
+    done = devices()
+    done.change(limits={"max_versions_per_run": 1})
+    done.source("OPTIMIZE {} ZORDER BY (n)").source("OPTIMIZE {} ZORDER BY (at)")
+    Play.vacuumed(done)
+    done.maps("d2=bob").add("d2@110=8").run()
+    done.assert_sessions("""
+        who | start | end | count
+        ann | 0     | 0   | 1
+        bob | 5     | 5   | 2
+        bob | 110   | 110 | 1
+        x   | 100   | 100 | 1
+        """)
+    done.assert_clean()
+
+
 def test_status_and_a_run_that_finds_nothing_know_of_the_mapping(devices: Callable[..., Devices]) -> None:
     done = devices()
 

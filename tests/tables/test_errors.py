@@ -15,6 +15,7 @@ from sessionizer.jobs.run.phases import RunOptions
 from sessionizer.lib.config import Config
 from sessionizer.lib.errors import ConfigError, SessionizerError, SourceError, TableError
 from sessionizer.tables.delta import Table
+from sessionizer.tables.source import require_source
 from tests.tables.conftest import SECTIONS, Copied
 from tests.text_tables import clock
 from tests.warehouse import EVENTS, FIRST_EVENTS, NOW, Warehouse
@@ -97,6 +98,15 @@ def test_init_turns_the_change_feed_on_and_says_so(spark: SparkSession, tmp_path
     before = warehouse.versions()
     warehouse.init()
     assert warehouse.versions() == before
+
+
+def test_a_change_feed_is_on_however_that_is_spelled(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(spark, tmp_path)
+    spark.sql(
+        f"CREATE TABLE delta.`{warehouse.config.source.table}` ({EVENTS}) USING delta "
+        "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'TRUE')"
+    )
+    require_source(warehouse.kind.tables.events.table, warehouse.config.source)
 
 
 # A source that is not what it was

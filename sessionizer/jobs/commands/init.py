@@ -9,7 +9,7 @@ from sessionizer.jobs.run.kinds import Kind, output_schemas, schema_of, sessions
 from sessionizer.jobs.run.retries import with_retries
 from sessionizer.lib.config import Config
 from sessionizer.lib.expressions import with_keys
-from sessionizer.tables.delta import A_MONTH, CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT, Table
+from sessionizer.tables.delta import A_MONTH, CHANGE_FEED, LOG_KEPT, REMOVED_FILES_KEPT, Table, is_on
 from sessionizer.tables.event_outputs import WHOLE
 from sessionizer.tables.queries.status import microseconds_of
 from sessionizer.tables.source import MAKE_IT, check_names, naming
@@ -50,7 +50,7 @@ def _keep_changes(
 ) -> None:
     """Have the source record its changes, and keep them; one that is only added to is left as it is, unless asked."""
     wanted, own = {}, source.setting(REMOVED_FILES_KEPT)
-    if is_fed and source.setting(CHANGE_FEED) != "true":
+    if is_fed and not is_on(source.setting(CHANGE_FEED)):
         wanted[CHANGE_FEED] = "true"
         say(f"turning on the change data feed of {source.location}: new events are read from it")
     if is_fed and retention_days is None and own is None and source.setting(LOG_KEPT) is None:

@@ -244,4 +244,4 @@ def _typed(source: DataFrame, columns: T.StructType) -> DataFrame:
 
 
 def _columns(text: str) -> T.StructType:
-    return T.StructType.fromJson(json.loads(text))
+    return bare_columns(T.StructType.fromJson(json.loads(text)))

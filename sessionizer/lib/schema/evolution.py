@@ -28,8 +28,10 @@ def every_name(kind: T.DataType) -> Iterator[str]:
 
 
 def bare(data_type: T.DataType) -> T.DataType:
-    """A type as it is compared here: names, types, and names in the files."""
+    """A type as it is compared here: names, types, and names in the files. A collation makes no other values."""
     match data_type:
+        case T.StringType():
+            return T.StringType()
         case T.StructType():
             return bare_columns(data_type)
         case T.ArrayType():

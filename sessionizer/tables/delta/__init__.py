@@ -21,6 +21,7 @@ from sessionizer.tables.delta.settings import (
     STATISTICS,
     arrow_schema,
     cores_of,
+    is_on,
     read_any_version,
 )
 from sessionizer.tables.delta.table import Table
@@ -47,6 +48,7 @@ __all__ = [
     "as_typed",
     "changed",
     "cores_of",
+    "is_on",
     "parts",
     "places",
     "read_any_version",

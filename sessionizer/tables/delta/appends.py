@@ -38,13 +38,14 @@ def appended(table: Reading, first: int, last: int) -> DataFrame:
     parts, root = list[DataFrame](), table.root
     apart = {physical(latest[name]) for name in names}  # which a column keeps when it is renamed
     partition = [name for name, place in places(schema, latest).items() if place in apart]
-    inside = [field for field in schema.fields if field.name not in partition]
+    empty = {f.name: F.lit(None) for f in schema.fields if isinstance(f.dataType, T.NullType)}  # which no file has
+    inside = [field for field in schema.fields if field.name not in (*partition, *empty)]
     columns = T.StructType([_in_file(field) for field in inside])
     reader = table.spark.read.schema(columns).option("__globPaths__", "false")
     for values, paths in _by_partition(table, first, last).items():
         rows, given = reader.parquet(*[_located(path, root) for path in paths]), dict(values)
         found = {f.name: C.col(physical(f)).cast(_shape(f.dataType, lambda part: part.name)) for f in inside}
-        found |= {n: _value(schema[n], given.get(physical(schema[n]))) for n in partition}
+        found |= {n: _value(schema[n], given.get(physical(schema[n]))) for n in partition} | empty
         parts.append(rows.select(*[found[name].alias(name) for name in schema.names]))
     while len(parts) > 1:  # in halves: of one behind the other Spark Connect takes some hundred
         parts = [reduce(DataFrame.unionByName, parts[n : n + 2]) for n in range(0, len(parts), 2)]

@@ -39,6 +39,11 @@ Done = TypeVar("Done")
 BOTH_AT_ONCE = {"spark.sql.maxConcurrentOutputFileWriters": "3"}  # one more than are open
 
 
+def is_on(setting: str | None) -> bool:
+    """Whether a property of a table that is true or false is set to true, however it is spelled."""
+    return setting is not None and setting.lower() == "true"
+
+
 def has_local_times(kind: T.DataType) -> bool:
     """Whether it is TIMESTAMP_NTZ, or holds any."""
     match kind:

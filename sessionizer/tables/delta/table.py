@@ -69,7 +69,7 @@ class Table(Reading):
         """Raise where columns of such names cannot come to the table, as it was made."""
         mapped, fed = (self.setting(name) for name in (settings.COLUMN_MAPPING, settings.CHANGE_FEED))
         refused = set() if mapped in ("name", "id") else set(UNUSUAL_IN_NAMES)
-        refused |= {"`"} if fed == "true" else set()
+        refused |= {"`"} if settings.is_on(fed) else set()
         for name in names:
             if refused & set(name):
                 raise ConfigError(

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from sessionizer.lib import columns as C
 from sessionizer.lib.errors import TableError, UsageError
-from sessionizer.tables.delta import CHANGE_FEED, GONE, NO_CHANGES
+from sessionizer.tables.delta import CHANGE_FEED, GONE, NO_CHANGES, is_on
 from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.position import HARMLESS, Log
 from sessionizer.tables.runs import Runs
@@ -67,7 +67,7 @@ def no_such_run(name: str) -> UsageError:
 
 def check_records_changes(table: str, setting: str | None) -> None:
     """Raise unless the change feed is on. table: what it is called."""
-    if setting != "true":
+    if not is_on(setting):
         raise TableError(
             f"the {table} table does not record its changes",
             remedy=f"turn the table property {CHANGE_FEED} on and read from the next run on; "

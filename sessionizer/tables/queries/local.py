@@ -17,7 +17,7 @@ from sessionizer.lib.config import Config, events_of, field_of, location_kind
 from sessionizer.lib.errors import TableError
 from sessionizer.tables.delta.commits import Commit, Entry, entry_of
 from sessionizer.tables.delta.place import check_nothing_else
-from sessionizer.tables.delta.settings import CHANGE_FEED, COLUMN_MAPPING
+from sessionizer.tables.delta.settings import CHANGE_FEED, COLUMN_MAPPING, is_on
 from sessionizer.tables.places.object_store import ObjectStore, arrow_path, is_stored, refusing
 from sessionizer.tables.queries.dataset import dataset_of
 from sessionizer.tables.queries.file import File
@@ -173,7 +173,7 @@ class LocalTable:
         import pyarrow as pa  # noqa: PLC0415
 
         self._check_readable()
-        if self._then(first).setting(CHANGE_FEED) != "true":  # it would tell of rows all the same
+        if not is_on(self._then(first).setting(CHANGE_FEED)):  # it would tell of rows all the same
             raise NeedsSpark(f"{self.field} has not recorded its changes from version {first} on")
         try:
             named = ['"' + name.replace('"', '""') + '"' for name in columns]  # else it takes them for SQL

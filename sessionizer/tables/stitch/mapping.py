@@ -18,7 +18,7 @@ from sessionizer.lib.config import EventSource, Stitch, field_of
 from sessionizer.lib.errors import SourceError, SourceMismatch, TableError
 from sessionizer.lib.expressions import column_problems, is_collated, is_ordered, nearest
 from sessionizer.lib.schema.evolution import PHYSICAL
-from sessionizer.tables.delta import CHANGE_FEED, GONE, Table, changed, parts, places
+from sessionizer.tables.delta import CHANGE_FEED, GONE, Table, changed, is_on, parts, places
 from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Read
 from sessionizer.tables.source import ANEW, check_same, first_line, gone, reads
@@ -33,7 +33,7 @@ FROM, WAS, IS = "__from", "__was", "__is"
 def require_mapping(table: "Table | LocalTable", *, changes: bool = True) -> None:
     """Raise unless the mapping table is there, and (changes) records its changes."""
     table.require("check the path or name, or make it: a table of which device is whose")
-    if changes and table.setting(CHANGE_FEED) != "true":
+    if changes and not is_on(table.setting(CHANGE_FEED)):
         raise SourceError(
             "the mapping table must record its changes, and its change data feed is off",
             value=table.location,

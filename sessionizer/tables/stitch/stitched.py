@@ -51,7 +51,7 @@ class StitchedTable(EventTable):
         """What the next run reads, with all changes of the mapping up to that end; None where nothing is left.
 
         Where a commit that changes rows has to be an increment of its own, these come alone, before others: unless the
-        source can no longer be read as it has been consumed.
+        source can no longer be read as it has been consumed. They wait where it cannot be at the end of the others.
         """
         found = super().plan(done, to_version, end)
         known = None if done is None or done.to_version is None else done
@@ -66,6 +66,8 @@ class StitchedTable(EventTable):
             found = stays
         if found is None or known is None or mapping.is_passed:
             return None if found is None else replace(found, mapping=mapping)
+        if not self._is_there(found.last):
+            return replace(found, mapping=passed(known).mapping)
         files, size = self.table.size()  # in which the events of what has changed are looked for
         return replace(found, files=found.files + files, bytes=found.bytes + size, mapping=mapping)
 
