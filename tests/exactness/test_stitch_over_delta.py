@@ -129,34 +129,21 @@ def test_a_mapping_waits_for_what_was_added_before_the_source_can_be_read_again(
     done.assert_clean()
 
 
-def test_a_mapping_waits_for_upkeep_whose_own_files_are_gone(devices: Callable[..., Devices]) -> None:
+@pytest.mark.parametrize(("corrections", "whose"), [("quarantine", "d2"), ("apply", "bob")])
+def test_a_mapping_waits_for_upkeep_whose_own_files_are_gone(
+    devices: Callable[..., Devices], corrections: str, whose: str
+) -> None:
     done = devices()
-    done.change(corrections="quarantine", limits={"max_versions_per_run": 1})
+    done.change(corrections=corrections, limits={"max_versions_per_run": 1})
     done.source("OPTIMIZE {} ZORDER BY (n)").source("OPTIMIZE {} ZORDER BY (at)")
     Play.vacuumed(done)
     done.maps("d2=bob").add("d2@110=8").run()
-    done.assert_sessions("""
-        who | start | end | count
-        ann | 0     | 0   | 1
-        bob | 110   | 110 | 1
-        d2  | 5     | 5   | 2
-        x   | 100   | 100 | 1
-        """)
-    done.assert_clean()
-
-
-def test_it_waits_for_such_upkeep_where_an_increment_ends_there(devices: Callable[..., Devices]) -> None:
-    done = devices()
-    done.change(limits={"max_versions_per_run": 1})
-    done.source("OPTIMIZE {} ZORDER BY (n)").source("OPTIMIZE {} ZORDER BY (at)")
-    Play.vacuumed(done)
-    done.maps("d2=bob").add("d2@110=8").run()
-    done.assert_sessions("""
-        who | start | end | count
-        ann | 0     | 0   | 1
-        bob | 5     | 5   | 2
-        bob | 110   | 110 | 1
-        x   | 100   | 100 | 1
+    done.assert_sessions(f"""
+        who     | start | end | count
+        ann     | 0     | 0   | 1
+        {whose} | 5     | 5   | 2
+        bob     | 110   | 110 | 1
+        x       | 100   | 100 | 1
         """)
     done.assert_clean()
 
