@@ -13,9 +13,12 @@ from sessionizer.jobs.commands.init import init
 from sessionizer.jobs.commands.status import show, status, status_without_spark
 from sessionizer.jobs.preflight import check, nothing_new
 from sessionizer.jobs.reporting.metrics import write_metrics
+from sessionizer.jobs.run.driver import run
 from sessionizer.jobs.run.kinds import ruled
+from sessionizer.jobs.run.phases import RunOptions
 from sessionizer.lib.durations import DAY
 from sessionizer.lib.errors import SourceError, SourceMismatch, TableError, UsageError
+from sessionizer.lib.time.watermarks import WatermarkOverride
 from sessionizer.tables.delta.settings import having
 from sessionizer.tables.queries.local import LocalTableSet
 from tests import quick_tables
@@ -145,6 +148,22 @@ def test_a_mapping_waits_for_upkeep_whose_own_files_are_gone(
         bob     | 110   | 110 | 1
         x       | 100   | 100 | 1
         """)
+    done.assert_clean()
+
+
+def test_a_flush_up_to_a_version_whose_files_are_gone_leaves_the_mapping_to_the_next_run(
+    devices: Callable[..., Devices],
+) -> None:
+    done = devices()
+    known = done.tables.events.table.version
+    done.source("OPTIMIZE {} ZORDER BY (n)")
+    Play.vacuumed(done)
+    done.maps("d2=bob")
+    flushes = RunOptions(now=done.now, to_version=known, override=WatermarkOverride(flush=True))
+    (flushed,) = run(done.spark, done.config, flushes)
+    assert flushed.manifest.live_sessions == 0
+    done.run()
+    done.assert_sessions("who | start | count \n ann | 0 | 1 \n bob | 5 | 2 \n x | 100 | 1")
     done.assert_clean()
 
 

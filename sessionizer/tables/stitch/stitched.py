@@ -67,7 +67,7 @@ class StitchedTable(EventTable):
         if found is None or known is None or mapping.is_passed:
             return None if found is None else replace(found, mapping=mapping)
         if not self._is_there(found.last):
-            return replace(found, mapping=passed(known).mapping)
+            return None if found.is_passed else replace(found, mapping=passed(known).mapping)
         files, size = self.table.size()  # in which the events of what has changed are looked for
         return replace(found, files=found.files + files, bytes=found.bytes + size, mapping=mapping)
 
