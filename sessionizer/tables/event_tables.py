@@ -17,10 +17,11 @@ from sessionizer.lib.expressions import expression, key_field, of_event, require
 from sessionizer.lib.schema.evolution import bare
 from sessionizer.lib.time.spans import Spans
 from sessionizer.tables.delta import Entry, Table, as_typed
+from sessionizer.tables.delta.readable import opens
 from sessionizer.tables.events import EventTable
 from sessionizer.tables.increments import NOTHING, Increment, Increments, behind_upkeep, passed
 from sessionizer.tables.manifest import Consumed, Manifest
-from sessionizer.tables.source import coming, names_before, naming, opens, read_as, waiting
+from sessionizer.tables.source import coming, names_before, naming, read_as, waiting
 from sessionizer.tables.stitch.stitched import StitchedTable, event_table
 
 Found = TypeVar("Found")

@@ -20,16 +20,15 @@ from sessionizer.lib.errors import SourceError, TableError
 from sessionizer.lib.schema.evolution import later
 from sessionizer.lib.time.spans import Spans
 from sessionizer.tables.delta import BYTES_WRITTEN, FILES_WRITTEN, GONE, NO_CHANGES, Entry, Shape, Table, changed, parts
+from sessionizer.tables.delta.readable import first_readable, opens, reads
 from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Consumed
 from sessionizer.tables.source import (
     added,
     check_same,
-    first_readable,
+    ends_where_gone,
     gone,
-    opens,
     pruned_by,
-    reads,
     require_source,
     starting_behind,
     unreadable,
@@ -229,7 +228,8 @@ class EventTable:
             if increment.is_passed and vacuumed:
                 raise gone(increment.last, error) from error
             if increment.first is not None and (vacuumed or any(sign in text for sign in NO_CHANGES)):
-                raise unreadable(increment, error) from error
+                are_there = vacuumed and opens(partial(self._changed, increment.first, increment.last))
+                raise (ends_where_gone if are_there else unreadable)(increment, error) from error
             raise
 
     def goes_on(self, done: Consumed, last: int) -> bool:
@@ -282,11 +282,9 @@ class EventTable:
             entry = self.table.entry(version)
             if shape.is_changed(entry) and version > first:
                 return self._within(first, version - 1, limits)
-            if version > first and self.policies.one_by_one and self.table.removes_rows(version):
-                last = version - 1
-                break
             rows += entry.rows if entry else 0
-            if limits.max_events_per_run is not None and rows > limits.max_events_per_run and version > first:
+            is_full = limits.max_events_per_run is not None and rows > limits.max_events_per_run
+            if version > first and (is_full or (self.policies.one_by_one and self.table.removes_rows(version))):
                 last = version - 1
                 break
             read += [entry] if entry else []

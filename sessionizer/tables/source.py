@@ -1,9 +1,8 @@
 """What must hold of the source, whoever reads it, and what helps where it does not."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
@@ -18,9 +17,9 @@ from sessionizer.lib.bags import FROM_FEED
 from sessionizer.lib.config import Config, EventSource, field_of
 from sessionizer.lib.config.key import parts_of
 from sessionizer.lib.durations import DAY
-from sessionizer.lib.errors import SessionizerError, SourceError, TableError
+from sessionizer.lib.errors import SessionizerError, SourceError
 from sessionizer.lib.expressions import column_problems
-from sessionizer.tables.delta import CHANGE_FEED, GONE, NO_CHANGES, Table, Unreadable, appended, is_on
+from sessionizer.tables.delta import CHANGE_FEED, Table, Unreadable, appended, is_on
 from sessionizer.tables.manifest import Manifest, Read
 
 if TYPE_CHECKING:
@@ -214,6 +213,16 @@ def unreadable(increment: "Increment", error: Exception) -> SourceError:
     )
 
 
+def ends_where_gone(increment: "Increment", error: Exception) -> SourceError:
+    """What is wrong where changes are there, and the table as of their end is not."""
+    return SourceError(
+        f"the source cannot be read as of version {increment.last}, where this run ends",
+        value=first_line(error),
+        remedy="files that are not new were vacuumed: where limits end the run, leave limits out of the config for one "
+        f"that ends at a later version; {ANEW}",
+    )
+
+
 @contextmanager
 def telling_anew(version: int, *, is_rebuild: bool) -> Iterator[None]:
     """Name the error that comes where a version is no longer there that rejected rows are told by.
@@ -229,46 +238,6 @@ def telling_anew(version: int, *, is_rebuild: bool) -> Iterator[None]:
             value=first_line(error),
             remedy=f"bring its files back; {'or make sessions in tables of their own' if is_rebuild else ANEW}",
         ) from error
-
-
-def opens(read: Callable[[], DataFrame]) -> bool:
-    """Whether all files of a frame are there; of each no more is read than its end. A `limit` would look at a few.
-
-    Errors: those of Spark that tell of something else: it may be over the next time.
-    """
-    return is_there(lambda: read().agg(F.sum(F.lit(1))).collect())  # a count the log would answer
-
-
-def reads(rows: Callable[[], DataFrame]) -> bool:
-    """Whether all values of a frame that may be null can be read. Errors: as of `opens`."""
-    return is_there(lambda: read_through(rows()))
-
-
-def read_through(rows: DataFrame) -> None:
-    """Compute every value that may be null. To write them nowhere is refused by tables that have deletion vectors."""
-    rows.agg(*[F.count(C.col(name)) for name in rows.columns]).collect()
-
-
-def is_there(look: Callable[[], object]) -> bool:
-    """Whether what is looked at can be read. Errors: as of `opens`."""
-    try:
-        look()
-    except (SourceError, TableError):
-        return False
-    except (PySparkException, Py4JJavaError) as error:
-        if not any(sign in str(error) for sign in (*GONE, *NO_CHANGES)):
-            raise
-        return False
-    return True
-
-
-def first_readable(of: Callable[[int, int], DataFrame], low: int, high: int) -> int:
-    """The first of these versions from which on all their changes can be read; the one behind them: none can."""
-    first = low if reads(partial(of, low, high)) else high + 1
-    while low < first:
-        middle = (low + first) // 2
-        low, first = (low, middle) if reads(partial(of, middle, high)) else (middle + 1, first)
-    return first
 
 
 def added(table: Table, first: int, last: int) -> DataFrame:

@@ -11,6 +11,7 @@ from tests.exactness.play import Play, SourceError, minute
 pytestmark = pytest.mark.slow
 
 APPENDS = {"changes": "appends"}
+ONE_BY_ONE = {"max_versions_per_run": 1}
 EVENTS = "u STRING, at TIMESTAMP, n INT"
 
 
@@ -43,6 +44,18 @@ def test_what_is_added_is_read_and_the_source_is_left_as_it_was(spark: SparkSess
     assert done.run() == []
     done.assert_clean()
     done.backfill(0, 200).assert_clean()
+
+
+def test_a_run_that_limits_end_where_files_are_gone_says_how_to_go_on(spark: SparkSession, tmp_path: Path) -> None:
+    by_n = APPENDS | {"dedupe": {"by": ["n"], "within": "1h"}}
+    done = somebody_elses(spark, tmp_path, more="PARTITIONED BY (n)").change(source=by_n, limits=ONE_BY_ONE)
+    done.add("a@0").add("a@1=3").add("a@2=3").init().run()
+    done.add("a@5=2").source("OPTIMIZE {} WHERE n = 3").add("a@20=4").vacuumed()
+    with pytest.raises(SourceError, match=r"as of version 4, where this run ends.* leave limits out"):
+        done.run()
+    done.change(source=by_n).run()
+    done.assert_sessions("u | start | end | count \n a | 0 | 5 | 3 \n a | 20 | 20 | 1")
+    done.assert_clean()
 
 
 @pytest.mark.parametrize("partitioned", ["", "PARTITIONED BY (u)"])

@@ -26,12 +26,12 @@ from sessionizer.lib.windows.sliding.rule import sliding_of as sliding_section
 from sessionizer.lib.windows.sliding.sliding import SlidingWindows
 from sessionizer.lib.windows.windows import Stored, Windows
 from sessionizer.tables.delta import Commit, Table
+from sessionizer.tables.delta.readable import opens
 from sessionizer.tables.event_outputs import EventOutput
 from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.position import Position, can_follow, in_force
 from sessionizer.tables.rejected_events import RejectedEvents
 from sessionizer.tables.runs import Runs
-from sessionizer.tables.source import opens
 from sessionizer.tables.table_set import TableSet
 from sessionizer.tables.window_table import WindowTable
 

@@ -18,13 +18,13 @@ from sessionizer.lib.expressions import of_event
 from sessionizer.lib.joins import joined
 from sessionizer.lib.windows.sessions.memberships import event_sessions, session_updates
 from sessionizer.tables.delta import Commit, Superseded, Table
+from sessionizer.tables.delta.readable import read_through
 from sessionizer.tables.event_outputs import EventOutput
 from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.places.object_store import is_stored
 from sessionizer.tables.position import Position
 from sessionizer.tables.rejected_events import BY_MARK, FOR_GOOD, RejectedEvents
 from sessionizer.tables.runs import Timing
-from sessionizer.tables.source import read_through
 
 MOST_DIGITS = 38
 UPDATES = "session_updates"

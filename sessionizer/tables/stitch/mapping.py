@@ -19,9 +19,10 @@ from sessionizer.lib.errors import SourceError, SourceMismatch, TableError
 from sessionizer.lib.expressions import column_problems, is_collated, is_ordered, nearest
 from sessionizer.lib.schema.evolution import PHYSICAL
 from sessionizer.tables.delta import CHANGE_FEED, GONE, Table, changed, is_on, parts, places
+from sessionizer.tables.delta.readable import reads
 from sessionizer.tables.increments import Increment
 from sessionizer.tables.manifest import Read
-from sessionizer.tables.source import ANEW, check_same, first_line, gone, reads
+from sessionizer.tables.source import ANEW, check_same, first_line, gone
 
 if TYPE_CHECKING:
     from sessionizer.tables.queries.local import LocalTable

@@ -14,10 +14,10 @@ from sessionizer.lib.admission.united import of_one
 from sessionizer.lib.config import Config, EventSource, Stitch
 from sessionizer.lib.errors import SourceError
 from sessionizer.tables.delta import NO_CHANGES
+from sessionizer.tables.delta.readable import opens
 from sessionizer.tables.events import EventTable
 from sessionizer.tables.increments import Increment, behind_upkeep, passed
 from sessionizer.tables.manifest import Consumed
-from sessionizer.tables.source import opens
 from sessionizer.tables.stitch.mapping import MappingTable
 
 
