@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from random import Random
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -17,11 +18,13 @@ from sessionizer.jobs.run.phases import RunOptions, RunReport
 from sessionizer.lib.config import Config
 from sessionizer.lib.durations import HOUR
 from sessionizer.lib.errors import ConfigError, SourceError, SourceMismatch, UsageError
+from sessionizer.lib.time.watermarks import WatermarkOverride
 from sessionizer.tables.increments import NOTHING, Increment, Increments
 from tests.exactness.play import at, minute
 from tests.exactness.several import AGGREGATES, CALLS, CLICKS, Several, several
 from tests.kills import killed_at
 
+IDLING = {"idle_timeout": {"after": "20m", "clock": "processing_time"}}
 Plays = Callable[..., Several]
 
 
@@ -142,6 +145,27 @@ def test_a_shorter_delay_moves_no_watermark_before_something_is_read(play: Plays
     done.sections["time"] = {"allowed_lateness": "0s", "watermark": idle}
     done.config = done.configured()
     assert done.run() == []
+
+
+@pytest.mark.broad
+@pytest.mark.parametrize(
+    ("idling", "asked"),
+    [({}, WatermarkOverride(advance_to=at(20))), (IDLING, WatermarkOverride()), (IDLING, WatermarkOverride(at(35)))],
+)
+def test_a_shorter_delay_moves_none_where_a_run_reads_nothing(
+    play: Plays, idling: dict[str, Any], asked: WatermarkOverride
+) -> None:
+    done = play(time={"allowed_lateness": "0s", "watermark": {"delay": "30m"}, **idling}).at(61)
+    done.runs(clicks="a@0 a@60", calls="b@60")
+    done.sections["time"] = {"allowed_lateness": "0s", **idling}
+    done.config = done.configured()
+    done.at(62).run(override=asked)
+    done.at(90).run()
+    assert done.position().watermark_after == (asked.advance_to if asked.advance_to == at(35) else at(30))
+    done.at(91).runs(clicks="c@40", calls="c@65")
+    assert done.position().watermark_after == at(60)  # by the shorter one, as events have come
+    done.assert_rejected("u")
+    done.assert_clean()
 
 
 @pytest.mark.broad

@@ -268,15 +268,12 @@ def may_idle(rule: Rule, done: Manifest | None) -> bool:
 
 
 def frees(rule: Rule, done: Manifest | None, now: int) -> bool:
-    """Whether the watermark moves by the run's clock alone: it waits no longer for one of several sources.
-
-    A delay that is shorter than it was moves none.
-    """
+    """Whether the watermark moves by the run's clock alone: it waits no longer for one of several sources."""
     if rule.watermark_idle_after is None or done is None or not done.sources:
         return False
-    before = WatermarkState(now, done.watermark_after, sources=done.times_of_sources("after"))
-    known = replace(rule, watermark_delay=max(rule.watermark_delay, done.policy.get("watermark_delay", 0)))
-    return advance_each(before, {}, known).watermark != before.watermark
+    sources, delay = done.times_of_sources("after"), done.policy.get("watermark_delay", 0)
+    before = WatermarkState(now, done.watermark_after, sources=sources, delay=delay)
+    return advance_each(before, {}, rule).watermark != before.watermark
 
 
 def may_write_at_once(kind: Kind) -> bool:

@@ -63,7 +63,7 @@ def manifest_of(context: RunContext, result: RunResult, started_at: int) -> Mani
         scopes_before=_scopes(before, rule),
         scopes_after=_scopes(after, rule),
         forgotten=after.forgotten,
-        policy=policy(rule),
+        policy=policy(rule) | ({"watermark_delay": after.delay} if rule.sources else {}),
         rule_fingerprint=kind.fingerprint,
         rule=kind.summary,
         filled={spec.name: _since(spec.name, context) for spec in rule.aggregates},

@@ -85,7 +85,8 @@ def clock_of(done: Manifest | None, kind: Kind, events: DataFrame, now: int, num
     """The watermarks as the last run has left them. The horizon never goes back, even if more lateness is allowed."""
     if done is None:
         return WatermarkState(now, run_seq=number)
-    clock = WatermarkState(now, run_seq=number, forgotten=done.forgotten, sources=done.times_of_sources("after"))
+    sources, delay = done.times_of_sources("after"), done.policy.get("watermark_delay", 0)
+    clock = WatermarkState(now, run_seq=number, forgotten=done.forgotten, sources=sources, delay=delay)
     if kind.rule.scope:
         return scoped(clock, done.scopes_after, kind.rule, events) if has_scopes_of(done, kind) else clock
     return replace(clock, watermark=done.watermark_after, flush_mark=latest(done.flush_mark_after, done.horizon_after))

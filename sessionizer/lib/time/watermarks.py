@@ -51,7 +51,8 @@ class WatermarkState:
     run_seq: the number of the run, which ids of sessions outside the promise of order hold (SEMANTICS §6).
     forgotten: what ended before it has been forgotten for good, and no horizon is earlier (SEMANTICS §5).
     ends_no_key: for want of events, as it stands still in a look back, or some are there that no run has read.
-    sources: where each of several stands, by name; one alone is not told apart.
+    sources: where each of several stands, by name; one alone is not told apart. delay: by which the watermark has
+    stayed behind them.
     """
 
     now: int
@@ -63,6 +64,7 @@ class WatermarkState:
     forgotten: int | None = None
     ends_no_key: bool = False
     sources: Mapping[str, SourceTime] = field(default_factory=dict)
+    delay: int = 0
 
     def horizon(self, rule: Rule) -> int | None:
         """Events strictly older than this are late: max(watermark - allowed lateness, flush mark)."""
@@ -124,6 +126,7 @@ def advance_each(clock: WatermarkState, edges: Mapping[str, int | None], rule: R
 
     The watermark follows the source that is furthest behind. One without an event for longer than
     `watermark_idle_after`, by the wall clock of the runs, is left out; one that has never had any holds it until then.
+    A delay that is shorter than it was moves it with the next event.
 
     >>> rule = Rule(key=(), gap=1, sources=("a", "b"), watermark_idle_after=10)
     >>> first = advance_each(WatermarkState(now=0), {"a": 20}, rule)
@@ -135,10 +138,12 @@ def advance_each(clock: WatermarkState, edges: Mapping[str, int | None], rule: R
     each = {name: _after(clock.sources.get(name), edges.get(name), clock.now) for name in rule.sources}
     idle = rule.watermark_idle_after
     waited_for = [of.latest for of in each.values() if idle is None or clock.now - of.came_at <= idle]
-    moved, known = replace(clock, sources=each), [us for us in waited_for if us is not None]
+    came = any(us is not None for us in edges.values())
+    delay = rule.watermark_delay if came else max(rule.watermark_delay, clock.delay)
+    moved, known = replace(clock, sources=each, delay=delay), [us for us in waited_for if us is not None]
     if not known or len(known) < len(waited_for):
         return moved
-    return advance_to(moved, min(known) - rule.watermark_delay)
+    return advance_to(moved, min(known) - delay)
 
 
 def _after(before: SourceTime | None, edge: int | None, now: int) -> SourceTime:
