@@ -11,6 +11,7 @@ import pytest
 
 from sessionizer.jobs.spark import (
     COLLECTOR,
+    HEAP,
     JAVA_OPTIONS,
     LOGS_KEPT,
     READ_BY_JAVA,
@@ -114,6 +115,18 @@ def test_the_collector_is_ours_unless_the_user_names_one(monkeypatch: pytest.Mon
         monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseZGC")
     theirs = {JAVA_OPTIONS: "-XX:+UseZGC -Xss8m"} if where == "the config" else {JAVA_OPTIONS: "-Xss8m"}
     assert _java_start({}, theirs, small=False)[JAVA_OPTIONS] == theirs[JAVA_OPTIONS]
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_ours"),
+    [({}, True), ({"spark.driver.memory": "400m"}, False), ({JAVA_OPTIONS: "-Xmn99m"}, False)],
+)
+def test_java_begins_with_a_heap_that_small_runs_take_unless_the_user_says_how_much_there_is(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], *, is_ours: bool
+) -> None:
+    for name in READ_BY_JAVA:
+        monkeypatch.delenv(name, raising=False)
+    assert (HEAP in _java_start({}, settings, small=True)[JAVA_OPTIONS].split()) is is_ours
 
 
 @pytest.mark.slow
