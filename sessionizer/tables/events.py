@@ -228,7 +228,8 @@ class EventTable:
             if increment.is_passed and vacuumed:
                 raise gone(increment.last, error) from error
             if increment.first is not None and (vacuumed or any(sign in text for sign in NO_CHANGES)):
-                are_there = vacuumed and opens(partial(self._changed, increment.first, increment.last))
+                ended = vacuumed and not opens(lambda: self._rows(increment.last))
+                are_there = ended and opens(partial(self._changed, increment.first, increment.last))
                 raise (ends_where_gone if are_there else unreadable)(increment, error) from error
             raise
 

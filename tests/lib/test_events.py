@@ -72,9 +72,7 @@ def test_corrections_can_be_rejected_instead(spark: SparkSession) -> None:
         ("insert", None, "null_time"),
         ("delete", None, "forgotten"),
     ]
-    events = frame(
-        spark, [(*row, 5) for row in rows], "_change_type STRING, t BIGINT, w STRING, _commit_version BIGINT"
-    )
+    events = frame(spark, rows, "_change_type STRING, t BIGINT, w STRING")
     for policy in ("quarantine", "fail"):
         rule = Rule(key=(), gap=HOUR, event_time="timestamp_micros(t)", corrections=policy)
         judged = corrected(events, rule, WatermarkState(now=NOON))

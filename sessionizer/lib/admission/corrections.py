@@ -154,14 +154,15 @@ def _netted(signed: DataFrame) -> DataFrame:
     gone, came = F.count_if(_is_gone()).over(same), F.count_if(~_is_gone()).over(same)
     one_way = Window.partitionBy(C.HASH, "__gone").orderBy(F.col("__idle").desc(), C.CHANGE_TYPE)
     undone = F.when(_is_gone(), came).otherwise(gone)
-    counted = signed.withColumns({"__gone": _is_gone(), "__undone": undone, "__idle": _changes_nothing()})
+    counted = signed.withColumns({"__gone": _is_gone(), "__undone": undone, "__idle": _changes_nothing(signed)})
     numbered = counted.withColumn("__nth", F.row_number().over(one_way) - F.col("__undone"))
     return numbered.where(F.col("__nth") > 0).drop("__gone", "__undone", "__idle")
 
 
-def _changes_nothing() -> Column:
-    """Whether a row is an image of an update whose other one, of the same commit, is equal."""
-    kind, of_commit = C.col(C.CHANGE_TYPE), Window.partitionBy(C.HASH, C.COMMIT_VERSION).orderBy(C.CHANGE_TYPE)
+def _changes_nothing(signed: DataFrame) -> Column:
+    """Whether a row is an image of an update whose other one, of the same commit where they tell it, is equal."""
+    of = tuple(name for name in (C.HASH, C.COMMIT_VERSION) if name in signed.columns)
+    kind, of_commit = C.col(C.CHANGE_TYPE), Window.partitionBy(*C.cols(of)).orderBy(C.CHANGE_TYPE)
     whole = of_commit.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     both = F.least(*[F.count_if(kind == f"update_{image}").over(whole) for image in ("preimage", "postimage")])
     before = F.row_number().over(of_commit) - F.rank().over(of_commit)  # how many of the same kind
