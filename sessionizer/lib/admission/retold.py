@@ -112,7 +112,7 @@ def _as_now(value: Column, was: T.DataType, now: T.DataType) -> Column:
         case T.MapType(), T.MapType():
             values = F.transform_values(value, lambda _, one: _as_now(one, was.valueType, now.valueType))
             return F.transform_keys(values, lambda key, _: _as_now(key, was.keyType, now.keyType))
-    if was == now:
+    if bare(was) == bare(now):
         return value
     numbers = isinstance(was, T.NumericType) and isinstance(now, T.NumericType)
     if numbers or {type(was), type(now)} == {T.DateType, T.TimestampNTZType}:  # a RESTORE may have it back as it was
