@@ -97,9 +97,7 @@ def written(step: Step, world: World, rule: Rule) -> list[str]:
 
     match step:
         case Add():
-            names = ", ".join(Row._fields)
-            frame = f'spark.sql("SELECT * FROM VALUES {values_of(step.rows, rule)} AS t({names})")'
-            return [f"done.append_frame({frame})"]
+            return [f'done.append_frame(spark.sql("{rows_of(step.rows, rule)}"))']
         case Update():
             values = {
                 n: ", ".join(f"{c} = {sql(c, v, rule)}" for c, v in change.items())
@@ -109,7 +107,7 @@ def written(step: Step, world: World, rule: Rule) -> list[str]:
         case Delete():
             return [f'done.source("DELETE FROM {{}} WHERE n IN ({", ".join(map(str, step.numbers))})")']
         case Overwrite():
-            return [f'done.source("INSERT OVERWRITE {{}} VALUES {values_of(world.source.elements(), rule)}")']
+            return [f'done.source("INSERT OVERWRITE {{}} {rows_of(world.source.elements(), rule)}")']
         case Run():
             pushed = ["flush=True"] if step.flush else []
             pushed += [] if step.advance is None else [f"advance_to=at({minute(step.advance)})"]
@@ -144,6 +142,14 @@ def _beside(step: Beside, world: World) -> list[str]:
             return ["# `maintain`"]
         case Restore():
             return [f"# RESTORE of sessions to before {step.jobs} jobs"]
+
+
+def rows_of(rows: Iterable[Row], rule: Rule) -> str:
+    """Rows of the source, which may be none, as a query."""
+    told = values_of(rows, rule)
+    nothing = Row(*[None] * len(Row._fields))  # type: ignore[arg-type]
+    of, limit = (told, "") if told else (values_of([nothing], rule), " LIMIT 0")
+    return f"SELECT * FROM VALUES {of} AS t({', '.join(Row._fields)}){limit}"
 
 
 def values_of(rows: Iterable[Row], rule: Rule) -> str:
