@@ -138,10 +138,7 @@ def test_the_plan_has_the_span_that_a_session_reaches_into(spark: SparkSession, 
     assert [low for low, _ in plan.spans] == [at("+1d 0:00"), at("+5d 0:00")]
 
 
-@pytest.mark.parametrize("windows", [False, True], ids=["sessions", "windows"])
-def test_the_plan_has_the_spans_of_rows_whose_events_have_left_the_source(
-    spark: SparkSession, tmp_path: Path, *, windows: bool
-) -> None:
+def test_the_plan_has_the_spans_of_rows_whose_events_have_left_the_source(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = of(spark, tmp_path, corrections={"deletes": "ignore"})
     for day in (0, 1, 4, 6):
         warehouse.append([("ann", clock(f"+{day}d 10:00"), day)])
@@ -150,12 +147,12 @@ def test_the_plan_has_the_spans_of_rows_whose_events_have_left_the_source(
     spark.sql(f"DELETE FROM delta.`{warehouse.config.source.table}` WHERE n IN (1, 6)")
     warehouse.run()
     slide(spark, warehouse.config, RunOptions(now=NOW))
-    kind = warehouse.windows if windows else warehouse.kind
     for chunk, begins in (DAY, [0, 1, 4, 6]), (9 * HOUR, [9, 27, 99, 153]), (None, [0]):
         asked = LookBack(at("00:00"), at("+9d 0:00"), None, chunk)
-        plan = planned(warehouse, asked, windows=windows)
-        assert plan.spans == spans_by_spark(kind, asked)
-        assert [(low - at("00:00")) // (DAY if chunk == DAY else HOUR) for low, _ in plan.spans] == begins
+        for kind, windows in (warehouse.kind, False), (warehouse.windows, True):
+            plan = planned(warehouse, asked, windows=windows)
+            assert plan.spans == spans_by_spark(kind, asked)
+            assert [(low - at("00:00")) // (DAY if chunk == DAY else HOUR) for low, _ in plan.spans] == begins
 
 
 def test_spans_are_exact_where_files_hold_a_day_each(spark: SparkSession, tmp_path: Path) -> None:
