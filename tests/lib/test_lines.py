@@ -59,6 +59,16 @@ def test_csv_fields(spark: SparkSession) -> None:
     ]
 
 
+def test_nul_is_a_letter_also_within_quotes_and_beside_them(spark: SparkSession) -> None:
+    lines = ['"a\0b",x\0', '"\0",""', '"\0""\0""",\0', '"a\0"",b","\0,"']
+    assert csv(spark, *lines) == [
+        (None, "a\0b", "x\0"),
+        (None, "\0", None),
+        (None, '\0"\0"', "\0"),
+        (None, 'a\0",b', "\0,"),
+    ]
+
+
 def test_csv_lines_of_too_few_or_too_many_fields_or_with_an_open_quote_are_torn(spark: SparkSession) -> None:
     lines = ["1", "1,2,3", '1,"two', '"1,two', '1,"a ""b""', '"a""b",c', '1,"' + '""' * 50_000]
     number, quote = "not 2 fields", "a quote that nothing closes"

@@ -15,7 +15,7 @@ from sessionizer.tables.delta import Entry, Table
 from sessionizer.tables.delta.changes import Shape
 from sessionizer.tables.manifest import Manifest
 from sessionizer.tables.queries import oldest
-from sessionizer.tables.queries.local import LocalTable
+from sessionizer.tables.queries.local import LocalTable, NeedsSpark
 
 ODD = ("a b", "ü", "x%41y", "a:b", "p/q", "#1", "[a]", "n?m", "é=2", "+", "'", None)
 
@@ -28,6 +28,18 @@ def test_files_are_found_whatever_folders_and_partitions_are_called(spark: Spark
     read = table.dataset().to_table().to_pylist()
     assert {row["n"]: row["k"] for row in read} == dict(enumerate(ODD))
     assert sorted(n for file in table.files() for n in file.read(["n"])["n"].to_pylist()) == [*range(len(ODD))]
+
+
+@pytest.mark.parametrize("place", ["{}", "file://{}"])
+def test_a_shallow_clone_is_left_to_spark(tmp_path: Path, place: str) -> None:
+    of, clone = tmp_path / "of", tmp_path / "clone"
+    write_deltalake(of, pa.table({"n": [1]}))
+    log = Path("_delta_log", f"{0:020d}.json")
+    (clone / log).parent.mkdir(parents=True)
+    told = (of / log).read_text().replace('"path":"', f'"path":"{place.format(of)}/')
+    (clone / log).write_text(told)
+    with pytest.raises(NeedsSpark, match="files of it lie elsewhere"):
+        LocalTable(str(clone), "source.table").dataset()
 
 
 def test_files_may_have_times_that_python_has_none_of(tmp_path: Path) -> None:

@@ -69,13 +69,14 @@ def parse_csv(lines: DataFrame, names: tuple[str, ...], sep: str, quote: str) ->
     A quote within a quoted field is doubled (RFC 4180); an empty field is null; no quote: none is special.
     In: `__line`, `__number`, `__torn`. Out: the same and the named columns, STRING.
     """
-    special = quote or "\uffff"  # which is no letter; of nothing Spark makes NUL, which texts may have
+    special = quote or "\uffff"  # which is no letter; of nothing, here and below, Spark makes NUL, which texts may have
     options = {
         "mode": "PERMISSIVE",
         "columnNameOfCorruptRecord": _CORRUPT,
         "sep": sep,
         "quote": special,
         "escape": special,
+        "charToEscapeQuoteEscaping": special,
         "maxColumns": str(max(20480, len(names) + 1)),
     }
     schema = ", ".join(f"{C.quoted(name)} STRING" for name in (*names, _CORRUPT))

@@ -6,7 +6,7 @@ Python lacks, or with NaN, of which the log tells no edges or wrong ones, are pa
 
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from deltalake import DeltaTable
 
@@ -16,7 +16,7 @@ ROUNDED = 1_000  # µs: statistics may tell times in whole milliseconds
 def dataset_of(log: DeltaTable, files: Any) -> Any:
     """All rows of the log's version. files: Arrow's file system whose root is the table's.
 
-    Errors: ValueError, DeltaError as of the log.
+    Errors: ValueError, DeltaError as of the log, or where files lie elsewhere.
     """
     import pyarrow as pa  # noqa: PLC0415
     from pyarrow.dataset import (  # noqa: PLC0415  (half a second: it imports pandas)
@@ -30,9 +30,12 @@ def dataset_of(log: DeltaTable, files: Any) -> Any:
     kind = ParquetFileFormat(options, default_fragment_scan_options=ParquetFragmentScanOptions(pre_buffer=True))
     schema = pa.schema(log.schema().to_arrow())
     told = pa.table(log.get_add_actions())
+    paths = told["path"].to_pylist()
+    if any(path.startswith("/") or urlsplit(path).scheme for path in paths):
+        raise ValueError("files of it lie elsewhere, as those of a shallow clone do")
     fragments = [
         kind.make_fragment(unquote(path), filesystem=files, partition_expression=known)
-        for path, known in zip(told["path"].to_pylist(), _known(told, schema), strict=True)
+        for path, known in zip(paths, _known(told, schema), strict=True)
     ]
     return FileSystemDataset(fragments, schema, kind, files)
 
