@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 
 from sessionizer.jobs.ingest.lines import LINE, NUMBER, TORN, torn_by
 from sessionizer.jobs.ingest.objects import as_found, widened
-from sessionizer.jobs.ingest.time_formats import DATED, ISO, parse_time, sane
+from sessionizer.jobs.ingest.time_formats import DATED, ISO, in_years, of_time, parse_time, sane
 from sessionizer.lib import columns as C
 from sessionizer.lib.errors import SourceError, UsageError
 from sessionizer.lib.expressions import nearest
@@ -27,7 +27,10 @@ _READ_AS_TEXT = (
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
 _MOST_DIGITS = 38  # of a decimal
 _NOISE = 1e-12  # of a DOUBLE, as a share of it
-_WITH_OFFSET = r":\d\d.*([A-Za-z]|[+-]\d)"
+_UNSEEN = 0.01  # of the last digit of a decimal
+_WITH_OFFSET = r":\d.*([A-Za-z]|[+-]\d)"
+# What is larger than any whole number of a type: Spark takes this for the largest, which as such a number it is.
+_BEYOND = {T.ByteType: 2.0**7, T.ShortType: 2.0**15, T.IntegerType: 2.0**31, T.LongType: 2.0**63}
 _PLACES = T.DecimalType(38, 18)
 # Of no more digits than _PLACES has, so that it holds what is said; with E where json has had it as a large DOUBLE.
 _WITH_POINT = r"(?i)^\s*[+-]?\d{1,20}\.\d{0,18}(e\+?\d{1,2})?\s*$"
@@ -189,7 +192,7 @@ def _converted(given: Column, given_type: T.DataType, column: FileColumn, time_f
     if column.is_time:
         given, given_type = parse_time(given, given_type, time_format), T.TimestampType()
     if given_type == column.type and isinstance(given_type, _TIMES):
-        return _of_time(given, given_type)
+        return of_time(given, given_type)
     if given_type == column.type or (isinstance(given_type, _COMPLEX) and isinstance(column.type, _COMPLEX)):
         value = given  # Delta fits the fields within a column by their names, which no cast does
     else:
@@ -220,44 +223,44 @@ def fitting(given: Column, found: T.DataType, wanted: T.DataType) -> Column:
             return F.when(_has_no_more_digits(given, value, wanted), value)
         case T.StringType(), T.DateType():
             is_day = ~given.rlike(_TIME_OF_DAY) | given.rlike(_MIDNIGHT)
-            return F.when(given.rlike(DATED) & is_day, _in_years(value))
+            return F.when(given.rlike(DATED) & is_day, in_years(value))
         case T.StringType(), T.TimestampType():
             return parse_time(given, found, ISO)
         case T.StringType(), T.TimestampNTZType():  # of 10:30 Spark makes a time of today
-            return F.when(given.rlike(DATED) & ~given.rlike(_WITH_OFFSET), _in_years(value))
+            return F.when(given.rlike(DATED) & ~given.rlike(_WITH_OFFSET), in_years(value))
         case T.StringType(), T.IntegralType():  # 2.0, which is how many write a column that has a null
             number = F.when(given.rlike(_WITH_POINT), given).try_cast(_PLACES)
             whole = number.try_cast(wanted)
             is_sure = ~F.contains(F.lower(given), F.lit("e")) | (F.abs(number) < _EXACT)
             return F.coalesce(value, F.when((whole == number) & is_sure, whole))
-        case T.FloatType(), T.DecimalType():
-            return F.when(value.cast(found).eqNullSafe(given), value)
-        case T.DoubleType(), T.DecimalType():  # 59.97000000000001 is what a DOUBLE has of 59.97
-            return F.when(F.abs(value.cast("double") - given) <= F.abs(given) * _NOISE, value)
+        case T.NumericType(), T.NumericType():
+            return _of_number(given, value, found, wanted)
         case T.StringType(), T.FloatType() | T.DoubleType():
             number = F.translate(given, '"', "").try_cast(wanted)
             is_number = given.rlike(_NUMBER) & _is_finite(number) & (~given.rlike(_DIGITS) | _is_exact(given, number))
             return F.when(is_number | given.rlike(_INFINITE), number)
         case (T.StringType() | T.NullType(), _) | (_, T.StringType()):
             return value
-        case (T.DoubleType() | T.DecimalType(), T.FloatType() | T.DoubleType()):
-            return F.when(_is_finite(value) | ~_is_finite(given.cast("double")), value)
-    return _of_time(F.when(value.try_cast(found).eqNullSafe(given), value), wanted)
+    return of_time(F.when(value.try_cast(found).eqNullSafe(given), value), wanted)
 
 
-def _of_time(value: Column, kind: T.DataType) -> Column:
-    """A time of the years 1 to 9999; null where it is of another. What is no time stays."""
-    match kind:
-        case T.TimestampType():
-            return parse_time(value, kind, ISO)
-        case T.DateType() | T.TimestampNTZType():
-            return _in_years(value)
-    return value
-
-
-def _in_years(day: Column) -> Column:
-    """A DATE or TIMESTAMP_NTZ of the years 1 to 9999, as times are; null where it is of another."""
-    return F.when(F.year(day).between(1, 9999), day)
+def _of_number(given: Column, value: Column, found: T.NumericType, wanted: T.NumericType) -> Column:
+    """A number as one of another type, as near as that can be; null where it is not. value: what a cast makes of it."""
+    match found, wanted:
+        case T.DoubleType(), T.DecimalType():  # 59.97000000000001 is what a DOUBLE has of 59.97
+            noise = F.least(F.abs(given) * _NOISE, F.lit(_UNSEEN * 10.0**-wanted.scale))
+            return F.when(F.abs(value.cast("double") - given) <= noise, value)
+        case T.FloatType(), T.DecimalType():
+            return F.when(value.cast(found).eqNullSafe(given), value)
+        case T.DecimalType(), T.FloatType() | T.DoubleType():
+            return F.when(_is_finite(value) & ((given % 1 != 0) | _is_exact(given, value)), value)
+        case T.DoubleType(), T.FloatType():
+            return F.when(_is_finite(value) | ~_is_finite(given), value)
+        case (T.FloatType() | T.DoubleType(), T.IntegralType()):
+            value = F.when(given < _BEYOND[type(wanted)], value)
+        case (T.IntegralType(), T.FloatType() | T.DoubleType()):
+            value = F.when(value < _BEYOND[type(found)], value)
+    return F.when(value.try_cast(found).eqNullSafe(given), value)
 
 
 def _is_finite(number: Column) -> Column:

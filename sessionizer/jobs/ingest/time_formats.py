@@ -169,3 +169,18 @@ def _told(file: Path) -> list[tuple[Any, Mapping[str, Any]]]:
         return [(column, json.loads(column.logical_type.to_json())) for column in ParquetFile(file).schema]
     except (OSError, pa.ArrowException):
         return []
+
+
+def of_time(value: Column, kind: T.DataType) -> Column:
+    """A time of the years 1 to 9999; null where it is of another. What is no time stays."""
+    match kind:
+        case T.TimestampType():
+            return parse_time(value, kind, ISO)
+        case T.DateType() | T.TimestampNTZType():
+            return in_years(value)
+    return value
+
+
+def in_years(day: Column) -> Column:
+    """A DATE or TIMESTAMP_NTZ of the years 1 to 9999, as times are; null where it is of another."""
+    return F.when(F.year(day).between(1, 9999), day)
