@@ -42,6 +42,20 @@ def test_a_shallow_clone_is_left_to_spark(tmp_path: Path, place: str) -> None:
         LocalTable(str(clone), "source.table").dataset()
 
 
+@pytest.mark.parametrize("name", ["lake", "lake #1", "lake?"])
+def test_commits_are_numbered_as_they_lie_whatever_a_folder_is_called_and_they_say_of_themselves(
+    tmp_path: Path, name: str
+) -> None:
+    place = tmp_path / name
+    for n in range(4):
+        write_deltalake(place, pa.table({"n": [n, n]}), mode="append")
+    second = place / "_delta_log" / f"{1:020d}.json"
+    second.write_text("".join(line for line in second.read_text().splitlines(True) if "commitInfo" not in line))
+    found = [(entry.version, entry.rows, entry.operation) for entry in LocalTable(str(place), "source.table").history()]
+    assert found == [(3, 2, "WRITE"), (2, 2, "WRITE"), (1, 2, ""), (0, 2, "WRITE")]
+    assert [entry.version for entry in LocalTable(str(place), "source.table").history(2)] == [3, 2]
+
+
 def test_files_may_have_times_that_python_has_none_of(tmp_path: Path) -> None:
     hour, year_0 = 3_600_000_000, -62_135_600_400_000_000
     rows = pa.table({"at": pa.array([year_0, 2**62, hour], pa.timestamp("us", "UTC"))})

@@ -27,7 +27,6 @@ from sessionizer.tables.source import named_by, naming, require_source
 READABLE_FEATURES = {"timestampNtz", "vacuumProtocolCheck"}  # of those that Delta tables may ask readers for
 PARTITION = "partition."  # what the names of partition columns begin with in a list of files
 OF_WINDOWS = {"windows": "table", "rejected_window_events": "rejected_events", "window_runs": "runs"}
-NEAR = 10  # commits that a first look at the history takes
 
 
 class NeedsSpark(Exception):
@@ -117,23 +116,16 @@ class LocalTable:
 
     def history(self, limit: int | None = None) -> Iterator[Entry]:
         """Commits, newest first; ends where the log was cleaned up."""
-        told = 0
-        if limit == 0:
-            return
-        for most in [limit] if limit is not None else [NEAR, None]:
+        latest = self.version
+        for version in range(latest, -1 if limit is None else max(latest - limit, -1), -1):
+            log = File(f"{self._root}/_delta_log/{version:020d}.json", None, self._files)
             try:
-                commits = self._log.history(most)
-            except DeltaError as error:
+                found = _entry(version, log.text())
+            except FileNotFoundError:
+                return
+            except (OSError, ValueError) as error:
                 raise self._beyond(error) from error
-            yield from (self._entry(commit) for commit in commits[told:])
-            told = len(commits)
-
-    def _entry(self, commit: dict[str, Any]) -> Entry:
-        found = entry_of(commit["version"], commit)
-        log = File(f"{self._root}/_delta_log/{found.version:020d}.json", None, self._files)
-        if found.tells_rows or not log.exists():
-            return found
-        return found.with_rows_of(json.loads(line) for line in log.text().splitlines())  # of another writer
+            yield found
 
     def files(self) -> list[File]:
         """The files of the latest version."""
@@ -219,6 +211,13 @@ class LocalTable:
 
     def _beyond(self, error: Exception) -> NeedsSpark:
         return NeedsSpark(f"{self.field} cannot be opened without it ({str(error).splitlines()[0]})")
+
+
+def _entry(version: int, log: str) -> Entry:
+    """The commit that these lines tell of; another writer's may say nothing of itself."""
+    actions = [json.loads(line) for line in log.splitlines()]
+    found = entry_of(version, next((action["commitInfo"] for action in actions if "commitInfo" in action), {}))
+    return found if found.tells_rows else found.with_rows_of(actions)
 
 
 class _ThereTable(LocalTable):
