@@ -56,6 +56,18 @@ def test_commits_are_numbered_as_they_lie_whatever_a_folder_is_called_and_they_s
     assert [entry.version for entry in LocalTable(str(place), "source.table").history(2)] == [3, 2]
 
 
+def test_a_text_in_a_log_may_hold_other_ends_of_lines(tmp_path: Path) -> None:
+    write_deltalake(tmp_path, pa.table({"s": ["a\u2028b\x85c"]}))
+    assert "\u2028" in (tmp_path / "_delta_log" / f"{0:020d}.json").read_text()
+    assert [entry.version for entry in LocalTable(str(tmp_path), "source.table").history()] == [0]
+
+
+def test_a_folder_that_is_called_as_if_it_stood_for_another_is_left_to_spark(tmp_path: Path) -> None:
+    write_deltalake(tmp_path / "a b", pa.table({"n": [1, 2, 3]}))
+    with pytest.raises(NeedsSpark, match="as if it stood for another"):
+        LocalTable(str(tmp_path / "a%20b"), "source.table")
+
+
 def test_files_may_have_times_that_python_has_none_of(tmp_path: Path) -> None:
     hour, year_0 = 3_600_000_000, -62_135_600_400_000_000
     rows = pa.table({"at": pa.array([year_0, 2**62, hour], pa.timestamp("us", "UTC"))})

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from sessionizer.tables.queries.file import File
 from sessionizer.tables.queries.servers import elsewhere, servers
 from sessionizer.tables.source import named_by, naming, require_source
 
+_PERCENT = re.compile(r"%[0-9A-Fa-f]{2}")
 READABLE_FEATURES = {"timestampNtz", "vacuumProtocolCheck"}  # of those that Delta tables may ask readers for
 PARTITION = "partition."  # what the names of partition columns begin with in a list of files
 OF_WINDOWS = {"windows": "table", "rejected_window_events": "rejected_events", "window_runs": "runs"}
@@ -47,6 +49,8 @@ class LocalTable:
         kind = location_kind(location)
         if kind != "path" and not is_stored(location):
             raise NeedsSpark(f"{field} is a {kind}, not a path on this machine")
+        if kind == "path" and _PERCENT.search(str(Path(location).resolve())):  # deltalake goes to what it stands for
+            raise NeedsSpark(f"{field} lies below a folder that is called as if it stood for another")
         if kind == "url" and store is None:
             raise NeedsSpark(f"only it knows the way to {field} that the config names")
         self.location = location
@@ -215,7 +219,7 @@ class LocalTable:
 
 def _entry(version: int, log: str) -> Entry:
     """The commit that these lines tell of; another writer's may say nothing of itself."""
-    actions = [json.loads(line) for line in log.splitlines()]
+    actions = [json.loads(line) for line in log.split("\n") if line]  # a text may have other ends of lines
     found = entry_of(version, next((action["commitInfo"] for action in actions if "commitInfo" in action), {}))
     return found if found.tells_rows else found.with_rows_of(actions)
 
