@@ -25,11 +25,11 @@ from sessionizer.jobs.run.policies import (
 )
 from sessionizer.jobs.run.retelling import check_columns
 from sessionizer.jobs.run.retries import may_start_over, with_retries
-from sessionizer.jobs.run.scopes import moves
+from sessionizer.jobs.run.scopes import clock_of_sources, moves
 from sessionizer.lib.config import Config
 from sessionizer.lib.durations import HOUR
 from sessionizer.lib.rule import Rule
-from sessionizer.lib.time.watermarks import WatermarkState, advance_each
+from sessionizer.lib.time.watermarks import advance_each
 from sessionizer.tables.delta import Superseded
 from sessionizer.tables.increments import Increments
 from sessionizer.tables.manifest import OF_STATES, Manifest
@@ -271,8 +271,7 @@ def frees(rule: Rule, done: Manifest | None, now: int) -> bool:
     """Whether the watermark moves by the run's clock alone: it waits no longer for one of several sources."""
     if rule.watermark_idle_after is None or done is None or not done.sources:
         return False
-    sources, delay = done.times_of_sources("after"), done.policy.get("watermark_delay", 0)
-    before = WatermarkState(now, done.watermark_after, sources=sources, delay=delay)
+    before = replace(clock_of_sources(done, now), watermark=done.watermark_after)
     return advance_each(before, {}, rule).watermark != before.watermark
 
 

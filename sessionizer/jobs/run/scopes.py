@@ -81,12 +81,16 @@ def keys_from_json(lines: Sequence[str], rule: Rule, events: DataFrame) -> DataF
     return parsed.select(*[from_text(C.col(f.name), f.dataType).alias(f.name) for f in types]).distinct()
 
 
+def clock_of_sources(done: Manifest, now: int) -> WatermarkState:
+    """Where each of several sources stands, and no more."""
+    return WatermarkState(now, sources=done.times_of_sources("after"), delay=done.policy.get("watermark_delay", 0))
+
+
 def clock_of(done: Manifest | None, kind: Kind, events: DataFrame, now: int, number: int) -> WatermarkState:
     """The watermarks as the last run has left them. The horizon never goes back, even if more lateness is allowed."""
     if done is None:
         return WatermarkState(now, run_seq=number)
-    sources, delay = done.times_of_sources("after"), done.policy.get("watermark_delay", 0)
-    clock = WatermarkState(now, run_seq=number, forgotten=done.forgotten, sources=sources, delay=delay)
+    clock = replace(clock_of_sources(done, now), run_seq=number, forgotten=done.forgotten)
     if kind.rule.scope:
         return scoped(clock, done.scopes_after, kind.rule, events) if has_scopes_of(done, kind) else clock
     return replace(clock, watermark=done.watermark_after, flush_mark=latest(done.flush_mark_after, done.horizon_after))

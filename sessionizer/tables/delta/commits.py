@@ -113,6 +113,14 @@ def entry_of(version: int, info: Mapping[str, Any]) -> Entry:
     )
 
 
+def entry_of_text(version: int, text: str) -> Entry:
+    """The commit that all its lines tell of; another writer's may say nothing of itself."""
+    lines = [line for line in text.split("\n") if line]  # which may hold other ends of lines
+    infos = (action["commitInfo"] for action in map(json.loads, lines) if "commitInfo" in action)
+    found = entry_of(version, next(infos, {}))
+    return found if found.tells_rows else found.with_rows_of(map(json.loads, lines))
+
+
 @contextmanager
 def racing() -> Iterator[None]:
     """Inside it, a commit that another one has overtaken is Superseded."""

@@ -45,7 +45,7 @@ class Reading(DeltaLog):
 
     def history(self, limit: int | None = None) -> Iterator[Entry]:
         """Commits, newest first, read one by one as they are asked for; ends where the log was cleaned up."""
-        for version in _back_from(self.version, limit):
+        for version in back_from(self.version, limit):
             if (entry := self.entry(version)) is None:
                 return
             yield entry
@@ -171,7 +171,7 @@ class Reading(DeltaLog):
 
     def _fences(self, app_id: str, near: int | None) -> Iterator[int]:
         """Transactions of this application in so many last commits (None: all that the log has), newest first."""
-        for version in _back_from(self.version, near):
+        for version in back_from(self.version, near):
             if not (lines := self._actions(version, whole=True)):
                 return
             for fence in self._found("txn", version, lines):
@@ -183,7 +183,7 @@ class Reading(DeltaLog):
 
         Ends where the log was cleaned up.
         """
-        for version in _back_from(self.version, None):
+        for version in back_from(self.version, None):
             if not (lines := self._actions(version, whole=True)):
                 return
             infos = self._found("commitInfo", version, lines)
@@ -225,6 +225,6 @@ def is_in(table: deltalake.DeltaTable, commit: Commit) -> bool:
     return last is not None and last >= commit.txn
 
 
-def _back_from(latest: int, number: int | None) -> range:
+def back_from(latest: int, number: int | None) -> range:
     """So many versions, newest first; None: all."""
     return range(latest, -1 if number is None else max(latest - number, -1), -1)

@@ -33,7 +33,7 @@ class File:
     def text(self) -> str:
         """What is in it, of one that is text."""
         if self.store is None:
-            return Path(self.path).read_text()
+            return Path(self.path).read_text(encoding="utf-8")
         with self.store.open_input_file(self.path) as file:
             return bytes(file.read()).decode()
 

@@ -16,8 +16,9 @@ from pyspark.sql import types as T
 from sessionizer.lib import columns as C
 from sessionizer.lib.config import Config, events_of, field_of, location_kind
 from sessionizer.lib.errors import TableError
-from sessionizer.tables.delta.commits import Commit, Entry, entry_of
+from sessionizer.tables.delta.commits import Commit, Entry, entry_of_text
 from sessionizer.tables.delta.place import check_nothing_else
+from sessionizer.tables.delta.read import back_from
 from sessionizer.tables.delta.settings import CHANGE_FEED, COLUMN_MAPPING, is_on
 from sessionizer.tables.places.object_store import ObjectStore, arrow_path, is_stored, refusing
 from sessionizer.tables.queries.dataset import dataset_of
@@ -120,11 +121,10 @@ class LocalTable:
 
     def history(self, limit: int | None = None) -> Iterator[Entry]:
         """Commits, newest first; ends where the log was cleaned up."""
-        latest = self.version
-        for version in range(latest, -1 if limit is None else max(latest - limit, -1), -1):
+        for version in back_from(self.version, limit):
             log = File(f"{self._root}/_delta_log/{version:020d}.json", None, self._files)
             try:
-                found = _entry(version, log.text())
+                found = entry_of_text(version, log.text())
             except FileNotFoundError:
                 return
             except (OSError, ValueError) as error:
@@ -215,13 +215,6 @@ class LocalTable:
 
     def _beyond(self, error: Exception) -> NeedsSpark:
         return NeedsSpark(f"{self.field} cannot be opened without it ({str(error).splitlines()[0]})")
-
-
-def _entry(version: int, log: str) -> Entry:
-    """The commit that these lines tell of; another writer's may say nothing of itself."""
-    actions = [json.loads(line) for line in log.split("\n") if line]  # a text may have other ends of lines
-    found = entry_of(version, next((action["commitInfo"] for action in actions if "commitInfo" in action), {}))
-    return found if found.tells_rows else found.with_rows_of(actions)
 
 
 class _ThereTable(LocalTable):
