@@ -62,9 +62,9 @@ def test_a_text_in_a_log_may_hold_other_ends_of_lines(tmp_path: Path) -> None:
     assert [entry.version for entry in LocalTable(str(tmp_path), "source.table").history()] == [0]
 
 
-def test_a_folder_that_is_called_as_if_it_stood_for_another_is_left_to_spark(tmp_path: Path) -> None:
+def test_a_folder_whose_name_deltalake_takes_for_another_is_left_to_spark(tmp_path: Path) -> None:
     write_deltalake(tmp_path / "a b", pa.table({"n": [1, 2, 3]}))
-    with pytest.raises(NeedsSpark, match="as if it stood for another"):
+    with pytest.raises(NeedsSpark, match=r"the path of source\.table has %20 in it"):
         LocalTable(str(tmp_path / "a%20b"), "source.table")
 
 

@@ -50,8 +50,8 @@ class LocalTable:
         kind = location_kind(location)
         if kind != "path" and not is_stored(location):
             raise NeedsSpark(f"{field} is a {kind}, not a path on this machine")
-        if kind == "path" and _PERCENT.search(str(Path(location).resolve())):  # deltalake goes to what it stands for
-            raise NeedsSpark(f"{field} lies below a folder that is called as if it stood for another")
+        if kind == "path" and (code := _PERCENT.search(str(Path(location).resolve()))):
+            raise NeedsSpark(f"the path of {field} has {code[0]} in it, which deltalake takes for another letter")
         if kind == "url" and store is None:
             raise NeedsSpark(f"only it knows the way to {field} that the config names")
         self.location = location
